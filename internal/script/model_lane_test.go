@@ -37,16 +37,12 @@ func (m *model) takeUp(id string, l message.Lane) {
 // layDown puts a message where it waits until an instant.
 func (m *model) layDown(id string, due int64) {
 	tag, l := queuetest.TagOf(id, m.record(id).Delivery), m.laneOf(id)
-	switch {
-	case l.Width > 0:
+	if l.Width > 0 {
 		m.waiting[tag] = due
 		m.turns(l.Name)
 		return
-	case tag == id:
-		m.pending[tag] = due
-	default:
-		m.retry[tag] = due
 	}
+	m.layAt(tag, due)
 	m.turned = sooner(m.turned, due)
 }
 
@@ -107,60 +103,69 @@ func (m *model) skip(id, what, text string) Steered {
 	return out
 }
 
-// turns gives the places of a lane: messages that have begun keep theirs, and as many have the others as fit, in the order of their instants.
+// A laned message is one of a lane, and where it stands there.
+type laned struct {
+	id, tag string
+	due     int64
+	width   int
+}
+
+// turns gives the turns of a lane. The message that is due first of those that wait gets one, if as many as it and those that have one ask for
+// are not reached. Else the last of those that have not begun loses its turn, if it is due after that one.
 func (m *model) turns(lane string) {
-	type turn struct {
-		id, tag string
-		due     int64
-		placed  int // 0: it has a place
-		width   int
-	}
-	var all []turn
-	n, most := 0, message.MaxWidth
-	for id, tag := range m.placed {
-		l := m.laneOf(id)
-		if l.Name != lane || l.Width == 0 {
-			continue
+	for {
+		n, most := 0, message.MaxWidth
+		var next, last *laned
+		for id, tag := range m.placed {
+			if l := m.laneOf(id); l.Name == lane && l.Width > 0 {
+				n, most = n+1, min(most, l.Width)
+				if due, lies := m.lies(tag); lies && (last == nil || last.before(tag, due)) {
+					last = &laned{id, tag, due, l.Width}
+				}
+			}
 		}
-		if due, lies := m.pending[tag]; lies {
-			all = append(all, turn{id, tag, due, 0, l.Width})
-		} else if due, lies := m.retry[tag]; lies {
-			all = append(all, turn{id, tag, due, 0, l.Width})
-		} else {
-			n, most = n+1, min(most, l.Width)
+		for tag, due := range m.waiting {
+			id := queuetest.IDIn(tag)
+			if l := m.laneOf(id); l.Name == lane && (next == nil || !next.before(tag, due)) {
+				next = &laned{id, tag, due, l.Width}
+			}
 		}
-	}
-	for tag, due := range m.waiting {
-		if id := queuetest.IDIn(tag); m.laneOf(id).Name == lane {
-			all = append(all, turn{id, tag, due, 1, m.laneOf(id).Width})
-		}
-	}
-	slices.SortFunc(all, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.placed, b.placed), cmp.Compare(a.tag, b.tag))
-	})
-	fits := true
-	for _, one := range all {
-		fits = fits && n < min(most, one.width)
 		switch {
-		case fits:
-			n, most = n+1, min(most, one.width)
-			if one.placed == 0 {
-				continue
-			}
-			delete(m.waiting, one.tag)
-			m.placed[one.id] = one.tag
-			if one.tag == one.id {
-				m.pending[one.tag] = one.due
-			} else {
-				m.retry[one.tag] = one.due
-			}
-			m.turned = sooner(m.turned, one.due)
-		case one.placed == 0:
-			delete(m.pending, one.tag)
-			delete(m.retry, one.tag)
-			delete(m.placed, one.id)
-			m.waiting[one.tag] = one.due
+		case next == nil:
+			return
+		case n < min(most, next.width):
+			delete(m.waiting, next.tag)
+			m.placed[next.id] = next.tag
+			m.layAt(next.tag, next.due)
+			m.turned = sooner(m.turned, next.due)
+		case last != nil && last.due > next.due:
+			delete(m.pending, last.tag)
+			delete(m.retry, last.tag)
+			delete(m.placed, last.id)
+			m.waiting[last.tag] = last.due
+		default:
+			return
 		}
+	}
+}
+
+// before says whether it stands before another one.
+func (l *laned) before(tag string, due int64) bool { return l.due < due || l.due == due && l.tag < tag }
+
+// lies is when a delivery is due that waits with a turn.
+func (m *model) lies(tag string) (due int64, lies bool) {
+	if due, lies = m.pending[tag]; !lies {
+		due, lies = m.retry[tag]
+	}
+	return due, lies
+}
+
+// layAt lays a delivery down.
+func (m *model) layAt(tag string, due int64) {
+	if tag == queuetest.IDIn(tag) {
+		m.pending[tag] = due
+	} else {
+		m.retry[tag] = due
 	}
 }
 
