@@ -65,6 +65,15 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it drops the lease if it has no list. What it held is in no structure then, and is brought back.", true},
 	check.StrayLease: {"Fields of a lease that is over, or another program's. They take up memory, and hold no message.",
 		byRepair + ": it deletes them, if no lease has their name.", true},
+	check.StrayLane: {"A member of lanes that stands for no message, for another lane, or for a turn that is not its own. It may keep a " +
+		"turn, and the messages behind it wait.",
+		byRepair + ": it deletes the member and gives the turn on. Consumers end turns of messages that are gone every ten minutes.", true},
+	check.LostLane: {"A message is not where its lane says: another program deleted its member of lanes. It is handled beside others of its " +
+		"lane, or, if it is in waiting, never.",
+		byRepair + ": it puts the message into its lane, at its instant. One that is being handled, or is ready, goes on.", true},
+	check.WrongLane: {"A lane has more turns than its width says, or a turn that a message which waits should have: more messages are handled " +
+		"at a time than may be, or messages wait for nothing.",
+		byRepair + ": it gives turns that are free, and takes back those that are too many from messages that have not begun.", true},
 	check.WrongCount: {"A lease and its list differ on how much of it was not settled. If the count is too low, the lease ends too early, and " +
 		"the rest of its messages is in no structure.",
 		otherHand + ". The lease goes at its end; if messages are in no structure then, delayqueue doctor finds them.", false},

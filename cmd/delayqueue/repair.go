@@ -24,10 +24,11 @@ type repair struct {
 // inWords is what each repair does.
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
-	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "lease": "delete from lease: ",
+	"waiting": "drop from waiting: ", "garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "lease": "delete from lease: ",
 	"record": "delete the record of message ",
 	"result": "delete the result of message ", "part": "delete from parts: ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
+	"member": "delete from lanes: ", "laned": "put into its lane message ", "lane": "give turns right in lane ",
 	"alarm": "set the alarm right: member ",
 }
 
@@ -35,10 +36,11 @@ var inWords = map[string]string{
 var mends = map[check.Kind]string{
 	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result", check.StrayPart: "part",
 	check.StrayLease: "lease", check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
+	check.StrayLane: "member", check.LostLane: "laned", check.WrongLane: "lane",
 }
 
-// plan lists the repairs in the order in which they must be made: a key is freed, and a lease without a list is dropped, before their
-// message comes back.
+// plan lists the repairs in the order in which they must be made: a key is freed, a lease without a list is dropped, and a stray member of
+// lanes is deleted, before their message comes back. Turns of lanes are given when all messages are in their lanes.
 func plan(s *check.State, found []check.Finding) []repair {
 	var tags []repair
 	by := map[string][]repair{}
@@ -67,6 +69,8 @@ func plan(s *check.State, found []check.Finding) []repair {
 			}
 		case check.StrayLeft:
 			item = strings.TrimPrefix(item, ":")
+		case check.LostLane:
+			item = id // of a tag in waiting, or an id
 		}
 		if what := mends[f.Kind]; what != "" {
 			by[what] = append(by[what], repair{What: what, Item: item})
@@ -79,7 +83,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(by["key"], func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	for _, what := range []string{"lease", "key", "place", "record", "result", "part", "list", "listed", "alarm"} {
+	for _, what := range []string{"lease", "key", "member", "place", "laned", "lane", "record", "result", "part", "list", "listed", "alarm"} {
 		tags = append(tags, by[what]...)
 	}
 	return slices.Compact(tags)

@@ -93,6 +93,8 @@ var scenarios = map[string]func(w *world){
 	"doctor of a newer layout":                  tellDoctorNewer,
 	"doctor among consumers":                    tellDoctorBusy,
 	"doctor of leases":                          tellDoctorLeases,
+	"doctor of lanes":                           tellDoctorLanes,
+	"doctor of lanes among consumers":           tellDoctorBusyLanes,
 	"large queue":                               tellLarge,
 	"doctor of a standstill":                    tellDoctorStandstill,
 	"find":                                      tellFind,

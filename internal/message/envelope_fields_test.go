@@ -23,6 +23,9 @@ func (e *Envelope) inFields(others map[byte]string) string {
 	if e.TTL > 0 {
 		fields[fieldTTL] = string(binary.AppendUvarint(nil, uint64(e.TTL/time.Microsecond)))
 	}
+	if e.Lane.Width != 0 {
+		fields[fieldLane] = fmt.Sprintf("%03d%s", e.Lane.Width, e.Lane.Name)
+	}
 	if e.Counts != "" {
 		fields[fieldCounts] = e.Counts
 	}
@@ -128,6 +131,18 @@ func TestEnvelopeFieldsBroken(t *testing.T) {
 		"counts for a key too long":  "\x87\x81\x04" + strings.Repeat("k", 513) + "\x01\x00",
 		"counts behind a countdown":  "\x86\x0a0000000003\x87\x01k\x01\x00",
 		"counts, cut short":          "\x87\x02k",
+		"a lane of no width":         "\x88\x00\x01\x00",
+		"a lane of 2 digits":         "\x88\x0201\x01\x00",
+		"a lane without a name":      "\x88\x03001\x01\x00",
+		"a lane of width 0":          "\x88\x04000l\x01\x00",
+		"a lane that is too wide":    "\x88\x04101l\x01\x00",
+		"a lane with a sign":         "\x88\x04+01l\x01\x00",
+		"a lane with blanks":         "\x88\x04  1l\x01\x00",
+		"a lane by tostring":         "\x88\x041e1l\x01\x00",
+		"a lane with NUL":            "\x88\x06001l\x00l\x01\x00",
+		"a lane that is too long":    "\x88\xcc\x01001" + strings.Repeat("l", 201) + "\x01\x00",
+		"a lane behind counts":       "\x87\x01k\x88\x04001l\x01\x00",
+		"a lane, cut short":          "\x88\x04001",
 	} {
 		if e, err := DecodeEnvelope(head + raw); !errors.Is(err, errBadEnvelope) || !reflect.DeepEqual(e, Envelope{}) {
 			t.Errorf("%s: %+v, %v", name, e, err)
@@ -142,6 +157,7 @@ func FuzzEnvelopeFields(f *testing.F) {
 	f.Add(int64(0), "", 0, int64(0), int64(1), int64(-1), "", "", "", byte(128), "")
 	f.Add(int64(1_717_200_000_000_000), "all", 8, int64(1), int64(0), int64(0), "l", "x", "y", byte(134), "")
 	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(0), int64(5), int64(6), "trace", "7f3a", "close", byte(135), "k")
+	f.Add(int64(1_717_200_000_000_000), "k", 7, int64(1), int64(0), int64(0), "lane", "x", "y", byte(136), "l")
 	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x", "\x01\x00", byte(0), "")
 	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value,
 		payload string, kind byte, other string) {
@@ -162,12 +178,15 @@ func FuzzEnvelopeFields(f *testing.F) {
 		if kind%4 == 2 {
 			e.Countdown, e.Counts = min(e.Retries, MaxCountdown), name[:min(len(name), MaxKey)]
 		}
+		if l := (Lane{value[:min(len(value), MaxLane)], 1 + e.Retries%MaxWidth}); kind%8 == 0 && l.Valid() {
+			e.Lane = l
+		}
 		if name+value != "" {
 			e.Headers = map[string]string{name: value}
 		}
 		var others map[byte]string
 		if kind > fieldSince && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
-			kind != fieldKeyHold && kind != fieldRetention && kind != fieldCountdown && kind != fieldCounts {
+			kind != fieldKeyHold && kind != fieldRetention && kind != fieldCountdown && kind != fieldCounts && kind != fieldLane {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -46,6 +46,8 @@ func sampleEnvelopes() map[string]Envelope {
 		"group":           {Due: 12, Retries: 3, Key: "g", Group: Group{Count: 1}, Payload: "x"},
 		"full group": {Due: 12, Retries: 3, Group: Group{Count: MaxParts, Bytes: 5, key: strings.Repeat("k", 512)},
 			Latest: 7, Deadline: 8, Payload: "x"},
+		"lane":              {Due: 12, Retries: 3, Lane: Lane{"customer-42", 1}, Payload: "x"},
+		"longest lane":      {Due: 12, Key: "k", Lane: Lane{strings.Repeat("\xff", MaxLane), MaxWidth}, Counts: "all", Countdown: 2},
 		"countdown":         {Due: 12, Key: "all", Countdown: 1, Payload: "x"},
 		"longest countdown": {Due: 12, Key: "all", Countdown: MaxCountdown},
 		"counts":            {Due: 12, Retries: 3, Counts: "all", Payload: "x"},

@@ -33,6 +33,10 @@ var frozen = map[string]struct {
 		Envelope{Due: 1790000000000000, Counts: "all", Retries: 3, Payload: "work"}},
 	"counts for the longest key": {"\x021790000000000000\x00\x00\x87\x80\x04" + strings.Repeat("c", 512) + "\x01\x00",
 		Envelope{Due: 1790000000000000, Counts: strings.Repeat("c", 512)}},
+	"a lane": {"\x021790000000000000\x00\x00\x88\x0e001customer-42\x03\x01\x03\x01\x04work",
+		Envelope{Due: 1790000000000000, Lane: Lane{"customer-42", 1}, Retries: 3, Payload: "work"}},
+	"the longest lane, of a message that counts": {"\x021790000000000000\x00\x01k\x88\xcb\x01100" + strings.Repeat("l", 200) + "\x87\x03all\x01\x00",
+		Envelope{Due: 1790000000000000, Key: "k", Counts: "all", Lane: Lane{strings.Repeat("l", 200), 100}}},
 	"a group with a countdown that counts": {"\x021790000000000000\x00\x03all\x87\x05above\x86\x0a0000000002\x85\x03\xc0\x84\x3d\x81\x0b00020000003\x01\x05first",
 		Envelope{Due: 1790000000000000, Key: "all", Counts: "above", Countdown: 2, Retention: time.Second, Group: Group{Count: 2, Bytes: 3}, Payload: "first"}},
 }

@@ -228,6 +228,30 @@ func TestScriptLaneWithoutEnvelopes(t *testing.T) {
 	})
 }
 
+// TestScriptLanesBesideOneThatIsGone: a call that ends turns of a lane of which many messages are gone gives turns of other lanes.
+func TestScriptLanesBesideOneThatIsGone(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(r *rig) {
+		const many = 600
+		r.put(inLane("a", 1, "a", 0), inLane("b", 1, "b", 0))
+		for i := 0; i < many; i += 100 {
+			var some []*SendMessage
+			for j := range 100 {
+				some = append(some, inLane("a", 1, fmt.Sprint("m", i+j), 0))
+			}
+			r.put(some...)
+		}
+		r.put(inLane("b", 1, "next", 0))
+		for i := range many {
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf(fmt.Sprint("m", i)))
+		}
+		r.take("a b")
+		r.done(lane("a", ack("a")), lane("b", ack("b")))
+		r.equal("left", r.lanesHave(), many-500+1)
+		r.take("next")
+	})
+}
+
 // TestScriptSweepOfForeignLanes: a sweep passes over lanes if a key that it reads for them is another program's.
 func TestScriptSweepOfForeignLanes(t *testing.T) {
 	t.Parallel()

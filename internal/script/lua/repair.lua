@@ -8,7 +8,8 @@
 --         'lease'    a field of lease whose lease is not in unack: delete the fields of that lease
 --         'key'      a message key that no live message has: free it, unless it is held
 --         'place'    an id whose envelope is in no structure, and that no lease holds: bring the message back, into its lane
---         'member'   a member of lanes that is none of a live message: delete it, and give on its turn
+--         'member'   a member of lanes that is none of a live message: delete it, and give on its turn. One with another score than 0
+--                    gets that first, in any call
 --         'laned'    the id of a live message that has no member in lanes: let it enter its lane. One that is ready or held has a turn then.
 --                    One that waits and has no lane waits no more
 --         'lane'     a lane: give turns that are free, and take back those that are too many, unless they have begun

@@ -23,12 +23,9 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   -- lane; '' at the end. A lane in which there is more to do is looked at again.
   local function sweeplanes(lane, n)
     -- from lane: WIDTH, NAME, lanes
+    -- from relane: rescore
     local l = lanes()
-    for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do -- other scores than 0 would hide members from each other
-      for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS.lanes, range[1], range[2], 'LIMIT', 0, n)) do
-        redis.call('ZADD', KEYS.lanes, 0, member)
-      end
-    end
+    rescore(n)
     while n > 0 do
       local member = redis.call('ZRANGEBYLEX', KEYS.lanes, lane == '' and '-' or '(' .. lane .. '\1', '+', 'LIMIT', 0, 1)[1]
       if not member then return '' end

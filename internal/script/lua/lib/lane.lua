@@ -67,22 +67,22 @@ local function lanes()
   -- fill(lane, turns, next) gives turns to those that are next. It returns false if the call has no room to drop more of what is gone.
   local gone = 0
   local function fill(lane, turns, next)
-    while next and gone < GONE do
+    while next and gone < 2 * GONE do
       local most = next.width
       for i = 1, #turns do most = math.min(most, turns[i].width) end
-      local full, i, at = #turns >= most, nil, nil
-      if full then i, at = yields(turns, next.due) end
-      if full and not i then return true end
-      if full then
+      if #turns >= most then
+        local i, at = yields(turns, next.due)
+        if not i then return true end
         local other = table.remove(turns, i)
         moveout(other.tag)
         redis.call('ZREM', KEYS.lanes, other.member)
         redis.call('ZADD', KEYS.lanes, 0, waits(lane, at, other.tag, other.width))
         redis.call('ZADD', KEYS.waiting, us(at), other.tag)
       else
-        redis.call('ZREM', KEYS.lanes, next.member)
         local _, id = split(next.tag)
         local there = redis.call('HEXISTS', KEYS.msg, id) == 1
+        if not there and gone >= GONE then return false end -- a turn of another lane may be given
+        redis.call('ZREM', KEYS.lanes, next.member)
         if redis.call('ZREM', KEYS.waiting, next.tag) == 1 and there then
           redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
           moveto(next.tag, next.due)

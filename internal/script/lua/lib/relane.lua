@@ -3,6 +3,15 @@
 -- from record: split
 -- from lane: WIDTH, laneof, lanes
 
+-- rescore(n) sets the scores of up to n members of lanes right. Others than 0 would hide members from each other.
+local function rescore(n)
+  for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS.lanes, range[1], range[2], 'LIMIT', 0, n)) do
+      redis.call('ZADD', KEYS.lanes, 0, member)
+    end
+  end
+end
+
 local remade
 local function relanes()
   if remade then return remade end

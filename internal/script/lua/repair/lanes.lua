@@ -3,6 +3,8 @@
 -- from time: us, scored
 -- from record: split, tagof
 -- from lane: WIDTH, laneof, lanes
+-- from relane: rescore
+rescore(1000)
 
 -- isdead(id) says whether a message is in garbage or done.
 local function isdead(id) return redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) end
@@ -21,12 +23,10 @@ local function belongs(member, lane, text)
 end
 
 function mend.member(member)
-  local score = redis.call('ZSCORE', KEYS.lanes, member)
-  if not score then return 'sound' end
-  if tonumber(score) ~= 0 then redis.call('ZADD', KEYS.lanes, 0, member) end
+  if not redis.call('ZSCORE', KEYS.lanes, member) then return 'sound' end
   local ends = string.find(member, '\0', 1, true) or 0
   local lane = string.sub(member, 1, math.max(ends - 1, 0))
-  if lane ~= '' and belongs(member, lane, string.sub(member, ends + 1, -5)) then return tonumber(score) ~= 0 and 'done' or 'sound' end
+  if lane ~= '' and belongs(member, lane, string.sub(member, ends + 1, -5)) then return 'sound' end
   redis.call('ZREM', KEYS.lanes, member)
   if lane ~= '' then lanes().fill(lane, lanes().inlane(lane, WIDTH + 1)) end
   return 'done'
