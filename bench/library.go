@@ -31,7 +31,10 @@ func openLibrary(net *network) system {
 }
 
 func (l *library) send(_ context.Context, m message) error {
-	if !m.at.IsZero() {
+	switch {
+	case m.lane != "":
+		return l.pub.SendDelayMsg(m.payload, m.delay, delayqueue.WithLane(m.lane))
+	case !m.at.IsZero():
 		return l.pub.SendScheduleMsg(m.payload, m.at)
 	}
 	return l.pub.SendDelayMsg(m.payload, m.delay)
@@ -44,7 +47,7 @@ func (l *library) sendBatch(ctx context.Context, batch []message) error {
 	for i, m := range batch {
 		switch {
 		case m.lane != "":
-			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithDelay(m.delay), delayqueue.WithLane(m.lane)}}
+			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithLane(m.lane), delayqueue.WithDelay(m.delay)}}
 			continue
 		case !m.at.IsZero():
 			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithSchedule(m.at)}}

@@ -20,7 +20,7 @@ type message struct {
 	payload string
 	delay   time.Duration // after the send; only if at is zero
 	at      time.Time     // an instant
-	lane    string        // of the library alone; "": none
+	lane    string        // of the library, with the width 1; "": none
 }
 
 // A handler is told every delivery. It is safe for concurrent use.

@@ -76,6 +76,7 @@ func targets() []target {
 		{"lateness: early", 0, false, worst(early, livePaced, lateName(1), lateName(16), lateName(64), herdName)},
 		{"herd: fetch calls a message", 2, false, own(herdName, fetches)},
 		{"herd: p99 ms", 5, false, own(herdName, lateP99)},
+		{"999 lanes beside one with 500 thousand due: p99 ms", 5, false, own(lanesName(laneBacklog), lateP99)},
 		{"idle: round trips/s", 3, false, own(idleName, tripsSecond)},
 		{"idle: commands/s", 15, false, own(idleName, commandsSecond)},
 		{"idle: % of a core, server", 0.3, false, own(idleName, redisShare)},

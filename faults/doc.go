@@ -12,7 +12,7 @@
 //     send 20,000 messages with unique payloads, and three consumers handle them. In some
 //     scenarios producers are relays of the same outboxes (sequences.go), change the same
 //     documents (debounce.go), send imports (imports.go, judged by sums.go), or are replicas
-//     that run the same schedules (schedules.go).
+//     that run the same schedules (schedules.go). In others messages have lanes (lanes.go).
 //   - A ledger (ledger.go) is a file that one program appends to: each accepted send, each
 //     handler's start and end, on disk before the program goes on. It is outside Redis, and
 //     what a killed program has written stays.

@@ -36,6 +36,7 @@ func TestJudgeLanes(t *testing.T) {
 	both, allFour := verdict{accepted: 2, handled: 2}, verdict{accepted: 4, handled: 4}
 	again := verdict{accepted: 2, handled: 2, duplicated: 1}
 	killed := strike{from: sec(1.05), to: sec(1.05), who: "c1", killed: true, why: "it was killed"}
+	frozen := func(who string) strike { return strike{from: sec(1), to: sec(2.2), who: who, why: "it stood still"} }
 	failover := strike{from: sec(3), to: sec(3.5), why: "it had less"}
 	anew := entry{Kind: sent, At: sec(3.6), Took: 1_000_000, Payload: payload(one, "1"), ID: idA, Due: sec(3.5)}
 	judged(t, map[string]forgery{
@@ -66,7 +67,7 @@ func TestJudgeLanes(t *testing.T) {
 			run(one, "1", "c2", 2, 2.1, 2, 0, succeeded), handled(one, "2", 2.2, 2.3)), strikes: []strike{killed}, rules: bound, counts: again},
 		"a consumer that was frozen starts what has ended elsewhere": {entries: all(two, run(one, "1", "c1", 1, 1.1, 1, 0, cutOff),
 			run(one, "1", "c2", 2, 2.1, 3, 0, succeeded), run(one, "1", "c3", 2.2, 2.5, 2, 0, succeeded), handled(one, "2", 2.3, 2.4)),
-			strikes: []strike{{from: sec(1), to: sec(2.2), why: "it stood still", who: "c1"}, {from: sec(1), to: sec(2.2), why: "so did it", who: "c2"}},
+			strikes: []strike{frozen("c1"), frozen("c2")},
 			rules:   bound, counts: verdict{accepted: 2, handled: 2, duplicated: 2}},
 		"three at a time": {entries: all(four, handled(wide, "2", 1, 1.5), handled(wide, "1", 1.1, 1.3), handled(wide, "3", 1.2, 1.5),
 			handled(wide, "4", 1.4, 1.5)), rules: bound, counts: allFour},

@@ -78,7 +78,8 @@ func (s *scene) send(ctx context.Context) error {
 	var batch []delayqueue.Outgoing
 	for _, l := range s.lanes {
 		for n := range l.messages {
-			batch = append(batch, delayqueue.Outgoing{Payload: strconv.Itoa(n), Options: []delayqueue.MsgOption{delayqueue.WithLane(l.name, l.width)}})
+			options := []delayqueue.MsgOption{delayqueue.WithLane(l.name, l.width)}
+			batch = append(batch, delayqueue.Outgoing{Payload: strconv.Itoa(n), Options: options})
 		}
 	}
 	s.begun = time.Now()
