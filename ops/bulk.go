@@ -89,8 +89,8 @@ type BulkResult struct {
 // Like all calls for many, it returns a result beside an error: how far it had come, perhaps without the step that was cut off. It returns
 // ErrUnknownLayout if a newer version of this library writes the queue, and ErrBulkStopped after StopBulk.
 func (m *Queue) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateUnack,
-		delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
+	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+		delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
 }
 
 // BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. A message whose key
@@ -110,7 +110,8 @@ func (m *Queue) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkR
 	if err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
-	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry)
+	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+		delayqueue.StateRetry)
 }
 
 // BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy. It passes over StateWaiting, because

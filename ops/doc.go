@@ -9,7 +9,7 @@
 // Rules:
 //   - A call for many changes the messages that were there when it began, each of them once. The server's instant of its first page, or
 //     Bulk.Before, is the bound. It is compared with the time of death in garbage, with the instant in the fail record in retry and ready,
-//     and with the time in the id in pending.
+//     with the time in the id in pending, and with both in waiting.
 //   - A message is changed only if it still has the tag and the score that the list gave it.
 //   - A structure is gone through against the direction in which messages move, so no message is met again where it has gone to. The
 //     call ends behind the last message that was there, however fast others come in.

@@ -66,8 +66,8 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 		return found, fmt.Errorf("%w: find what?", delayqueue.ErrBadOption)
 	}
 	if len(f.States) == 0 {
-		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StateWaiting,
-			delayqueue.StatePending, delayqueue.StateDone}
+		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady,
+			delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateDone}
 	}
 	var places []place
 	for _, state := range f.States {

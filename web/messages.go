@@ -176,7 +176,8 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 
 // mostOf is the state that is shown if none is asked for: the first with messages.
 func mostOf(c delayqueue.Counts) delayqueue.State {
-	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry, delayqueue.StateGarbage} {
+	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry,
+		delayqueue.StateGarbage} {
 		if totalOf(c, s) > 0 {
 			return s
 		}

@@ -120,7 +120,8 @@ var advices = map[check.Kind]advice{
 			otherHand + ".", false},
 	check.LostLane: {"A message of a lane has no entry in lanes. If it waits for its turn, it will never get one.",
 		"delayqueue run gives a message that waits an entry. " + otherHand + ".", false},
-	check.WrongLane: {"A lane has more turns than its width, or fewer although messages wait, or a message has the turn of one that is due before it.",
+	check.WrongLane: {"A lane has more turns than its width, or fewer although messages wait, or a message has the turn of one that is due " +
+		"before it.",
 		"Nothing: the next message of the lane that ends gives the turns anew. " + otherHand + ".", false},
 	unwell: {"What the server says of itself endangers messages, or keeps them from being sent or handled.",
 		"See to the server: the finding says what is wrong with it, and what to set.", false},

@@ -15,8 +15,9 @@ func (a *app) statsCommand() *cobra.Command {
 		Short: "Show how many messages are in each state, and how far behind a queue is",
 		Long: `stats has a row for each named queue, or for all queues of the prefix that are found at the start: how many messages are in
 each state, how long the oldest ready message has been waiting (BEHIND), when the next message is due, and a verdict
-(STATE). WAITING are messages behind others of their lanes; there is no such column if there are none. A queue takes three calls of Redis, of O(log n) work whatever the backlog. If a queue cannot be read, its row says
-why, the others are shown, and the exit code is not 0.`,
+(STATE). WAITING are messages behind others of their lanes; there is no such column if there are none. A queue takes three
+calls of Redis, of O(log n) work whatever the backlog. If a queue cannot be read, its row says why, the others are shown, and
+the exit code is not 0.`,
 		RunE: func(c *cobra.Command, names []string) error {
 			b, err := a.newBoard(c.Context(), names)
 			if err != nil {
@@ -91,8 +92,8 @@ func (a *app) statsTable(all []*health.Look) *grid {
 			if n.Behind > 0 {
 				behind = paint(warn, brief(n.Behind))
 			}
-			add(number(n.Waiting, faint), one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done,
-				behind, next, a.verdict(one))
+			add(number(n.Waiting, faint), one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn),
+				number(n.Garbage, bad), n.Done, behind, next, a.verdict(one))
 		}
 	}
 	return t

@@ -164,7 +164,8 @@ var triedCommands = map[string][]any{
 	"zcount": {"0", "1"}, "zmscore": {"m"}, "zscore": {"m"}, "zrange": {"0", "1"}, "zrangebyscore": {"0", "1"}, "zrevrange": {"0", "1"},
 	"zrevrangebyscore": {"1", "0"}, "zremrangebyrank": {"0", "1"}, "zremrangebyscore": {"0", "1"}, "zscan": {"0"}, "zpopmin": nil,
 	"zincrby": {"1", "m"}, "rpush": {"v"}, "lpush": {"v"}, "lpop": nil, "llen": nil, "lpos": {"v"}, "lindex": {"0"},
-	"zrangebylex": {"-", "+"}, "zrevrangebylex": {"+", "-"}, "zlexcount": {"-", "+"}, "persist": nil, "lrange": {"0", "1"}, "lrem": {"0", "v"}, "ltrim": {"0", "-1"},
+	"zrangebylex": {"-", "+"}, "zrevrangebylex": {"+", "-"}, "zlexcount": {"-", "+"},
+	"persist": nil, "lrange": {"0", "1"}, "lrem": {"0", "v"}, "ltrim": {"0", "-1"},
 }
 
 // keylessCommands concern the server, or channels.

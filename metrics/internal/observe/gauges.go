@@ -38,7 +38,8 @@ var Gauges = []Gauge{
 	{"next_due_timestamp_seconds", "next_due.timestamp", "s", "",
 		"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry.", nextDue},
 	{"oldest_waiting_timestamp_seconds", "oldest_waiting.timestamp", "s", "",
-		"When the message was due that has waited longest for others of its lane, in seconds since 1970; none if no message that is due waits for its lane.",
+		"When the message was due that has waited longest for others of its lane, in seconds since 1970; " +
+			"none if no message that is due waits for its lane.",
 		oldestWaiting},
 	{"paused", "paused", "1", "", "Whether the queue is paused: 1 or 0.",
 		single(func(r *Reading) float64 { return number(r.Counts.Paused) })},
