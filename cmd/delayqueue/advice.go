@@ -115,14 +115,6 @@ var advices = map[check.Kind]advice{
 	longLane: {"A message is due, and has waited for more than an hour for others of its lane.",
 		"delayqueue lanes with the name of the lane says which message has the turn, and what that waits for; delayqueue lanes skip lets the " +
 			"next one pass.", false},
-	check.StrayLane: {"The structure lanes has an entry that stands for no message there. If it is a turn, other messages of the lane wait for it.",
-		"Nothing, if consumers are alive: every ten minutes a fetch ends turns of messages that are gone. Remove an entry of another form. " +
-			otherHand + ".", false},
-	check.LostLane: {"A message of a lane has no entry in lanes. If it waits for its turn, it will never get one.",
-		"delayqueue run gives a message that waits an entry. " + otherHand + ".", false},
-	check.WrongLane: {"A lane has more turns than its width, or fewer although messages wait, or a message has the turn of one that is due " +
-		"before it.",
-		"Nothing: the next message of the lane that ends gives the turns anew. " + otherHand + ".", false},
 	unwell: {"What the server says of itself endangers messages, or keeps them from being sent or handled.",
 		"See to the server: the finding says what is wrong with it, and what to set.", false},
 	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.",
