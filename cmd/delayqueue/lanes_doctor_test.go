@@ -172,7 +172,7 @@ func tellDoctorBusyLanes(w *world) {
 		next[m.Lane]++
 		return nil
 	}
-	w.consume("orders", handle, func(q *delayqueue.DelayQueue) { q.WithConcurrent(8).WithRetryDelays(time.Millisecond) })
+	w.consume("orders", handle, func(q *delayqueue.DelayQueue) { q.WithConcurrent(8).WithRetryDelays(100 * time.Millisecond) })
 	w.heardOf("orders")
 	looks := 0
 	w.contains(w.must("doctor", "orders", "--repair"), "nothing is wrong")

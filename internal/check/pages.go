@@ -63,12 +63,13 @@ func (p *pager) rest(ctx context.Context, begun time.Time, n int) error {
 	}
 }
 
-// read fills the State. What moves meanwhile may be in it twice or not at all.
+// read fills the State. What moves meanwhile may be in it twice or not at all. Waiting is read first, because messages go from there to pending.
 func (p *pager) read(ctx context.Context) error {
 	if err := p.frame(ctx); err != nil || len(p.state.WrongType) > 0 {
 		return err
 	}
-	for _, st := range structures {
+	last := len(structures) - 1
+	for _, st := range slices.Concat(structures[last:], structures[:last]) {
 		p.seen = map[string]bool{}
 		key := p.state.Queue.Key(st.name)
 		var err error

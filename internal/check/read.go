@@ -35,7 +35,7 @@ var structures = []struct{ name, kind string }{
 	{"schedules", "hash"},
 	{"journal", "zset"},
 	{"lanes", "zset"},
-	{"waiting", "zset"},
+	{"waiting", "zset"}, // the last: pager.read
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
