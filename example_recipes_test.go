@@ -443,3 +443,66 @@ func ExampleWithDeadline() {
 	<-queue.StartConsume()
 	// Output: code 4711 has expired: true
 }
+
+// Changes of one customer are made in order, also if one of them fails, beside those of all others.
+func ExampleWithLane() {
+	redisCli, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	changes := delayqueue.NewQueue("changes", redisCli, nil).WithNackRedeliveryDelay(10 * time.Millisecond)
+	changes.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		fmt.Println(msg.Lane, msg.Payload)
+		if msg.Payload == "open" && msg.Delivery == 1 {
+			return errors.New("busy")
+		}
+		if msg.Payload == "close" {
+			changes.StopConsume()
+		}
+		return nil
+	})
+	for _, change := range []string{"open", "rename", "close"} {
+		_, err := changes.Send(ctx, change, delayqueue.WithLane("customer-42"))
+		if err != nil {
+			panic(err)
+		}
+	}
+	<-changes.StartConsume()
+	// Output:
+	// customer-42 open
+	// customer-42 open
+	// customer-42 rename
+	// customer-42 close
+}
+
+// A backlog of one tenant has five workers at most.
+func ExampleWithLane_tenants() {
+	redisCli, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	type sheet struct{ Tenant, Body string }
+	pages := []sheet{{"7", "first"}, {"7", "second"}, {"8", "only"}}
+	renders := delayqueue.NewQueue("renders", redisCli, nil)
+	page := "a page"
+	_, err := renders.Send(ctx, page, delayqueue.WithLane("tenant-7", 5))
+	if err != nil {
+		panic(err)
+	}
+	var batch []delayqueue.Outgoing
+	sendAll := func() error {
+		renders.WithConcurrent(64)
+		for _, page := range pages {
+			batch = append(batch, delayqueue.Outgoing{Payload: page.Body, Options: []delayqueue.MsgOption{
+				delayqueue.WithLane("tenant-"+page.Tenant, 5)}})
+		}
+		_, err := renders.SendBatch(ctx, batch)
+		return err
+	}
+	if err := sendAll(); err != nil {
+		panic(err)
+	}
+	n, err := delayqueue.NewMonitor("renders", redisCli).GetReadyCount(ctx)
+	fmt.Println(n, "are due, and none waits for its turn:", err)
+	// Output: 4 are due, and none waits for its turn: <nil>
+}

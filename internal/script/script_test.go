@@ -151,7 +151,7 @@ var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
 	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
 	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {LookScript, "look"},
-	{ListScripts[statePending], "list"}, {ListScripts[stateUnack], "held"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
+	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
 	{LanesScript, "lanes"}, {SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
 	{NoteScript, "note"}, {JournalScript, "journal"},
