@@ -238,11 +238,11 @@ var contractCalls = map[string]contractCase{
 		everywhere(r)
 		return r.steering(SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: "held"}}})
 	}},
-	"steer, garbage": {script: SteerScript, build: func(r *rig) func() error {
+	"steer, garbage": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
 		r.put(inLane("l", 1, "first", 0, keyed("k")), inLane("l", 1, "next", 0))
 		return r.steering(SteerRequest{What: SteerGarbage, Targets: []Spot{{Tag: queuetest.IDOf("first"), Score: "x"}}})
 	}},
-	"lanes": {script: LanesScript, build: func(r *rig) func() error {
+	"lanes": {script: LanesScript, passes: "any", build: func(r *rig) func() error {
 		r.put(inLane("l", 1, "first", 0), inLane("l", 1, "next", 0))
 		return func() error { return queuetest.Failure(r.Store.Lanes(queuetest.CtxB, LanesRequest{Limit: 10})) }
 	}},
