@@ -30,10 +30,10 @@ const (
 	laneLosses    = 2 // make a message poison
 )
 
-// laneWidth is the width of a message of a lane: lanes have different ones, and the last has two.
+// laneWidth is the width of message n of a lane: of two lanes it is 1, of two it is 3, and in the others messages have both widths.
 func laneWidth(lane, n int) int {
-	if lane == laneHistories-1 {
-		return 1 + n%2*2
+	if lane >= 4 {
+		lane = n % 2 * 2
 	}
 	return 1 + lane/2*2
 }
@@ -76,6 +76,7 @@ type laneClient struct {
 	settler *script.Caller
 	fetcher *script.Caller
 	held    []laneHeld
+	failed  laneEntry // what failed last
 }
 
 // A laneHeld is a delivery that a client has, and has not settled.
@@ -164,22 +165,28 @@ func (h *laneHistory) addDead(e laneEntry) {
 	h.seen[didDie]++
 }
 
-// settles ends the deliveries that the client has, each in some way; ack: each well.
+// settles ends two of three deliveries that the client has, each in some way; ack: all of them, and well.
 func (c *laneClient) settles(ack bool) {
-	if len(c.held) == 0 {
-		return
-	}
 	var all []script.Settlement
+	var ends, stays []laneHeld
 	for _, m := range c.held {
+		if !ack && rand.IntN(3) == 0 {
+			stays = append(stays, m)
+			continue
+		}
+		ends = append(ends, m)
 		_, n := message.SplitTag(m.tag)
 		s := script.Settlement{Lease: m.lease, Tag: m.tag, ID: m.id, Number: n, Lane: m.lane.Text()}
-		s.Delay = rand.N(10 * time.Millisecond).Truncate(time.Microsecond)
+		s.Delay = rand.N(20 * time.Millisecond).Truncate(time.Microsecond)
 		if !ack {
 			s.Kind = []script.OutcomeKind{script.OutcomeAck, script.OutcomeAck, script.OutcomeAck, script.OutcomeRetry, script.OutcomeReady,
 				script.OutcomeGarbage}[rand.IntN(6)]
 		}
 		s.Leaves = s.Kind == script.OutcomeRetry && rand.IntN(2) == 0
 		all = append(all, s)
+	}
+	if c.held = stays; len(all) == 0 {
+		return
 	}
 	c.settler.Next()
 	from := time.Now().UnixMicro()
@@ -193,7 +200,7 @@ func (c *laneClient) settles(ack bool) {
 	}
 	now := time.Now().UnixMicro()
 	for i, s := range all {
-		m := c.held[i]
+		m := ends[i]
 		d := laneDeed{what: map[script.OutcomeKind]what{script.OutcomeRetry: didFail, script.OutcomeReady: didFail}[s.Kind], ids: []string{m.id}}
 		switch {
 		case slices.Contains(got.Void, i):
@@ -203,6 +210,8 @@ func (c *laneClient) settles(ack bool) {
 			continue
 		case s.Leaves:
 			d.what, d.msgs = didAgain, []laned{{id: m.id, width: m.lane.Width, from: from + s.Delay.Microseconds(), to: now + s.Delay.Microseconds()}}
+		case s.Kind == script.OutcomeRetry:
+			c.failed = m.laneEntry
 		case s.Kind == script.OutcomeGarbage:
 			c.addDead(m.laneEntry)
 			fallthrough
@@ -211,14 +220,16 @@ func (c *laneClient) settles(ack bool) {
 		}
 		c.add(m.lane.Name, from, d)
 	}
-	c.held = nil
 }
 
-// chooses finds a message to steer: one that is dead, that the client holds, or of those that were sent last.
+// chooses finds a message to steer: one that waits for a retry, that the client holds, that is dead, or of those that were sent last.
 func (c *laneClient) chooses() (m laneEntry, dead bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.failed.id != "" && rand.IntN(3) > 0:
+		m, c.failed = c.failed, laneEntry{}
+		return m, false
 	case len(c.held) > 0 && rand.IntN(2) == 0:
 		return c.held[0].laneEntry, false
 	case len(c.dead) > 0 && rand.IntN(3) == 0:
@@ -290,7 +301,7 @@ func (c *laneClient) round() {
 		c.sends()
 	case n < 11:
 		c.fetches()
-	case n < 18:
+	case n < 16:
 		c.settles(false)
 	default:
 		c.steers()
