@@ -15,7 +15,7 @@ func (m *model) laneOf(id string) message.Lane {
 	return e.Lane
 }
 
-// begun says whether a message was handed out since it got its place.
+// begun says whether a message was handed out since it got its turn.
 func (m *model) begun(id string) bool {
 	tag := m.placed[id]
 	_, fresh := m.pending[tag]
@@ -46,7 +46,7 @@ func (m *model) layDown(id string, due int64) {
 	m.turned = sooner(m.turned, due)
 }
 
-// shift makes a message that waits due at another instant. One that has begun keeps its place.
+// shift makes a message that waits due at another instant. One that has begun keeps its turn.
 func (m *model) shift(id string, due int64) {
 	tag := queuetest.TagOf(id, m.record(id).Delivery)
 	if _, waits := m.waiting[tag]; !waits && m.begun(id) {
@@ -169,7 +169,7 @@ func (m *model) layAt(tag string, due int64) {
 	}
 }
 
-// sinceTurned is when the first message is due that has got a place since it was last asked.
+// sinceTurned is when the first message is due that has got a turn since it was last asked.
 func (m *model) sinceTurned() int64 {
 	first := m.turned
 	m.turned = 0

@@ -27,7 +27,7 @@ type model struct {
 
 	graces []grace // as of the last fetch
 	claims [5]claim
-	placed map[string]string // id -> the tag under which a message got a place of its lane
+	placed map[string]string // id -> the tag under which a message got its turn
 	turned int64             // sinceTurned
 	limits modelLimits
 }
