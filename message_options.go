@@ -89,8 +89,10 @@ func WithKey(key string, on ...Conflict) MsgOption {
 //   - A message that is not due yet stands in nobody's way.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
 //   - If messages of a lane have different widths, the smallest width of those that are handled holds. Logs say so once.
-//   - Order and number hold as far as leases do: a handler that runs on after its lease was lost runs beside the next one.
-//   - Messages that wait behind others of their lane cost about 350 bytes of Redis's memory more.
+//   - Order and number hold as far as leases do. A handler that runs on after its lease was lost, after Cancel or past its limit runs beside the
+//     next one.
+//   - A TTL (WithMsgTTL) and a deadline go on while the message waits for its turn.
+//   - Messages that wait behind others of their lane cost about 200 bytes more of Redis's memory.
 func WithLane(name string, width ...int) MsgOption {
 	return func(m *draft) error {
 		l := message.Lane{Name: name, Width: 1}
