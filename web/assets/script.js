@@ -6,7 +6,7 @@ const body = document.body;
 const stale = document.getElementById('stale');
 let fed = Date.now(); // when the last news came
 let source = null;
-let pressed = 0; // when a button of the mouse, or a key, went down; 0 when it is up
+let pressed = -Infinity; // ms since the page began: when a button of the mouse, or a key, went down that is not up
 const held = []; // news that came meanwhile
 const longest = 3000; // ms of it, because a browser may not tell of the release
 
@@ -44,11 +44,11 @@ function old(why) {
 function news(event) {
   fed = Date.now();
   held.push(JSON.parse(event.data));
-  if (fed - pressed > longest) held.splice(0).forEach(show);
+  if (performance.now() - pressed > longest) held.splice(0).forEach(show);
 }
 
 function released() {
-  pressed = 0;
+  pressed = -Infinity;
   held.splice(0).forEach(show);
 }
 
@@ -115,7 +115,7 @@ if (body.dataset.feed) {
   document.addEventListener('visibilitychange', () => { if (document.hidden) hush(); else listen(); });
   window.addEventListener('pagehide', hush);
   window.addEventListener('pageshow', listen);
-  for (const down of ['pointerdown', 'keydown']) document.addEventListener(down, (e) => { if (!e.repeat) pressed = Date.now(); }, true);
+  for (const down of ['pointerdown', 'keydown']) document.addEventListener(down, (e) => { if (!e.repeat) pressed = performance.now(); }, true);
   for (const up of ['pointerup', 'pointercancel', 'keyup']) document.addEventListener(up, () => setTimeout(released), true); // after the click
   setInterval(() => {
     if (document.hidden) return;
