@@ -69,7 +69,7 @@ func tellDoctorLanes(w *world) {
 	due := w.read().Messages[plain].Due
 	w.do("ZREM", "pending", plain)
 	w.do("ZADD", "waiting", due, plain)
-	w.do("ZADD", "lanes", 0, "junk", 0, "wide\x00\x00"+nobody+" 003")
+	w.do("ZADD", "lanes", 0, "junk", 0, "wide\x00\x00003"+nobody)
 	r := w.run("doctor", "orders")
 	w.contains(r.out, "stray lane member (6)", "not in its lane (4)", "wrong lane (4)", "no envelope (2)", "no place (2)", "--repair mends it")
 	if r.code != exitUnsound {
@@ -100,7 +100,7 @@ func tellDoctorLanes(w *world) {
 		flaws = append(flaws, script.Flaw{What: "member", Item: m.Member}, script.Flaw{What: "laned", Item: m.Tag.ID}, script.Flaw{What: "lane", Item: m.Lane},
 			script.Flaw{What: "waiting", Item: m.Tag.Tag}, script.Flaw{What: "place", Item: m.Tag.ID})
 	}
-	for _, item := range []string{"", "x", "x\x00", "x\x00\x00 001", nobody} {
+	for _, item := range []string{"", "x", "x\x00", "x\x00\x00001", nobody} {
 		flaws = append(flaws, script.Flaw{What: "member", Item: item}, script.Flaw{What: "laned", Item: item}, script.Flaw{What: "lane", Item: item})
 	}
 	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(), flaws)
@@ -150,7 +150,7 @@ func tellDoctorBusyLanes(w *world) {
 				break
 			}
 		}
-		w.do("ZADD", "lanes", 0, name+"\x00\x00"+nobody+" 003")
+		w.do("ZADD", "lanes", 0, name+"\x00\x00003"+nobody)
 	}
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
 

@@ -58,28 +58,38 @@ func (e *Envelope) decodeLane(c *cursor) error {
 	return nil
 }
 
-// decodeLaneMember reads `<lane> NUL NUL <tag> <blank> <width>` or `<lane> NUL <us, 16 digits><tag> <blank> <width>`.
+// decodeLaneMember reads `<lane> NUL NUL <width><tag>` or `<lane> NUL <us, 16 digits><id> <delivery> <width>`.
 func decodeLaneMember(member, score string) (m LaneMember) {
 	m.Member = member
 	lane, rest, found := strings.Cut(member, "\x00")
 	m.Lane = lane
 	rest, turn := strings.CutPrefix(rest, "\x00")
-	tag, digits, blank := strings.Cut(rest, " ")
-	if !found || !blank {
-		m.Problem = "want a lane, NUL, NUL or 16 digits, a tag, a blank and a width"
-		return m
-	}
-	if m.Waits = !turn; m.Waits {
-		c := cursor(tag)
-		due, err := c.instant("instant")
-		if m.Due, tag = due, string(c); err != nil {
-			m.Problem = err.Error()
-			return m
+	m.Waits = !turn
+	c := cursor(rest)
+	digits, tag, err := "", "", error(nil)
+	if turn {
+		digits, err = c.take(widthDigits, "width")
+		tag = string(c)
+	} else {
+		m.Due, err = c.instant("instant")
+		words := strings.Split(string(c), " ")
+		if n := len(words); n >= 3 {
+			tag, digits = strings.Join(words[:n-2], " "), words[n-1]
+			if words[n-2] != "1" {
+				tag = words[n-2] + ":" + tag
+			}
 		}
 	}
-	m.Tag = decodeTag(tag)
-	m.Width, m.Problem = decodeWidth(digits)
-	m.Problem = cmp.Or(laneProblem(lane), m.Tag.TagProblem, m.Problem)
+	switch {
+	case !found || !turn && digits == "":
+		m.Problem = "want a lane, NUL, and NUL, a width and a tag, or 16 digits, an id, a delivery and a width"
+	case err != nil:
+		m.Problem = err.Error()
+	default:
+		m.Tag = decodeTag(tag)
+		m.Width, m.Problem = decodeWidth(digits)
+		m.Problem = cmp.Or(laneProblem(lane), m.Tag.TagProblem, m.Problem)
+	}
 	if score != "0" {
 		m.Problem = cmp.Or(m.Problem, "its score is "+score+", want 0")
 	}
@@ -147,7 +157,7 @@ func (b *breaches) strayProblem(m LaneMember, other string) string {
 }
 
 // laneOrder looks at the members of one lane, and returns what is wrong: there are more turns than the width, one is free while a message
-// waits, or one is kept by a message that is due after one that waits and was not handed out since it got the turn.
+// waits, or one is kept by a message that comes after one that waits and was not handed out since it got the turn.
 func laneOrder(members []LaneMember, lies map[string]int64) string {
 	n, most := int64(0), int64(maxWidth)
 	var next *LaneMember
@@ -167,8 +177,9 @@ func laneOrder(members []LaneMember, lies map[string]int64) string {
 		return fmt.Sprintf("has %d of %d turns, and message %s waits", n, min(most, next.Width), next.Tag.ID)
 	}
 	for _, m := range members {
-		if score, ok := lies[m.Tag.Tag]; ok && !m.Waits && score > next.Due {
-			return fmt.Sprintf("has a turn of message %s, which is due after message %s, which waits", m.Tag.ID, next.Tag.ID)
+		score, lies := lies[m.Tag.Tag]
+		if lies && !m.Waits && cmp.Or(cmp.Compare(score, next.Due), cmp.Compare(m.Tag.ID, next.Tag.ID)) > 0 {
+			return fmt.Sprintf("has a turn of message %s, which comes after message %s, which waits", m.Tag.ID, next.Tag.ID)
 		}
 	}
 	return ""

@@ -17,9 +17,10 @@ func inLane(due int64, key, lane string) string {
 }
 
 // turnOf and waitOf are members of lanes.
-func turnOf(lane, tag, width string) string { return lane + "\x00\x00" + tag + " " + width }
+func turnOf(lane, tag, width string) string { return lane + "\x00\x00" + width + tag }
 func waitOf(lane string, due int64, tag, width string) string {
-	return fmt.Sprintf("%s\x00%016d%s %s", lane, due, tag, width)
+	e := decodeTag(tag)
+	return fmt.Sprintf("%s\x00%016d%s %d %s", lane, due, e.ID, e.Delivery, width)
 }
 
 // turn gives messages turns of the lane l.
@@ -83,22 +84,22 @@ var laneBreakages = []breakage{
 
 	// Members that are stray.
 	{"members of something else", func(b *bed) {
-		for _, member := range []string{"", "l", "l\x00", "m\x00\x00x 001", "n\x0012345" + idPending + " 001", turnOf("", idPending, "001"),
+		for _, member := range []string{"", "l", "l\x00", "m\x00\x00001x", "n\x0012345" + idPending + " 1 001", turnOf("", idPending, "001"),
 			turnOf(long, idPending, "001"), turnOf("o", idPending, "000"), turnOf("p", idPending, "1"), turnOf("q", idPending, "101")} {
 			b.do("ZADD", "lanes", 0, member)
 		}
 	}, func(b *bed) []string {
-		const form = "malformed: want a lane, NUL, NUL or 16 digits, a tag, a blank and a width"
+		const form = "malformed: want a lane, NUL, and NUL, a width and a tag, or 16 digits, an id, a delivery and a width"
 		const width = "malformed: the width of its lane is %q, want 3 digits from 1 to 100"
 		return []string{
 			strayIs("", form),
 			strayIs(turnOf("", idPending, "001"), `malformed: its lane is "", want 1 to 200 bytes without NUL`),
 			strayIs("l", form),
 			strayIs("l\x00", form),
-			strayIs("m\x00\x00x 001", "malformed: its id is no UUIDv7: 1 characters, want 36"),
-			strayIs("n\x0012345"+idPending+" 001", `malformed: instant is "123450190f3a0-00", want 16 digits in (0, 2^53)`),
+			strayIs("m\x00\x00001x", "malformed: its id is no UUIDv7: 1 characters, want 36"),
+			strayIs("n\x0012345"+idPending+" 1 001", `malformed: instant is "123450190f3a0-00", want 16 digits in (0, 2^53)`),
 			strayIs(turnOf("o", idPending, "000"), fmt.Sprintf(width, "000")),
-			strayIs(turnOf("p", idPending, "1"), fmt.Sprintf(width, "1")),
+			strayIs(turnOf("p", idPending, "1"), "malformed: its id is no UUIDv7: 34 characters, want 36"),
 			strayIs(turnOf("q", idPending, "101"), fmt.Sprintf(width, "101")),
 			strayIs(turnOf(long, idPending, "001"), fmt.Sprintf("malformed: its lane is %q, want 1 to 200 bytes without NUL", long)),
 		}
@@ -170,7 +171,7 @@ var laneBreakages = []breakage{
 		b.twoInLane()
 		b.do("HSET", "msg", idPending, inLane(due, "order-1", "001l"))
 		b.do("ZADD", "pending", due, idPending)
-	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which is due after message ` + idPending2 + `, which waits.`)},
+	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which comes after message ` + idPending2 + `, which waits.`)},
 	{"a turn that has begun, of a later message", func(b *bed) {
 		b.waitsIn("001")
 		b.do("HSET", "msg", idRetry, inLane(b.now-7*second, "", "001l"))

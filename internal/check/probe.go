@@ -81,9 +81,10 @@ local function member(name)
   members[name] = true
   local score, i = redis.call('ZSCORE', KEYS[16], name), string.find(name, '\0', 1, true)
   if score then add('lanes', name, score) end
-  local named = i and string.sub(name, i + (string.byte(name, i + 1) == 0 and 2 or 17), -5) or ''
-  if named ~= '' then
-    tag(named)
+  local named, n = string.match(name, '^(.*) (%d+) ...$', (i or 0) + 17)
+  if i and string.byte(name, i + 1) == 0 then named, n = string.sub(name, i + 5), '1' end -- a turn
+  if named then
+    tag(n == '1' and named or n .. ':' .. named)
     todo[#todo + 1] = string.match(named, '^.*:(.*)$') or named
   end
 end
@@ -101,9 +102,9 @@ local function inlane(id, envelope, current) -- of a message
   if not i or size < 4 then return end
   local width, name = string.sub(envelope, i, i + 2), string.sub(envelope, i + 3, i + size - 1)
   lane(name)
-  for _, named in ipairs({id, current}) do
-    local due = redis.call('ZSCORE', KEYS[17], named)
-    if due then member(name .. '\0' .. string.format('%016.0f', tonumber(due) or 0) .. named .. ' ' .. width) end
+  for _, n in ipairs({'1', current}) do
+    local due = redis.call('ZSCORE', KEYS[17], n == '1' and id or n .. ':' .. id)
+    if due then member(name .. '\0' .. string.format('%016.0f', tonumber(due) or 0) .. id .. ' ' .. n .. ' ' .. width) end
   end
 end
 local function key(name)
@@ -125,8 +126,8 @@ local function message(id)
   if record then
     add('fail', id, record)
     local n = string.match(record, '^(%d+) ')
-    current = n and n .. ':' .. id
-    if n then tag(current) end
+    current = n
+    if n then tag(n .. ':' .. id) end
   end
   tag(id)
   if redis.call('HEXISTS', KEYS[12], id) == 1 then add('result', id, redis.call('HSTRLEN', KEYS[12], id)) end

@@ -109,15 +109,15 @@ func rubbishMembers(lives string) (all []string) {
 	due := fmt.Sprintf("%016d", rigBase)
 	for _, id := range []string{queuetest.IDOf(lives), queuetest.IDOf("nobody")} {
 		for _, first := range []string{"nan", "-nan", "inf", "-inf", "0x10", "1e300", "-5", "1.5", " 5", "", "9999999999999999", "0000000000000000", due} {
-			all = append(all, "l\x00"+fmt.Sprintf("%-16s", first)+id+" 001", "m\x00"+first+id)
+			all = append(all, "l\x00"+fmt.Sprintf("%-16s", first)+id+" 1 001", "m\x00"+first+id)
 		}
 		for _, width := range []string{"000", "999", "-01", "nan", "inf", "1", "", "\xff\x00\n"} {
-			all = append(all, "l\x00\x00"+id+" "+width, "l\x00"+due+id+" "+width, "l\x00"+due+"2:"+id+" "+width)
+			all = append(all, "l\x00\x00"+width+id, "l\x00"+due+id+" 1 "+width, "l\x00"+due+id+" 2 "+width, "l\x00"+due+id+" "+width)
 		}
-		all = append(all, "\x00\x00"+id+" 001", "\x00"+due+id+" 001", strings.Repeat("l", 300)+"\x00\x00"+id+" 001", "l\x00\x001:"+id+" 001")
+		all = append(all, "\x00\x00001"+id, "\x00"+due+id+" 1 001", strings.Repeat("l", 300)+"\x00\x00001"+id, "l\x00\x000011:"+id)
 	}
 	for _, text := range rubbish {
-		all = append(all, text, "l\x00"+text, "l\x00\x00"+text, "m\x00\x00"+text+" 001", text+"\x00\x00 001", "\x00"+text)
+		all = append(all, text, "l\x00"+text, "l\x00\x00"+text, "m\x00\x00001"+text, text+"\x00\x00001", "\x00"+text)
 	}
 	return all
 }

@@ -138,8 +138,8 @@ func TestScriptLane(t *testing.T) {
 			m := inLane("m", 1, "d", 0, keyed("k"))
 			m.Put.On = ConflictReplace
 			r.put(m)
-			r.expect("pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s")
-		}, "pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s"},
+			r.expect("pending a@0s b@0s waiting c@0s key k=a turns l=b m=a wake 0s")
+		}, "pending a@0s b@0s waiting c@0s key k=a turns l=b m=a wake 0s"},
 		"a countdown that is complete stands in its lane": {func(r *rig) {
 			p := inLane("l", 1, "p", time.Hour, keyed("k"))
 			r.hand(msg("child", 0))
@@ -285,16 +285,16 @@ func TestScriptLanes(t *testing.T) {
 		r.equal("no lane", r.laneText(LanesRequest{Limit: 10}), "")
 		r.put(inLane("a", 1, "a", 0), inLane("a", 1, "b", time.Second), inLane("ab", 3, "c", 0), inLane("ab", 2, "d", 0), inLane("ab", 2, "e", 0),
 			inLane("\xff", 1, "f", time.Hour), msg("x", 0))
-		r.equal("all", r.laneText(LanesRequest{Limit: 10}), "a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s c ready@0s; \xff/1 1+0 f pending@1h0m0s; ")
+		r.equal("all", r.laneText(LanesRequest{Limit: 10}), "a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s d ready@0s; \xff/1 1+0 f pending@1h0m0s; ")
 		r.equal("first", r.laneText(LanesRequest{Limit: 1}), "a/1 1+1 from 1s a ready@0s; a")
-		r.equal("second", r.laneText(LanesRequest{Limit: 1, After: "a"}), "ab/2 2+1 from 0s c ready@0s; ab")
+		r.equal("second", r.laneText(LanesRequest{Limit: 1, After: "a"}), "ab/2 2+1 from 0s d ready@0s; ab")
 		r.equal("behind all", r.laneText(LanesRequest{Limit: 1, After: "\xff"}), "")
-		r.equal("one", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s c ready@0s d ready@0s; ")
+		r.equal("one", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s d ready@0s c ready@0s; ")
 		r.equal("none", r.laneText(LanesRequest{Name: "b"}), "")
 		r.take("a c d x")
 		r.done(lane("ab", ends(OutcomeReady, "c", 0, 0, "")), lane("ab", ends(OutcomeRetry, "d", 1, 0, "x")))
 		r.equal("handed out", r.laneText(LanesRequest{Name: "a"}), "a/1 1+1 from 1s a unack; ")
-		r.equal("released, and failed", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s c ready d retry@1s; ")
+		r.equal("released, and failed", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s d retry@1s c ready; ")
 		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
 		r.equal("deleted", r.laneText(LanesRequest{Name: "a"}), "a/1 1+1 from 1s a gone; ")
 		r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), "x")

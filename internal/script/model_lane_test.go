@@ -138,7 +138,7 @@ func (m *model) turns(lane string) {
 			m.placed[next.id] = next.tag
 			m.layAt(next.tag, next.due)
 			m.turned = sooner(m.turned, next.due)
-		case last != nil && last.due > next.due:
+		case last != nil && !last.before(next.tag, next.due):
 			delete(m.pending, last.tag)
 			delete(m.retry, last.tag)
 			delete(m.placed, last.id)
@@ -150,7 +150,9 @@ func (m *model) turns(lane string) {
 }
 
 // before says whether it stands before another one.
-func (l *laned) before(tag string, due int64) bool { return l.due < due || l.due == due && l.tag < tag }
+func (l *laned) before(tag string, due int64) bool {
+	return l.due < due || l.due == due && l.id < queuetest.IDIn(tag)
+}
 
 // lies is when a delivery is due that waits with a turn.
 func (m *model) lies(tag string) (due int64, lies bool) {
@@ -181,11 +183,12 @@ func (m *model) laneMembers() map[string]int64 {
 	all := map[string]int64{}
 	for id, tag := range m.placed {
 		l := m.laneOf(id)
-		all[l.Name+"\x00\x00"+tag+" "+l.Text()[:3]] = 0
+		all[l.Name+"\x00\x00"+l.Text()[:3]+tag] = 0
 	}
 	for tag, due := range m.waiting {
-		l := m.laneOf(queuetest.IDIn(tag))
-		all[l.Name+"\x00"+fmt.Sprintf("%016d", due)+tag+" "+l.Text()[:3]] = 0
+		id, n := message.SplitTag(tag)
+		l := m.laneOf(id)
+		all[fmt.Sprintf("%s\x00%016d%s %d %s", l.Name, due, id, n, l.Text()[:3])] = 0
 	}
 	return all
 }

@@ -15,7 +15,7 @@
 -- from time: now, us, scored
 -- from record: split, tagof
 -- from place: locate
--- from lane: WIDTH, inlane
+-- from lane: WIDTH, inlane, turnsof
 local only, from, want = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local out = {us(now), ''}
 local searches = math.floor(1000000 / math.max(redis.call('LLEN', KEYS.ready), 1)) -- in ready
@@ -37,10 +37,10 @@ end
 
 -- add(lane, most) adds a lane, with at most so many of its turns.
 local function add(lane, most)
-  local turns, next = inlane(lane, WIDTH + 1)
+  local _, least, next = inlane(lane)
+  local turns = turnsof(lane)
   if not turns[1] and not next then return end
-  local width, n = next and next.width or WIDTH, 0
-  for i = 1, #turns do width = math.min(width, turns[i].width) end
+  local width = math.min(least, next and next.width or WIDTH)
   local all = redis.call('ZLEXCOUNT', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1')
   local at = #out
   out[at + 1], out[at + 2], out[at + 3], out[at + 4], out[at + 5] = lane, width, #turns, all - #turns, us(next and next.due or 0)

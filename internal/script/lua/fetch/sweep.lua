@@ -22,7 +22,8 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   -- sweeplanes(lane, n) looks at about n lanes behind one, ends turns of messages that do not live, and gives free turns. It returns the last
   -- lane; '' at the end. A lane in which there is more to do is looked at again.
   local function sweeplanes(lane, n)
-    -- from lane: WIDTH, NAME, lanes
+    -- from lane: NAME, turnsof
+    -- from turn: lanes
     -- from relane: rescore
     local l = lanes()
     rescore(n)
@@ -35,12 +36,12 @@ if byAge and not byAlarm and (callers or lane ~= '') then
         redis.call('ZREM', KEYS.lanes, member) -- of no lane
       else
         lane = string.sub(member, 1, ends - 1)
-        local turns, next = l.inlane(lane, WIDTH + 1)
+        local turns = turnsof(lane)
         n = n - #turns
-        for i = #turns, 1, -1 do
-          if isover(turns[i]) then redis.call('ZREM', KEYS.lanes, table.remove(turns, i).member) end
+        for i = 1, #turns do
+          if isover(turns[i]) then redis.call('ZREM', KEYS.lanes, turns[i].member) end
         end
-        if not l.fill(lane, turns, next) then return before == '' and '\0' or before end -- '\0' is before all lanes
+        if not l.fill(lane) then return before == '' and '\0' or before end -- '\0' is before all lanes
       end
     end
     return lane

@@ -16,7 +16,8 @@
 -- from edit: noted, edited, stamp, redueto, LATEST
 -- from countdown: setcountdown
 -- from change: change
--- from lane: laneof, lanes
+-- from lane: laneof
+-- from turn: lanes
 
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
 local PART = 256 -- bytes that each part counts which is deleted

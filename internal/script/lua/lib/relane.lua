@@ -1,7 +1,8 @@
 -- Messages that leave their lanes, or get another instant or lane (lib/lane.lua).
 -- from time: us, scored
 -- from record: split
--- from lane: WIDTH, laneof, lanes
+-- from lane: laneof, inlane, turnsof
+-- from turn: lanes
 
 -- rescore(n) sets the scores of up to n members of lanes right. Others than 0 would hide members from each other.
 local function rescore(n)
@@ -19,23 +20,20 @@ local function relanes()
 
   -- vacate(lane, width, id) ends the turn of a message, if it has one.
   local function vacate(lane, width, id)
-    local turns, next = l.inlane(lane, width + 1)
-    if #turns > width then turns, next = l.inlane(lane, WIDTH + 1) end -- its width was another when it got its turn
-    for i = 1, #turns do
-      local _, holder = split(turns[i].tag)
-      if holder == id then
-        redis.call('ZREM', KEYS.lanes, table.remove(turns, i).member)
-        return l.fill(lane, turns, next)
-      end
+    local ended = redis.call('ZREM', KEYS.lanes, l.hasturn(lane, id, width)) == 1
+    for _, turn in ipairs(ended and {} or turnsof(lane)) do -- it got the turn for a later delivery
+      local _, holder = split(turn.tag)
+      if holder == id then ended = redis.call('ZREM', KEYS.lanes, turn.member) == 1 end
     end
+    if ended then l.fill(lane) end
   end
 
-  -- leavewaiting(lane, width, tag, due) takes out a message that waits.
+  -- leavewaiting(lane, width, tag, due) takes out a message that waits. The message behind it may have a larger width.
   local function leavewaiting(lane, width, tag, due)
     redis.call('ZREM', KEYS.waiting, tag)
     redis.call('ZREM', KEYS.lanes, l.waits(lane, due, tag, width))
-    local turns, next = l.inlane(lane, WIDTH + 1)
-    if next and next.due >= due then l.fill(lane, turns, next) end
+    local n, least, next = inlane(lane)
+    if next and n < math.min(least, next.width) then l.fill(lane) end
   end
 
   -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
@@ -49,9 +47,7 @@ local function relanes()
       return l.enter(lane, width, tag, due)
     end
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else l.moveout(tag) end
-    local begun = true
-    for _, other in ipairs(l.inlane(lane, WIDTH + 1)) do begun = begun and other.tag ~= tag end
-    if begun then return l.moveto(tag, due) end
+    if not redis.call('ZSCORE', KEYS.lanes, l.hasturn(lane, tag, width)) then return l.moveto(tag, due) end
     vacate(lane, width, id)
     l.enter(lane, width, tag, due)
   end

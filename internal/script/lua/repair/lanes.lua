@@ -1,23 +1,24 @@
 -- Lanes, their turns, and what waits for one.
 -- takes: mend, leased, turnof
--- from time: us, scored
+-- from time: scored
 -- from record: split, tagof
--- from lane: WIDTH, laneof, lanes
+-- from lane: WIDTH, laneof, readlane, turnsof
+-- from turn: lanes
 -- from relane: rescore
 rescore(1000)
 
 -- isdead(id) says whether a message is in garbage or done.
 local function isdead(id) return redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) end
 
--- belongs(member, lane, text) says whether a member of lanes is right. text is what it has between the first NUL and the width.
-local function belongs(member, lane, text)
-  local l, turn = lanes(), string.byte(text, 1) == 0
-  local tag = string.sub(text, turn and 2 or 17)
+-- belongs(member, lane) says whether a member of lanes is right.
+local function belongs(member, lane)
+  local l, says = lanes(), readlane(lane, member)
+  local tag = says.tag
   local _, id = split(tag)
   local own, width = laneof(redis.call('HGET', KEYS.msg, id) or '')
   if own ~= lane or isdead(id) then return false end
   local due = redis.call('ZSCORE', KEYS.waiting, tag)
-  if not turn then return due and member == l.waits(lane, scored(due), tag, width) end
+  if not says.turn then return due and member == l.waits(lane, scored(due), tag, width) end
   due = due or redis.call('ZSCORE', KEYS.waiting, tagof(id, redis.call('HGET', KEYS.fail, id)))
   return not due and member == l.hasturn(lane, tag, width) and turnof(lane, id) == member
 end
@@ -26,9 +27,9 @@ function mend.member(member)
   if not redis.call('ZSCORE', KEYS.lanes, member) then return 'sound' end
   local ends = string.find(member, '\0', 1, true) or 0
   local lane = string.sub(member, 1, math.max(ends - 1, 0))
-  if lane ~= '' and belongs(member, lane, string.sub(member, ends + 1, -5)) then return 'sound' end
+  if lane ~= '' and belongs(member, lane) then return 'sound' end
   redis.call('ZREM', KEYS.lanes, member)
-  if lane ~= '' then lanes().fill(lane, lanes().inlane(lane, WIDTH + 1)) end
+  if lane ~= '' then lanes().fill(lane) end
   return 'done'
 end
 
@@ -58,28 +59,17 @@ function mend.laned(id)
   return 'done'
 end
 
--- turnsof(turns) are the members of turns, in one text.
-local function turnsof(turns)
-  local all = {}
+-- turnsin(lane) are the turns of a lane, in one text, how many there are, and the smallest width.
+local function turnsin(lane)
+  local turns, all = turnsof(lane), {}
   for i = 1, #turns do all[i] = turns[i].member end
-  return table.concat(all, ' ')
+  return table.concat(all, ' '), #turns, turns[1] and turns[1].width or WIDTH
 end
 
 function mend.lane(lane)
   local l = lanes()
-  local turns = l.inlane(lane, WIDTH + 1)
-  local before, most = turnsof(turns), WIDTH
-  for i = 1, #turns do most = math.min(most, turns[i].width) end
-  while #turns > most do -- the last of those that were not handed out since waits
-    local i, at = l.yields(turns, -1)
-    if not i then break end
-    local other = table.remove(turns, i)
-    l.moveout(other.tag)
-    redis.call('ZREM', KEYS.lanes, other.member)
-    redis.call('ZADD', KEYS.lanes, 0, l.waits(lane, at, other.tag, other.width))
-    redis.call('ZADD', KEYS.waiting, us(at), other.tag)
-  end
-  l.fill(lane, l.inlane(lane, WIDTH + 1))
-  turns = l.inlane(lane, WIDTH + 1)
-  return turnsof(turns) == before and 'sound' or 'done'
+  local before, n, most = turnsin(lane)
+  while n > most and l.yields(lane, -1, '') do n = n - 1 end -- the last of those that were not handed out since waits
+  l.fill(lane)
+  return turnsin(lane) == before and 'sound' or 'done'
 end

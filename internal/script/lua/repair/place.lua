@@ -5,7 +5,8 @@
 -- from message: keyof
 -- from record: split, delivery, tagof, failure, setfailure, superseded
 -- from keys: heldUntil
--- from lane: WIDTH, laneof, lanes
+-- from lane: laneof, turnsof
+-- from turn: lanes
 -- from relane: relanes
 
 -- drop(remove) mends a structure of which remove(tag) takes out a tag.
@@ -69,7 +70,7 @@ end
 
 -- turnof(lane, id) is the member of lanes that is the first turn of a message; nil if it has none.
 local function turnof(lane, id)
-  for _, turn in ipairs((lanes().inlane(lane, WIDTH + 1))) do
+  for _, turn in ipairs(turnsof(lane)) do
     local _, holder = split(turn.tag)
     if holder == id then return turn.member end
   end

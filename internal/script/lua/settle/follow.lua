@@ -84,7 +84,7 @@ end
 -- enters the lane again.
 local leavelane
 if KEYS.lanes then
-  -- from lane: lanes
+  -- from turn: lanes
   -- from relane: relanes
   leavelane = function(lane, id, tag, due)
     local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)

@@ -6,7 +6,8 @@
 -- from record: delivery, tagof, failure, setfailure, witherror
 -- from place: locate, remove
 -- from keys: freekey
--- from lane: laneof, lanes
+-- from lane: laneof
+-- from turn: lanes
 -- from relane: relanes
 
 -- skip(i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. ARGV i + 1 is the error with

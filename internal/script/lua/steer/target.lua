@@ -8,7 +8,8 @@
 -- from keys: heldUntil, holderof, named, erase
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
--- from lane: laneof, lanes
+-- from lane: laneof
+-- from turn: lanes
 -- from relane: relanes
 
 -- release(key) ends the hold of a key, and returns the word for it.
