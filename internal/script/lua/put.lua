@@ -26,6 +26,7 @@
 -- from edit: noted
 -- from put: PUTS, send, noteall
 local READ = 524288 -- bytes: the call ends before the message that would make it read more of other messages
+local LOOKS = 2500 -- turns: the call ends behind the message that has looked at so many
 local saved, armed, big, pause, sent, groups, changes, overtakes =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts', 'changed', 'overtaken'), 1, 8)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
@@ -63,7 +64,7 @@ while ARGV[i] do
   elseif ARGV[i] == 'countdown' then
     acks = tonumber(ARGV[i + 1])
   else
-    local answer = put(name, number, after, acks, i)
+    local answer = noted.looked < LOOKS and put(name, number, after, acks, i)
     if not answer then break end
     answers[#answers + 1] = answer
     name, acks, noted.room = nil, 0, READ -- the first message may read any number

@@ -8,8 +8,9 @@
 --   first                          when the first of them, or of those that were moved, is due; nil: none
 --   uneven                         a lane of which messages ask for different widths
 --   grown, changed, overtaken      parts got a field, a message that waits was changed, a delivery was superseded
+--   looked                         turns of lanes that were looked at
 --   spent, room                    bytes of other messages that were read, and how many may be; nil: any number
-local noted = {stored = 0, longest = 0, spent = 0}
+local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 
 -- write(id, envelope) stores an envelope, and notes how long it is.
 local function write(id, envelope)

@@ -30,6 +30,7 @@ local function lanes()
   -- they are due and then by their ids, if that one comes after the message id, which is due at an instant. It returns false if none does.
   local function yields(lane, due, id)
     local turns, tags, last = turnsof(lane), {}, nil
+    noted.looked = noted.looked + #turns
     if not turns[1] then return false end -- other scores than 0 hide members
     for i = 1, #turns do tags[i] = turns[i].tag end
     local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
