@@ -36,7 +36,7 @@
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
 --       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2
 --       more if it has left its key, 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle;
---       2 for each turn that ends, 5 more if it is given on, 3 for all.
+--       2 for each turn that ends, 5 more if it is given on (lib/turn.lua), 3 for all.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
