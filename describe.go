@@ -54,7 +54,8 @@ func Describe(opts ...MsgOption) Description {
 	d := Description{
 		Timed: m.put.Timed, Key: m.Key, PayloadKey: m.put.PayloadKey, OnConflict: Conflict(m.put.On), KeyHold: m.KeyHold,
 		MaxWait: m.put.MaxWait, MaxParts: m.put.MaxParts,
-		Sequence: m.put.Sequence, Number: m.put.Number, Counts: m.Counts, Lane: m.Lane.Name, LaneWidth: m.Lane.Width, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
+		Sequence: m.put.Sequence, Number: m.put.Number, Counts: m.Counts, Lane: m.Lane.Name, LaneWidth: m.Lane.Width,
+		TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
 		Headers: maps.Clone(m.Headers), Err: err,
 	}
 	if m.when.Absolute {

@@ -37,8 +37,9 @@
 //
 // A message is pending until it is due, ready until a consumer takes it, unacked while a consumer has it, and gone when it
 // is acked. WithRetention keeps it for a while with its result instead (done). After a failure, a snooze or a loss it
-// waits for its next delivery (retry). Behind other messages of its lane it is waiting. A message that was given up on is garbage: no retry is left, the handler returned
-// ErrSkipRetry, the message was lost with its consumer too often, or its TTL or deadline was over. docs/life.md has a drawing.
+// waits for its next delivery (retry). Behind other messages of its lane it is waiting. A message that was given up on is garbage:
+// no retry is left, the handler returned ErrSkipRetry, the message was lost with its consumer too often, or its TTL or deadline was
+// over. docs/life.md has a drawing.
 // Intercept takes a message out of any state but unacked and done. Cancel takes it out of unacked, too.
 //
 // # Keys

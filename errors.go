@@ -54,8 +54,8 @@ var (
 	ErrNotReplicated = link.ErrNotReplicated
 	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning.
 	ErrBadOption = message.ErrBadOption
-	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result (SetResult) is over 1 MB, or too much
-	// follows one message (Then).
+	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result (SetResult) is over
+	// 1 MB, or too much follows one message (Then).
 	ErrPayloadTooLarge = consume.ErrPayloadTooLarge
 	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, already wait to send with this
 	// DelayQueue or Publisher. The message was not stored.

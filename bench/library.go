@@ -47,7 +47,8 @@ func (l *library) sendBatch(ctx context.Context, batch []message) error {
 	for i, m := range batch {
 		switch {
 		case m.lane != "":
-			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithLane(m.lane), delayqueue.WithDelay(m.delay)}}
+			options := []delayqueue.MsgOption{delayqueue.WithLane(m.lane), delayqueue.WithDelay(m.delay)}
+			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: options}
 			continue
 		case !m.at.IsZero():
 			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithSchedule(m.at)}}

@@ -15,7 +15,8 @@ var kindNotes = [kinds]string{
 		"process, which includes the bench. Commands include those inside scripts (`INFO commandstats`). Round trips are counted on " +
 		"the connections, and heap allocations in the client process.",
 	latenessTable: "`live` and the lanes count from the call of the send, the others from the due instant. The lanes get 1,000 " +
-		"messages a second, and of the backlog one message is handled at a time. `herd` has 64 idle consumers and 200 messages a second. asynq keeps whole seconds and looks every five.",
+		"messages a second, and of the backlog one message is handled at a time. `herd` has 64 idle consumers and 200 messages a second. " +
+		"asynq keeps whole seconds and looks every five.",
 	idleTable:   "Commands include those inside scripts.",
 	memoryTable: "`used_memory`, per message.",
 	massTable: "The longest hold is the longest time that anything kept the server busy (`SLOWLOG`, `LATENCY`). " +

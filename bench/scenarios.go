@@ -99,8 +99,10 @@ func scenarios(quick bool) []scenario {
 	}
 	for _, lanes := range []int{ownLane, 1000} {
 		all = append(all,
-			scenario{name: laneName(sendBatch, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3, measure: sendBatches(100_000, lanes)},
-			scenario{name: laneName(drain64, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3, measure: drainLanes(64, 100_000, 0, lanes)},
+			scenario{name: laneName(sendBatch, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3,
+				measure: sendBatches(100_000, lanes)},
+			scenario{name: laneName(drain64, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3,
+				measure: drainLanes(64, 100_000, 0, lanes)},
 		)
 	}
 	for _, fsync := range []string{"everysec", "always"} {

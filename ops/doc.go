@@ -4,7 +4,8 @@
 // a queue. A call for many owns its progress, which stands in its entry of the journal, and only ops writes the journal. A call must never
 // do unbounded work on the server, or change a message that came after it began. Begin with queue.go. pause.go stops and resumes a queue,
 // limits.go slows it, steer.go changes one message, bulk.go many, find.go and list.go look, and journal.go says who did what. consumers.go,
-// history.go, forecast.go, sequences.go, lanes.go and groups.go show what goes on, status.go has a message as it is shown, and queues.go finds queues.
+// history.go, forecast.go, sequences.go, lanes.go and groups.go show what goes on, status.go has a message as it is shown, and
+// queues.go finds queues.
 //
 // Rules:
 //   - A call for many changes the messages that were there when it began, each of them once. The server's instant of its first page, or

@@ -45,7 +45,7 @@ func TestBadEntries(t *testing.T) {
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule/e")}},
 		`WithCounts("schedule@1.2/e"): this is a key`: {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule@1.2/e")}},
-		`WithLane("\xff") is no UTF-8`: {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("\xff")}},
+		`WithLane("\xff") is no UTF-8`:   {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("\xff")}},
 		`WithCounts("\xff") is no UTF-8`: {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithCounts("\xff")}},
 		"option 1 is nil":                {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
 		`the header "schedule" is this package's`: {Name: "e", Every: time.Second,

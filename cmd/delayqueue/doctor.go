@@ -30,7 +30,8 @@ after each call as long as the call took. It checks each finding twice.
 
 --repair prints its plan, asks, and then works in small steps. Each step checks again before it writes, so consumers may go on.
 It repairs only what is safe: it drops entries that name no message, brings back messages that are in no structure, deletes
-records and keys without a message, puts messages into their lanes, and sets the alarm. It refuses a queue that a newer version of the library writes.
+records and keys without a message, puts messages into their lanes, and sets the alarm. It refuses a queue that a newer version
+of the library writes.
 
 The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left.`,
 		Args: cobra.ExactArgs(1),

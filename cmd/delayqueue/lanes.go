@@ -179,7 +179,8 @@ func (l *laneFlag) Set(text string) error {
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
 		n, err := strconv.Atoi(text[i+1:])
 		if err != nil {
-			return fmt.Errorf("%q: behind the last colon stands how many messages of the lane are handled at a time; for none write %s:1", text, text)
+			return fmt.Errorf("%q: behind the last colon stands how many messages of the lane are handled at a time; for none write %s:1",
+				text, text)
 		}
 		l.name, l.width = text[:i], n
 	}

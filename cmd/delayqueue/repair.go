@@ -24,7 +24,8 @@ type repair struct {
 // inWords is what each repair does.
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
-	"waiting": "drop from waiting: ", "garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "lease": "delete from lease: ",
+	"waiting": "drop from waiting: ", "garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ",
+	"place": "bring back message ", "lease": "delete from lease: ",
 	"record": "delete the record of message ",
 	"result": "delete the result of message ", "part": "delete from parts: ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",

@@ -82,7 +82,8 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(),
 		a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
-		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(),
+		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(),
+		a.eventsCommand(),
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands(), lanes.Commands()) {

@@ -77,7 +77,8 @@ func (a *app) statsTable(all []*health.Look) *grid {
 		switch {
 		case a.json:
 			a.printLook(one, statsJSON{
-				one.Name, n.Pending, n.Ready, n.Waiting, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.LaneSince), instant(n.NextDue),
+				one.Name, n.Pending, n.Ready, n.Waiting, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(),
+				instant(n.LaneSince), instant(n.NextDue),
 				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
 				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), len(one.Consumers), a.verdictJSON(one),

@@ -97,7 +97,8 @@ func (a *app) topTable(all []*health.Look) *grid {
 			if one.Counts.Behind > 0 {
 				oldest = paint(warn, brief(one.Counts.Behind.Round(time.Second)))
 			}
-			add(number(one.Counts.Waiting, faint), one.Name, a.verdict(one), one.Waits(), in, gone, failing, fmt.Sprintf("%d/%d", busy, workers), oldest)
+			add(number(one.Counts.Waiting, faint), one.Name, a.verdict(one), one.Waits(), in, gone, failing,
+				fmt.Sprintf("%d/%d", busy, workers), oldest)
 		}
 	}
 	return t

@@ -233,7 +233,7 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	listIDs := answered && b.Events.On()
 	if reply.Uneven != "" {
 		b.unevenOnce.Do(func() {
-			b.Events.Logger().Warn("delayqueue: messages of a lane ask for different widths (WithLane): the smallest width of those that have a turn holds",
+			b.Events.Logger().Warn("delayqueue: messages of a lane ask for different widths (WithLane): the smallest of those that have a turn holds",
 				slog.String("queue", b.Store.Queue), slog.String("lane", reply.Uneven))
 		})
 	}

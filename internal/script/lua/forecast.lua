@@ -4,7 +4,8 @@
 -- ARGV: 1 us at which the first span begins ('0': now), 2 us of each span, 3 how many spans (1 to 500)
 -- Returns {now, beginning of the first span, then pairs of pending and retry}: how many are due before the first span, in each span, and
 --       after the last. What waits for its turn in a lane counts as pending
--- Cost: at most 6 + 2 * ARGV 3 commands, half as many more if messages wait for their lanes, of O(log n), none for spans behind the last message. Writes nothing.
+-- Cost: at most 6 + 2 * ARGV 3 commands, half as many more if messages wait for their lanes, of O(log n), none for spans behind the last
+--       message. Writes nothing.
 
 -- from time: now, us
 local from, step, n = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -10,12 +10,12 @@
 --       call. '+<due>': stored. '=<id>': not stored, the message id has the key; '=acked:<id>': not stored, the message id was acked
 --       and keeps the key. '#<digits>': not stored, the last number of the sequence is that. '!': not stored, the sequence has not
 --       come to the number after. '~<due>:<id>': the message id had the key, and was kept, replaced, rescheduled or appended to; due:
---       when it is due (if it was handed out: when it comes again, or now), '0' if it was acked and keeps its key. uneven: a lane of which messages ask for
---       different widths, or ''; missing in the reply to a repeat.
+--       when it is due (if it was handed out: when it comes again, or now), '0' if it was acked and keeps its key. uneven: a lane
+--       whose messages ask for different widths, or ''; missing in the reply to a repeat.
 -- Cost: 16 commands, 2 more if a lane may be touched, 1 to set the alarm, 1 where there are groups or countdowns, 2 for each group that
 --       leaves its key, 1 for each countdown; for each message at most 6 of O(log pending), 16 if its key is taken, with a lane those of
---       lib/turn.lua, at most 100 messages; O(ready) if the message that has the key is there. It reads that message, unless it is kept (of a group the first part), and replaces a group in O(parts):
---       half a megabyte and 2,000 parts in all, or one message.
+--       lib/turn.lua, at most 100 messages; O(ready) if the message that has the key is there. It reads that message, unless it is
+--       kept (of a group the first part), and replaces a group in O(parts): half a megabyte and 2,000 parts in all, or one message.
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored.
 
