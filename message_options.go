@@ -85,7 +85,7 @@ func WithKey(key string, on ...Conflict) MsgOption {
 // other messages. With a width from 2 to 100, at most so many messages of the lane are handled at a time, and begin in that order.
 //
 //   - A message has its turn until it is acked, garbage or taken out. So a message that failed or was snoozed comes again before those
-//     behind it, however long it waits. Again ends the turn.
+//     behind it, however long it waits. Again ends the turn, and so does a call that makes the message due later.
 //   - A message that is not due yet stands in nobody's way.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
 //   - If messages of a lane have different widths, the smallest width of those that are handled holds. Logs say so once.

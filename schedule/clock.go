@@ -102,7 +102,7 @@ func (r *runner) freeKey(ctx context.Context, name string, since int64) (instant
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case msg.State != delayqueue.StatePending || msg.Due.Unix() <= since+farSeconds:
+	case msg.State != delayqueue.StatePending && msg.State != delayqueue.StateWaiting || msg.Due.Unix() <= since+farSeconds:
 		return 0, nil
 	}
 	_, at := Of(&msg.Message)

@@ -104,7 +104,7 @@ func (b *breaches) lanes() {
 	lanes := map[string][]LaneMember{}
 	for _, m := range members {
 		if problem := b.strayProblem(m, known[m.Tag.ID]); problem != "" {
-			b.add(StrayLane, "lanes", m.Member, "member %q is %s", m.Member, problem)
+			b.add(StrayLane, "lanes", m.Member, "member %.300q is %s", m.Member, problem)
 			continue
 		}
 		known[m.Tag.ID] = m.Member

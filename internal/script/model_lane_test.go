@@ -46,10 +46,15 @@ func (m *model) layDown(id string, due int64) {
 	m.turned = sooner(m.turned, due)
 }
 
-// shift makes a message that waits due at another instant. One that has begun keeps its turn.
+// shift makes a message that waits due at another instant. One that has begun and is not made due later keeps its turn.
 func (m *model) shift(id string, due int64) {
 	tag := queuetest.TagOf(id, m.record(id).Delivery)
-	if _, waits := m.waiting[tag]; !waits && m.begun(id) {
+	_, waits := m.waiting[tag]
+	before, later := m.retry[tag]
+	if !later {
+		before = m.now
+	}
+	if !waits && m.begun(id) && due <= before {
 		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 		m.retry[tag] = due
 		m.turned = sooner(m.turned, due)

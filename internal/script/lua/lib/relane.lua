@@ -37,7 +37,8 @@ local function relanes()
   end
 
   -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
-  -- handed out since it got its turn, it keeps the turn. If another program took the lane from a message in waiting (nil), it is laid down.
+  -- handed out since it got its turn, and is not made due later, it keeps the turn. If another program took the lane from a message in
+  -- waiting (nil), it is laid down.
   local function shift(lane, width, place, tag, id, before, due)
     if not lane then
       redis.call('ZREM', KEYS.waiting, tag)
@@ -47,7 +48,7 @@ local function relanes()
       return l.enter(lane, width, tag, due)
     end
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else l.moveout(tag) end
-    if not redis.call('ZSCORE', KEYS.lanes, l.hasturn(lane, tag, width)) then return l.moveto(tag, due) end
+    if due <= before and not redis.call('ZSCORE', KEYS.lanes, l.hasturn(lane, tag, width)) then return l.moveto(tag, due) end
     vacate(lane, width, id)
     l.enter(lane, width, tag, due)
   end
