@@ -55,7 +55,7 @@ func (s *steppedServer) runs(seconds int) {
 func (s *steppedServer) sent() map[string]map[int64]int {
 	s.Helper()
 	all := map[string]map[int64]int{}
-	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady} {
+	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting} {
 		for msg, err := range s.mon.All(s.ctx(), state, ops.Filter{}) {
 			s.must(err)
 			name, at := Of(&msg.Message)
@@ -80,6 +80,10 @@ func TestClockWrongForAMoment(t *testing.T) {
 			s.must(s.s.Set(s.ctx(), Entry{Name: "hourly", Cron: "0 * * * *"}))
 			s.must(s.s.Set(s.ctx(), Entry{Name: "daily", Cron: "5 8 * * *"}))
 			s.must(s.s.Set(s.ctx(), Entry{Name: "skips", Every: 2 * time.Second, Overlap: Skip}))
+			lane := delayqueue.WithLane("l")
+			_, err := s.pub.Send(s.ctx(), "has the turn", lane)
+			s.must(err)
+			s.must(s.s.Set(s.ctx(), Entry{Name: "waits", Every: 2 * time.Second, Overlap: Skip, Options: []delayqueue.MsgOption{lane}}))
 			s.runs(10)
 			s.takeSkipped()
 			s.step(by)
@@ -116,14 +120,16 @@ func TestClockWrongForAMoment(t *testing.T) {
 					}
 				}
 			}
-			for _, name := range []string{"pulse", "hourly", "daily", "skips"} {
+			for _, name := range []string{"pulse", "hourly", "daily", "skips", "waits"} {
 				one := s.status(name)
 				if one.Trouble != nil || !one.Overdue.IsZero() || one.Skipped.Missed > 1000 || one.Next.Before(s.wall) {
 					t.Errorf("%+v", one)
 				}
 			}
-			if last := s.status("skips").Last; last.Before(s.wall.Add(-3*time.Second)) || last.After(s.wall.Add(farSeconds*time.Second)) {
-				t.Errorf("skips: the last is %v, now is %v", last, s.wall)
+			for _, name := range skipping {
+				if last := s.status(name).Last; last.Before(s.wall.Add(-3*time.Second)) || last.After(s.wall.Add(farSeconds*time.Second)) {
+					t.Errorf("%s: the last is %v, now is %v", name, last, s.wall)
+				}
 			}
 			s.wall = time.Date(2026, 11, 23, 8, 4, 50, 0, time.UTC)
 			s.runs(20)
@@ -134,17 +140,22 @@ func TestClockWrongForAMoment(t *testing.T) {
 	}
 }
 
-// takeSkipped takes the message of the entry that skips, as a consumer would.
+// skipping are entries that skip. The messages of one wait in a lane.
+var skipping = []string{"skips", "waits"}
+
+// takeSkipped takes the messages of the entries that skip, as a consumer would.
 func (s *steppedServer) takeSkipped() {
 	s.Helper()
-	msg, err := s.mon.GetKey(s.ctx(), sequenceOf("skips"))
-	if errors.Is(err, delayqueue.ErrNotFound) {
-		return
-	}
-	s.must(err)
-	if !msg.Due.After(s.wall) {
-		_, err = s.pub.InterceptKey(s.ctx(), sequenceOf("skips"))
+	for _, name := range skipping {
+		msg, err := s.mon.GetKey(s.ctx(), sequenceOf(name))
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			continue
+		}
 		s.must(err)
+		if !msg.Due.After(s.wall) {
+			_, err = s.pub.InterceptKey(s.ctx(), sequenceOf(name))
+			s.must(err)
+		}
 	}
 }
 
