@@ -24,7 +24,7 @@ func TestLanes(t *testing.T) {
 
 	f.serve(Config{Authorize: allowed}) // with an empty cache
 	list := f.get("lanes?q=orders").body
-	f.sees(list, ">customer-42<", `href="lanes?lane=customer-42&amp;q=orders"`, ids[0], "ready", "1 of 1", "1 of 7")
+	f.sees(list, `name="lane"`, ">customer-42<", `href="lanes?lane=customer-42&amp;q=orders"`, ids[0], "ready", "1 of 1", "1 of 7")
 	f.lacks(list, "<b>\u202e", "\u202e", "\xff")
 	if strings.Index(list, "customer-42") > strings.Index(list, `\xff`) {
 		t.Error("the lane in which most wait is not the first")

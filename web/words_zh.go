@@ -64,6 +64,7 @@ var chinese = map[string]string{
 	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",
 	"All is well with the %s queues that are shown": "所查看的 %s 个队列一切正常",
 	"Find a queue by its name":                      "按名称查找队列",
+	"Find a lane by its name":                       "按名称查找通道",
 	"Find":                                          "查找",
 	"Queues may be missing":                         "可能缺少部分队列",
 	"All is well. Queues: %s":                       "一切正常。队列：%s",
