@@ -228,9 +228,6 @@ func TestWaitingInLists(t *testing.T) {
 	if forecast.Buckets[0].Pending < 2 || forecast.Buckets[0].Pending+forecast.Buckets[1].Pending != 5 {
 		t.Errorf("%+v", forecast)
 	}
-	if r, err := m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateWaiting}}, time.Hour); !errors.Is(err, delayqueue.ErrBadOption) {
-		t.Errorf("by: %+v, %v", r, err)
-	}
 	waiting := []delayqueue.State{delayqueue.StateWaiting}
 	r, err := m.BulkDelete(queuetest.CtxB, Bulk{States: waiting, Filter: Filter{Contains: "4"}})
 	f.Must(err)
