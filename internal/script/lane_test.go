@@ -327,7 +327,8 @@ func TestScriptLanes(t *testing.T) {
 		r.equal("no lane", r.laneText(LanesRequest{Limit: 10}), "")
 		r.put(inLane("a", 1, "a", 0), inLane("a", 1, "b", time.Second), inLane("ab", 3, "c", 0), inLane("ab", 2, "d", 0), inLane("ab", 2, "e", 0),
 			inLane("\xff", 1, "f", time.Hour), msg("x", 0))
-		r.equal("all", r.laneText(LanesRequest{Limit: 10}), "a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s c ready@0s; \xff/1 1+0 f pending@1h0m0s; ")
+		r.equal("all", r.laneText(LanesRequest{Limit: 10}),
+			"a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s c ready@0s; \xff/1 1+0 f pending@1h0m0s; ")
 		r.equal("first", r.laneText(LanesRequest{Limit: 1}), "a/1 1+1 from 1s a ready@0s; a")
 		r.equal("second", r.laneText(LanesRequest{Limit: 1, After: "a"}), "ab/2 2+1 from 0s c ready@0s; ab")
 		r.equal("behind all", r.laneText(LanesRequest{Limit: 1, After: "\xff"}), "")
