@@ -209,7 +209,8 @@ func (c *laneClient) settles(ack bool) {
 			c.mu.Unlock()
 			continue
 		case s.Leaves:
-			d.what, d.msgs = didAgain, []laned{{id: m.id, width: m.lane.Width, from: from + s.Delay.Microseconds(), to: now + s.Delay.Microseconds()}}
+			us := s.Delay.Microseconds()
+			d.what, d.msgs = didAgain, []laned{{id: m.id, width: m.lane.Width, from: from + us, to: now + us}}
 		case s.Kind == script.OutcomeRetry:
 			c.failed = m.laneEntry
 		case s.Kind == script.OutcomeGarbage:
@@ -339,8 +340,8 @@ func stuckAt(ops []porcupine.Operation) string {
 	return text.String()
 }
 
-// TestLaneHistories has clients send into lanes, fetch, ack, fail, lose leases and replies, cancel, reschedule and requeue, all at once. What
-// they saw of each lane must be possible if its messages begin in order, and no more of them at a time than its width says.
+// TestLaneHistories has clients send into lanes, fetch, ack, fail, lose leases and replies, cancel, reschedule and requeue, all at once.
+// What they saw of each lane must be possible if its messages begin in order, and no more of them at a time than its width says.
 func TestLaneHistories(t *testing.T) {
 	t.Parallel()
 	h := &laneHistory{Fixture: face.New(t), deeds: map[string][]porcupine.Operation{}, seen: map[what]int{}}

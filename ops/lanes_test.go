@@ -94,7 +94,8 @@ func TestLanePageKeepsMost(t *testing.T) {
 		page.Lanes = append(page.Lanes, Lane{Name: fmt.Sprintf("%04d", i), Waiting: i})
 	}
 	page.Merge(&LanePage{Lanes: []Lane{{Name: "more", Waiting: maxLanes}, {Name: "less"}}, Others: 3, Next: "x"})
-	if len(page.Lanes) != maxLanes || page.Others != 5 || page.Lanes[0].Name != "more" || page.Lanes[maxLanes-1].Waiting != 1 || page.Next != "x" {
+	if len(page.Lanes) != maxLanes || page.Others != 5 || page.Lanes[0].Name != "more" ||
+		page.Lanes[maxLanes-1].Waiting != 1 || page.Next != "x" {
 		t.Errorf("%d lanes, %d others, first %+v, last %+v", len(page.Lanes), page.Others, page.Lanes[0], page.Lanes[maxLanes-1])
 	}
 }
@@ -122,7 +123,8 @@ func TestLaneHolders(t *testing.T) {
 		return l, l.Holders[0]
 	}
 	l, h := lane()
-	if h.State != delayqueue.StateReady || !h.At.Equal(a.Due) || h.Delivery != 1 || h.LastError != "" || !l.Since.Equal(b.Due) || !l.Blocked(time.Now()) {
+	if h.State != delayqueue.StateReady || !h.At.Equal(a.Due) || h.Delivery != 1 || h.LastError != "" ||
+		!l.Since.Equal(b.Due) || !l.Blocked(time.Now()) {
 		t.Errorf("ready: %+v, %+v", l, h)
 	}
 	q.StartConsume()
@@ -148,7 +150,8 @@ func TestLaneHolders(t *testing.T) {
 	for id, want := range map[string]string{a.ID: "l/2 retry", b.ID: "l/1 waiting", c.ID: "l/1 waiting"} {
 		got, err := m.Get(queuetest.CtxB, id)
 		f.Must(err)
-		if text := fmt.Sprintf("%s/%d %s", got.Lane, got.LaneWidth, got.State); text != want || got.State == delayqueue.StateWaiting && !got.At.Equal(got.Due) {
+		text := fmt.Sprintf("%s/%d %s", got.Lane, got.LaneWidth, got.State)
+		if text != want || got.State == delayqueue.StateWaiting && !got.At.Equal(got.Due) {
 			t.Errorf("get: %s at %v, want %s", text, got.At, want)
 		}
 	}
@@ -215,7 +218,8 @@ func TestWaitingInLists(t *testing.T) {
 	}
 	page, err := m.List(queuetest.CtxB, delayqueue.StateWaiting, Filter{}, "")
 	f.Must(err)
-	if len(page.Messages) != 4 || page.Messages[0].Payload != "payload 1" || page.Messages[0].State != delayqueue.StateWaiting || page.Messages[0].Lane != "l" {
+	if len(page.Messages) != 4 || page.Messages[0].Payload != "payload 1" ||
+		page.Messages[0].State != delayqueue.StateWaiting || page.Messages[0].Lane != "l" {
 		t.Errorf("%+v", page)
 	}
 	found, err := m.Find(queuetest.CtxB, "payload 3", Find{}, "")
@@ -227,9 +231,6 @@ func TestWaitingInLists(t *testing.T) {
 	f.Must(err)
 	if forecast.Buckets[0].Pending < 2 || forecast.Buckets[0].Pending+forecast.Buckets[1].Pending != 5 {
 		t.Errorf("%+v", forecast)
-	}
-	if r, err := m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateWaiting}}, time.Hour); !errors.Is(err, delayqueue.ErrBadOption) {
-		t.Errorf("by: %+v, %v", r, err)
 	}
 	waiting := []delayqueue.State{delayqueue.StateWaiting}
 	r, err := m.BulkDelete(queuetest.CtxB, Bulk{States: waiting, Filter: Filter{Contains: "4"}})

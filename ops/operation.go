@@ -49,6 +49,8 @@ type operation struct {
 	caller string
 	n      int64 // number of its last call
 
+	shifted map[string]bool // by tag: what BulkRescheduleBy has shifted of lanes, and may meet again
+
 	entry script.EntryName
 	who   onBehalf  // who has begun it, and why
 	noted time.Time // when it was written down last
@@ -168,15 +170,15 @@ func (o *operation) result(places []place) *BulkResult {
 
 // wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
 // the last message that this step may change.
-func (o *operation) wanted(page *listReply, p place) (targets []script.Spot, isNew int64) {
+func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int64) {
 	f, most := o.Filter.hot(), o.room()
 	for i, e := range page.entries {
 		switch {
-		case e.msg == nil || !f.matches(e.msg):
+		case e.msg == nil || !f.matches(e.msg) || o.shifted[e.Tag]:
 		case o.isNew(e.msg, p, page.now):
 			isNew++
 		default:
-			targets = append(targets, e.Spot)
+			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
 				o.sample = append(o.sample, e.msg)
 			}
@@ -208,24 +210,49 @@ func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 }
 
 // request is the change of these messages of a page on which the step has looked at so many.
-func (o *operation) request(p place, targets []script.Spot, looked int) script.SteerRequest {
-	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in], Targets: targets}
+func (o *operation) request(p place, targets []entry, looked int) script.SteerRequest {
+	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in]}
+	for _, e := range targets {
+		if p.state == delayqueue.StateUnack {
+			e.Score = "" // each renewal changes it
+		}
+		do.Targets = append(do.Targets, e.Spot)
+	}
 	if p.state == delayqueue.StateUnack {
 		do.What = script.SteerCancel
-		for i := range targets {
-			do.Targets[i].Score = "" // each renewal changes it
-		}
 	}
 	if o.Spread > 0 { // the page's share of the time goes to its messages that match
-		share := float64(o.Spread) / float64(max(o.Result.Total, o.Result.Looked+int64(looked)))
-		do.Us = max(o.Us, o.Now) + int64(share*float64(o.Result.Looked))
+		before := o.before()
+		share := float64(o.Spread) / float64(max(o.Result.Total, before+int64(looked)))
+		do.Us = max(o.Us, o.Now) + int64(share*float64(before))
 		do.Step = int64(share * float64(looked) / float64(len(targets)))
 	}
 	return do
 }
 
-// places are the structures to go through, some in two parts. Their order and direction are such that no message is met again where it
-// has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
+// before is how many messages come before this page in a spread. There, what waits comes behind the messages that have turns, although the
+// call may look at it first: else lanes would change their order.
+func (o *operation) before() int64 {
+	places, n := o.places(), o.Result.Looked
+	switch {
+	case places[0].in != delayqueue.StateWaiting:
+	case o.Place == 0:
+		for i, p := range places {
+			if p.in != delayqueue.StateWaiting {
+				n += int64(o.Left[i])
+			}
+		}
+	case places[o.Place].in != delayqueue.StateWaiting:
+		n = max(n-int64(o.Left[0]), 0)
+	}
+	return n
+}
+
+// places are the structures to go through, some in two parts. Their order and direction are such that no message is missed, or met again
+// where it has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
+//
+// Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the others, and last for what
+// is made earlier, because turns that are taken away move messages from the others to waiting.
 func (o *operation) places() (all []place) {
 	in := func(s delayqueue.State) bool { return slices.Contains(o.States, s) }
 	from, to := o.Filter.hot().bounds()
@@ -257,8 +284,15 @@ func (o *operation) places() (all []place) {
 	if in(delayqueue.StatePending) || in(delayqueue.StateReady) {
 		waiting(delayqueue.StatePending)
 	}
-	if in(delayqueue.StateWaiting) { // behind the states of those that have turns, because a change may end a turn, or begin one
-		all = o.parts(all, place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting}, from, to)
+	if in(delayqueue.StateWaiting) {
+		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting, back: o.What == script.SteerDelete} // at its head a width may end
+		for _, p := range o.parts(nil, p, from, to) {
+			if p.part == "later" { // made earlier
+				all = append(all, p)
+			} else {
+				all = slices.Insert(all, 0, p)
+			}
+		}
 	}
 	return all
 }

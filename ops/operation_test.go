@@ -50,8 +50,9 @@ func TestBulkAfterTheClockWasAhead(t *testing.T) {
 // TestSpreadFromNow: what was counted a while ago is spread from when it is done, and is not due at once.
 func TestSpreadFromNow(t *testing.T) {
 	t.Parallel()
-	o := operation{task: task{What: script.SteerRequeue, Spread: 60e6}, reach: reach{Begun: 1e9, Now: 5e9, Result: BulkResult{Total: 2}}}
-	if got := o.request(place{in: delayqueue.StateGarbage, state: delayqueue.StateGarbage}, make([]script.Spot, 2), 2); got.Us != o.Now || got.Step != 30e6 {
+	o := operation{task: task{What: script.SteerRequeue, Spread: 60e6, States: []delayqueue.State{delayqueue.StateGarbage}},
+		reach: reach{Begun: 1e9, Now: 5e9, Result: BulkResult{Total: 2}}}
+	if got := o.request(o.places()[0], make([]entry, 2), 2); got.Us != o.Now || got.Step != 30e6 {
 		t.Errorf("from %d, one every %d us", got.Us, got.Step)
 	}
 }

@@ -52,7 +52,7 @@ var verbs = []verb{
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
 		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: ops.ActReschedule, NeedsDelay: true,
-		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
+		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry},
 		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
 		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue,

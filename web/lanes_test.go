@@ -58,6 +58,7 @@ func TestLanes(t *testing.T) {
 	if got := f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")); got.code != http.StatusBadRequest {
 		t.Errorf("skip of all: %d", got.code)
 	}
+	f.sees(f.get(address("plan", "q", "orders", "do", "postpone", "state", "waiting", "by", "1h0m0s")).body, "Postpone")
 	for _, page := range []string{lane, "lanes?q=orders", address("act", "q", "orders", "do", "giveup", "id", ids[2])} {
 		for _, english := range englishOf(t, f.get(page, header("Accept-Language", "zh")).body) {
 			t.Errorf("%s says %q", page, english)

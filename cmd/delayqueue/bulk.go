@@ -28,10 +28,7 @@ type bulkWork struct {
 
 type bulkCall = func(context.Context, ops.Bulk) (*ops.BulkResult, error)
 
-var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
-
-// laned are those of them that wait for others of their lanes, too.
-var laned = append(live[:3:3], delayqueue.StateWaiting)
+var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateWaiting}
 
 // bulkFlags are those of commands that have --all, besides what it selects by.
 type bulkFlags struct {

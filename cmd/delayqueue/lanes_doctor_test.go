@@ -97,23 +97,27 @@ func tellDoctorLanes(w *world) {
 	// What is not wrong any more stays as it is.
 	var flaws []script.Flaw
 	for _, m := range s.Lanes {
-		flaws = append(flaws, script.Flaw{What: "member", Item: m.Member}, script.Flaw{What: "laned", Item: m.Tag.ID}, script.Flaw{What: "lane", Item: m.Lane},
+		flaws = append(flaws, script.Flaw{What: "member", Item: m.Member}, script.Flaw{What: "laned", Item: m.Tag.ID},
+			script.Flaw{What: "lane", Item: m.Lane},
 			script.Flaw{What: "waiting", Item: m.Tag.Tag}, script.Flaw{What: "place", Item: m.Tag.ID})
 	}
 	for _, item := range []string{"", "x", "x\x00", "x\x00\x00001", nobody} {
-		flaws = append(flaws, script.Flaw{What: "member", Item: item}, script.Flaw{What: "laned", Item: item}, script.Flaw{What: "lane", Item: item})
+		flaws = append(flaws, script.Flaw{What: "member", Item: item}, script.Flaw{What: "laned", Item: item},
+			script.Flaw{What: "lane", Item: item})
 	}
 	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(), flaws)
 	if err != nil || slices.ContainsFunc(words, func(word string) bool { return word != "sound" }) {
 		w.Errorf("%q, %v", words, err)
 	}
-	if after := w.sound("orders"); !slices.Equal(after.Lanes, s.Lanes) || !slices.Equal(after.Waiting, s.Waiting) || !slices.Equal(after.Pending, s.Pending) {
+	after := w.sound("orders")
+	if !slices.Equal(after.Lanes, s.Lanes) || !slices.Equal(after.Waiting, s.Waiting) || !slices.Equal(after.Pending, s.Pending) {
 		w.Errorf("it was touched:\n%s", after.Dump())
 	}
 	w.turnsThatAreTooMany()
 }
 
-// turnsThatAreTooMany: of turns that are too many those go that have not begun, and what is held or ready has a turn although the lane is full.
+// turnsThatAreTooMany: of turns that are too many those go that have not begun, and what is held or ready has a turn although the lane is
+// full.
 func (w *world) turnsThatAreTooMany() {
 	full := w.inLane("full", 4, 2)
 	w.do("ZREM", "lanes", w.memberOf(full[2]))

@@ -70,8 +70,13 @@ func tellLanes(w *world) {
 	w.contains(w.must("get", "orders", b), "garbage", "skipped by ann: it is broken")
 	w.contains(w.must("journal", "orders"), "skip", "to garbage", "it is broken", "to the end of its lane")
 	w.refused(exitRefused, "waits behind", "lanes", "skip", "orders", a, "--end", "--yes")
-	w.refused(exitUsage, "cannot be rescheduled", "reschedule", "orders", "--all", "--by", "1h", "--state", "waiting")
+	w.contains(w.must("reschedule", "orders", "--all", "--by", "1h", "--state", "waiting"), "rescheduled 1 message")
 	w.contains(w.must("cancel", "orders", "--all", "--state", "waiting", "--yes"), "deleted 1 message")
+	w.inLane("many", 5)
+	w.must("cancel", "orders", "--all", "--yes")
+	if stats = decode[statsJSON](w, w.must("stats", "--json")); stats[0].Ready+stats[0].Pending+stats[0].Waiting != 0 {
+		w.Errorf("canceled all: %+v", stats)
+	}
 	w.sound("orders")
 
 	w.must("schedule", "set", "orders", "daily", "x", "--every", "24h", "--lane", "reports:2")

@@ -25,8 +25,8 @@ retry and waiting, or in the states of --state. The command asks first.`,
 			ctx := c.Context()
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: laned, start: m.BulkDelete,
-					can: append(laned[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
+					can: append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
 			if err := a.ask("Take %s out of queue %q for good?", plural(len(ids), "message"), m.Name()); err != nil {
@@ -59,7 +59,7 @@ func (a *app) rescheduleCommand() *cobra.Command {
 		Short: "Make messages due at another time",
 		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that waits for a retry is
 delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending,
-ready, retry and waiting (--by: not in waiting), or in the states of --state, and asks if they may be more than 100.`,
+ready, retry and waiting, or in the states of --state, and asks if they may be more than 100.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
 			"--spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -78,12 +78,8 @@ ready, retry and waiting (--by: not in waiting), or in the states of --state, an
 				return err
 			}
 			if which.all {
-				states := laned
-				if byDuration { // would shift twice what gets its turn meanwhile
-					states = live
-				}
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: states, can: states, twice: byDuration,
+					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live, twice: byDuration,
 					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
 						if byDuration {
 							return m.BulkRescheduleBy(ctx, b, time.Duration(by))

@@ -99,7 +99,8 @@ var countdownBreakages = []breakage{
 func longest(due int64, key, counts, parts string) string {
 	instant := fmt.Sprintf("%016d", maxInstant-1)
 	uvarint := func(n int) string { return strings.Repeat("\xff", n-1) + "\x7f" }
-	return fields(due, key, fieldLane, "001"+strings.Repeat("l", maxLaneBytes), fieldCounts, counts, fieldCountdown, fmt.Sprint(maxCountdown), fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
+	return fields(due, key, fieldLane, "001"+strings.Repeat("l", maxLaneBytes), fieldCounts, counts, fieldCountdown, fmt.Sprint(maxCountdown),
+		fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
 		fieldTimeout, uvarint(9), fieldDeadline, instant, fieldParts, parts, fieldSince, instant, fieldLatest, instant, fieldTTL, uvarint(9),
 		fieldRetries, uvarint(5), fieldPayload, strings.Repeat("x", 5000))
 }

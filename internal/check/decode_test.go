@@ -54,7 +54,8 @@ func TestDecodeEnvelope(t *testing.T) {
 
 func TestDecodeEnvelopeFields(t *testing.T) {
 	const head = "\x021700000000000000\x00\x01k"
-	good := head + "\x88\x05020ln" + "\x87\x03all" + "\x86\x0a0000000017" + "\x85\x01\x09" + "\x84\x01\x0b" + "\x83\x01\x07" + "\x82\x101700000000000009" + "\x81\x0d00120000345gk" + "\x7f\x05other" +
+	good := head + "\x88\x05020ln" + "\x87\x03all" + "\x86\x0a0000000017" + "\x85\x01\x09" + "\x84\x01\x0b" +
+		"\x83\x01\x07" + "\x82\x101700000000000009" + "\x81\x0d00120000345gk" + "\x7f\x05other" +
 		"\x05\x101700000000000008" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load"
 	want := Envelope{Version: 2, Due: 1_700_000_000_000_000, Key: "k", Retries: 300, TTL: 5, Payload: "load", Size: len(good),
 		Headers: map[string]string{"a": "b"},

@@ -139,11 +139,12 @@ var laneBreakages = []breakage{
 			strayIs(waitOf("l", b.now+62*second, idPending2, "001"), besides(waitOf("l", b.now+61*second, idPending2, "001"))),
 		}
 	}},
-	{"a message that waits until another instant", func(b *bed) { b.twoInLane(); b.do("ZINCRBY", "waiting", 1, idPending2) }, func(b *bed) []string {
-		due := b.now + 61*second
-		return []string{fmt.Sprintf(`waiting: message %s has score %d, but due %d in its envelope.`, idPending2, due+1, due),
-			strayIs(waitOf("l", due, idPending2, "001"), "of a message that does not wait until then"), lostIn(idPending2)}
-	}},
+	{"a message that waits until another instant", func(b *bed) { b.twoInLane(); b.do("ZINCRBY", "waiting", 1, idPending2) },
+		func(b *bed) []string {
+			due := b.now + 61*second
+			return []string{fmt.Sprintf(`waiting: message %s has score %d, but due %d in its envelope.`, idPending2, due+1, due),
+				strayIs(waitOf("l", due, idPending2, "001"), "of a message that does not wait until then"), lostIn(idPending2)}
+		}},
 
 	// Messages that are not in their lanes.
 	{"no member", func(b *bed) { b.handledInLane("003l", idUnack) }, says(lostIn(idReady), lostIn(idRetry))},
@@ -162,10 +163,12 @@ var laneBreakages = []breakage{
 		`msg: the envelope of message ` + idPending2 + ` is malformed: the width of its lane is "000", want 3 digits from 1 to 100.`)},
 
 	// Turns that are too many, free, or in another order.
-	{"more turns than the width", func(b *bed) { b.handledInLane("002l", idUnack, idReady, idRetry) }, says(`lanes: lane "l" has 3 turns, want at most 2.`)},
+	{"more turns than the width", func(b *bed) { b.handledInLane("002l", idUnack, idReady, idRetry) },
+		says(`lanes: lane "l" has 3 turns, want at most 2.`)},
 	{"a free turn", func(b *bed) { b.handledInLane("003l"); b.waitsIn("002"); b.turn("003", idUnack) },
 		says(lostIn(idReady), lostIn(idRetry), `lanes: lane "l" has 1 of 2 turns, and message `+idPending2+` waits.`)},
-	{"nobody has the turn", func(b *bed) { b.waitsIn("001") }, says(`lanes: lane "l" has 0 of 1 turns, and message ` + idPending2 + ` waits.`)},
+	{"nobody has the turn", func(b *bed) { b.waitsIn("001") },
+		says(`lanes: lane "l" has 0 of 1 turns, and message ` + idPending2 + ` waits.`)},
 	{"a turn of a later message", func(b *bed) {
 		due := b.now + 62*second
 		b.twoInLane()
@@ -254,8 +257,8 @@ func TestLanesShown(t *testing.T) {
 	}
 }
 
-// TestInspectWhileLanesMove: what seemed wrong because messages got turns, waited and ended while pages were read is looked at again, and is
-// not found. What is wrong in a lane of many is found again.
+// TestInspectWhileLanesMove: what seemed wrong because messages got turns, waited and ended while pages were read is looked at again, and
+// is not found. What is wrong in a lane of many is found again.
 func TestInspectWhileLanesMove(t *testing.T) {
 	cli := redistest.Start(t).Client(t)
 	b := build(t, cli, "dq")

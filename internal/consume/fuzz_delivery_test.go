@@ -27,7 +27,8 @@ func FuzzDelivery(f *testing.F) {
 	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x",
 		"2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
 		for _, envelope := range []string{text, "\x03" + text[1:], inFields[:20] + "\xc8\x01x\t\x01y" + inFields[20:], inFields,
-			limited.Encode(message.When{Us: 1, Absolute: true}), grown.Encode(message.When{Us: 1, Absolute: true}), laned.Encode(message.When{Us: 1, Absolute: true}), "",
+			limited.Encode(message.When{Us: 1, Absolute: true}), grown.Encode(message.When{Us: 1, Absolute: true}),
+			laned.Encode(message.When{Us: 1, Absolute: true}), "",
 			"foreign text of some length, which nobody can read"} {
 			f.Add("2:0190f3a0-0000-7000-8000-000000000061", envelope, record, 3)
 		}

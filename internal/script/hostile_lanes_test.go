@@ -108,7 +108,8 @@ func (r *rig) lanesHave() int { return len(r.readAsItIs().Lanes) }
 func rubbishMembers(lives string) (all []string) {
 	due := fmt.Sprintf("%016d", rigBase)
 	for _, id := range []string{queuetest.IDOf(lives), queuetest.IDOf("nobody")} {
-		for _, first := range []string{"nan", "-nan", "inf", "-inf", "0x10", "1e300", "-5", "1.5", " 5", "", "9999999999999999", "0000000000000000", due} {
+		for _, first := range []string{"nan", "-nan", "inf", "-inf", "0x10", "1e300", "-5", "1.5", " 5", "",
+			"9999999999999999", "0000000000000000", due} {
 			all = append(all, "l\x00"+fmt.Sprintf("%-16s", first)+id+" 1 001", "m\x00"+first+id)
 		}
 		for _, width := range []string{"000", "999", "-01", "nan", "inf", "1", "", "\xff\x00\n"} {
@@ -150,8 +151,8 @@ func TestScriptRubbishInLanes(t *testing.T) {
 	}
 }
 
-// TestScriptRubbishInWaiting: no tag and no score in waiting makes a script raise or come to an impossible instant, and what is in the lane of a
-// message comes out.
+// TestScriptRubbishInWaiting: no tag and no score in waiting makes a script raise or come to an impossible instant, and what is in the lane
+// of a message comes out.
 func TestScriptRubbishInWaiting(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(r *rig) {
@@ -175,8 +176,8 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 	})
 }
 
-// TestScriptLanesAreGone: another program deletes lanes. What waits is found and taken out, and has a lane again if it is made due at another
-// instant.
+// TestScriptLanesAreGone: another program deletes lanes. What waits is found and taken out, and has a lane again if it is made due at
+// another instant.
 func TestScriptLanesAreGone(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(r *rig) {
@@ -191,8 +192,8 @@ func TestScriptLanesAreGone(t *testing.T) {
 	})
 }
 
-// TestScriptLaneWithoutEnvelopes: another program deletes messages of a lane. A sweep ends the turn of one that is gone, and many that waited
-// do not hold up a call.
+// TestScriptLaneWithoutEnvelopes: another program deletes messages of a lane. A sweep ends the turn of one that is gone, and many that
+// waited do not hold up a call.
 func TestScriptLaneWithoutEnvelopes(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(r *rig) {

@@ -190,7 +190,8 @@ func TestBadRepliesToMonitors(t *testing.T) {
 			func(s *Store) error { _, err := s.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}); return err },
 			[][]string{list("5", ""), list("5", "a", "a", "1", "1", "7", "6", "1", "id", "ready", "6", "", "b", "2", "0", "0", "0", "0")},
 			[][]string{nil, list("5"), list("x", ""), list("5", "", "a", "1", "1", "7", "6"), list("5", "", "a", "1", "1", "7", "6", "x"),
-				list("5", "", "a", "1", "1", "7", "6", "1", "id", "nowhere", "6", ""), list("5", "", "a", "1", "1", "7", "6", "2", "id", "ready", "6", "")},
+				list("5", "", "a", "1", "1", "7", "6", "1", "id", "nowhere", "6", ""),
+				list("5", "", "a", "1", "1", "7", "6", "2", "id", "ready", "6", "")},
 		},
 		"sequences": {
 			func(s *Store) error { _, err := s.Sequences(queuetest.CtxB, "", "0"); return err },

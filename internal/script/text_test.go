@@ -38,12 +38,14 @@ func TestScriptText(t *testing.T) {
 				continue
 			}
 			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
-			aside := err == nil && i >= 1 && i <= len(keys) && slices.Contains([]string{"consumers", "history", "parts", "lanes", "waiting", "done"}, keys[i-1])
+			aside := err == nil && i >= 1 && i <= len(keys) &&
+				slices.Contains([]string{"consumers", "history", "parts", "lanes", "waiting", "done"}, keys[i-1])
 			undone := script.script == SingleScript // after a write that fails
 			whosever := script.script == DropScript // it deletes somebody else's key with the others
 			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) ||
 				call[3] != fmt.Sprintf("KEYS[%d]", i) {
-				t.Errorf("%s: %s: want redis.call (for Monitors, parts and a sweep of lanes, pcall) with KEYS[1] to KEYS[%d]", script.name, call[0], len(keys))
+				t.Errorf("%s: %s: want redis.call (for Monitors, parts and a sweep of lanes, pcall) with KEYS[1] to KEYS[%d]",
+					script.name, call[0], len(keys))
 			}
 			used[i] = true
 		}
@@ -94,7 +96,8 @@ func TestScriptKeysAreKnown(t *testing.T) {
 	}
 }
 
-// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done, waiting and unack.
+// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done, waiting and
+// unack.
 func TestListScriptsShareAText(t *testing.T) {
 	for state, sc := range ListScripts {
 		if state == stateUnack {

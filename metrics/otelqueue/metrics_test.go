@@ -102,7 +102,8 @@ func TestMetrics(t *testing.T) {
 		s.Play(t)
 		scenario.Eventually(t, read, map[string]float64{
 			"delayqueue.messages pending orders": 1, "delayqueue.messages ready orders": 0, "delayqueue.messages unack orders": 1,
-			"delayqueue.messages retry orders": 0, "delayqueue.messages garbage orders": 2, "delayqueue.messages done orders": 2, "delayqueue.messages waiting orders": 0,
+			"delayqueue.messages retry orders": 0, "delayqueue.messages garbage orders": 2, "delayqueue.messages done orders": 2,
+			"delayqueue.messages waiting orders":         0,
 			"messaging.client.sent.messages orders send": 7, "messaging.client.consumed.messages orders receive": 8,
 			"delayqueue.acked.messages orders ack": 3, "delayqueue.failed.messages orders nack": 3, "delayqueue.lost.messages orders receive": 0,
 			"delayqueue.dead.messages orders nack": 2, "delayqueue.dropped.events orders": 0,

@@ -51,7 +51,8 @@ func pages(t *testing.T) []pageTest {
 	job, err := shop.monitor("orders").BulkDelete(ctx, stopped)
 	ok(t, err)
 	for range 2 {
-		_, err := delayqueue.NewPublisher("invoices", shop.cli).Send(ctx, "x", delayqueue.WithLane("customer-42"), delayqueue.WithDelay(time.Hour))
+		p := delayqueue.NewPublisher("invoices", shop.cli)
+		_, err := p.Send(ctx, "x", delayqueue.WithLane("customer-42"), delayqueue.WithDelay(time.Hour))
 		ok(t, err)
 	}
 	return []pageTest{
@@ -77,7 +78,8 @@ func pages(t *testing.T) []pageTest {
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
 		{"lanes?q=reports", map[string][]string{"en": {"No message has a lane."}, "zh": {"没有属于通道的消息。"}}},
 		{"lanes?q=invoices", map[string][]string{"en": {"customer-42", "1 of 1"}, "zh": {"当前轮到"}}},
-		{"lanes?q=invoices&lane=customer-42", map[string][]string{"en": {"Give up, and let its lane go on"}, "zh": {"放弃此消息，让通道继续"}}},
+		{"lanes?q=invoices&lane=customer-42", map[string][]string{"en": {"Give up, and let its lane go on"},
+			"zh": {"放弃此消息，让通道继续"}}},
 		{"messages?q=invoices&state=waiting", map[string][]string{"en": {"waiting"}, "zh": {"排队中"}}},
 		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped"}, "zh": {"已停止"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
