@@ -255,48 +255,6 @@ func TestScriptSkip(t *testing.T) {
 	})
 }
 
-// TestScriptSkipKeepsTTL: a TTL ends when it would have ended without a skip to the end, or at once if that has passed.
-func TestScriptSkipKeepsTTL(t *testing.T) {
-	onBoth(t, func(r *rig) {
-		begun := time.Duration(0)
-		for _, c := range []struct {
-			name             string
-			ttl, since, ends time.Duration // since 0: it counts from when the message is due
-		}{
-			{"minute", time.Minute, 0, time.Minute},
-			{"short", 2*time.Second + 2*time.Microsecond, 0, 2*time.Second + 2*time.Microsecond},
-			{"over", time.Second, 0, 2*time.Second + 2*time.Microsecond},
-			{"since", time.Minute, time.Second, time.Minute + time.Second},
-			{"ahead", time.Minute, 3 * time.Second, time.Minute + 3*time.Second},
-			{"long", 100_000 * time.Hour, 0, 100_000 * time.Hour},
-			{"none", 0, 0, 0},
-		} {
-			begun += time.Minute
-			r.at(begun)
-			r.put(inLane("l", 1, c.name, 0, func(e *message.Envelope) {
-				if e.TTL = c.ttl; c.since > 0 {
-					e.Since = r.now + c.since.Microseconds()
-				}
-			}))
-			r.at(begun + 2*time.Second)
-			r.put(inLane("l", 1, "last", 0))
-			r.equal("skip", r.skipped(SteerLast, c.name), "ready")
-			text, err := r.Cli.HGet(queuetest.CtxB, r.Keys.msg, queuetest.IDOf(c.name)).Result()
-			e, broken := message.DecodeEnvelope(text)
-			if err != nil || broken != nil || e.Due != r.now+1 {
-				t.Fatalf("%s: %+v, %v, %v", c.name, e, err, broken)
-			}
-			ends := time.Duration(0)
-			if e.TTL > 0 {
-				ends = r.since(max(e.Due, e.Since)) + e.TTL - begun
-			}
-			r.equal(c.name, ends, c.ends)
-			r.read()
-			r.steered(SteerRequest{What: SteerDelete, Targets: append(targetsOf("last"), targetsOf(c.name)...)})
-		}
-	})
-}
-
 // laneText writes a page of lanes.
 func (r *rig) laneText(q LanesRequest) string {
 	r.t.Helper()

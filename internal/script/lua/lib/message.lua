@@ -50,17 +50,6 @@ local function fieldat(envelope, wanted)
   end
 end
 
--- uvarint(envelope, i) is the value of a uvarint, nil if there is none, and where it ends.
-local function uvarint(envelope, i)
-  local value, scale = 0, 1
-  while i do
-    local digit = string.byte(envelope, i)
-    if not digit or scale > 1e15 then return nil end
-    value, scale, i = value + digit % 128 * scale, scale * 128, i + 1
-    if digit < 128 then return value, i end
-  end
-end
-
 -- expired(nth, envelope) says whether the nth delivery of a message is beyond its deadline, or the first beyond its TTL. A TTL counts
 -- from the due instant, or from a later instant at which a send started the TTL anew (field 6).
 local function expired(nth, envelope)
@@ -72,13 +61,22 @@ local function expired(nth, envelope)
   if deadline > 0 and deadline <= now then return true end
   local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
   if nth > 1 or not due or not lo then return false end
+  local function uvarint(i) -- its value, nil if there is none, and where it ends
+    local value, scale = 0, 1
+    while i do
+      local digit = string.byte(envelope, i)
+      if not digit or scale > 1e15 then return nil end
+      value, scale, i = value + digit % 128 * scale, scale * 128, i + 1
+      if digit < 128 then return value, i end
+    end
+  end
   local ttl
   if string.byte(envelope, 1) == 1 then
     local at = 20 + hi * 256 + lo -- flags, of which 1 is that a TTL follows, then retries, then the TTL
-    local _, after = uvarint(envelope, at + 1)
-    if (string.byte(envelope, at) or 0) % 2 == 1 then ttl = uvarint(envelope, after) end
+    local _, after = uvarint(at + 1)
+    if (string.byte(envelope, at) or 0) % 2 == 1 then ttl = uvarint(after) end
   else
-    ttl = uvarint(envelope, (fieldat(envelope, 4)))
+    ttl = uvarint((fieldat(envelope, 4)))
   end
   return ttl and ttl > 0 and now - math.max(due, instant(6)) > ttl or false
 end

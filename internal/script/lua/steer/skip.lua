@@ -2,33 +2,13 @@
 -- takes: what, holds, nameof, unlist
 -- gives: skip, dead
 -- from time: now, us, whole, scored
--- from message: keyof, fieldat, uvarint
--- from edit: edited, instantat, redueto, SINCE
+-- from message: keyof, redue
 -- from record: delivery, tagof, failure, setfailure, witherror
 -- from place: locate, remove
 -- from keys: freekey
 -- from lane: laneof
 -- from turn: lanes
 -- from relane: relanes
-
--- putoff(envelope, due) is the envelope with a later due instant. Its TTL ends when it would have ended, but not before that instant.
-local function putoff(envelope, due)
-  local edits, before, since = {}, whole(string.sub(envelope, 2, 17)) or due, instantat(envelope, SINCE) or 0
-  redueto(edits, envelope, us(due))
-  local i, size = fieldat(envelope, 4)
-  local ttl = uvarint(envelope, i)
-  local later = math.max(due, since) - math.max(before, since) -- by which the TTL would begin
-  if ttl and later > 0 and string.byte(envelope, i - 1) == size then
-    local left, digits = math.max(ttl - later, 1), ''
-    repeat
-      local digit = left % 128
-      left = (left - digit) / 128
-      digits = digits .. string.char(left > 0 and digit + 128 or digit)
-    until left == 0
-    edits[#edits + 1] = {i - 1, 1 + size, string.char(#digits) .. digits}
-  end
-  return edited(envelope, edits)
-end
 
 -- skip(i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. ARGV i + 1 is the error with
 -- which the message goes to garbage. Else it waits behind all messages of its lane that are due.
@@ -61,7 +41,7 @@ local function skip(i)
     remove(place, tag, id)
     relanes().vacate(lane, width, id)
     lanes().enter(lane, width, tag, due)
-    if tag == id then redis.call('HSET', KEYS.msg, id, putoff(envelope, due)) end
+    if tag == id then redis.call('HSET', KEYS.msg, id, redue(envelope, us(due))) end
   end
   return where
 end
