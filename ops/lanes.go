@@ -188,7 +188,7 @@ func (m *Queue) Lane(ctx context.Context, name string) (*Lane, error) {
 }
 
 // SkipToEnd ends the turn of a message that no handler has. The message waits behind all messages of its lane that are due now, and the next
-// of the lane gets the turn. A message that waits for a retry does not come sooner than without SkipToEnd.
+// of the lane gets the turn. A message that waits for a retry does not come sooner than without SkipToEnd. A TTL begins anew, as by Reschedule.
 //
 // Like SkipToGarbage, it returns ErrWrongState if the message has no turn, if it is being handled (Cancel ends it), or if no message of its
 // lane that is due waits behind it.
