@@ -250,3 +250,39 @@ func TestWaitingInLists(t *testing.T) {
 	}
 	f.CheckEmpty()
 }
+
+// TestBulkInLanes: a call for many reaches each message of a lane once, also those that get a turn meanwhile.
+func TestBulkInLanes(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	const lanes, each = 5, 7
+	send := func() {
+		for i := range lanes {
+			for n := range each {
+				f.Send(q, "x", delayqueue.WithLane(fmt.Sprint("lane-", i), 1+i%2), delayqueue.WithDelay(time.Duration(1+n)*time.Hour))
+			}
+		}
+	}
+	for _, hours := range []int{0, 4, 9} { // before all, amid them, and behind all
+		send()
+		at := time.Now().Add(time.Duration(hours)*time.Hour + 30*time.Minute).Round(time.Millisecond)
+		got, err := m.BulkReschedule(queuetest.CtxB, Bulk{}, at)
+		f.Must(err)
+		if got.Total != lanes*each || got.Done != lanes*each || !got.Finished {
+			t.Errorf("in %d hours: %+v", hours, got)
+		}
+		for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateWaiting} {
+			for msg, err := range m.All(queuetest.CtxB, state, Filter{}) {
+				if f.Must(err); !msg.At.Equal(at) {
+					t.Errorf("in %d hours: %s, %s at %v, want %v", hours, state, msg.Lane, msg.At, at)
+				}
+			}
+		}
+		states := []delayqueue.State{delayqueue.StatePending, delayqueue.StateWaiting}
+		if got, err = m.BulkDelete(queuetest.CtxB, Bulk{States: states}); err != nil || got.Done != lanes*each {
+			t.Errorf("delete: %+v, %v", got, err)
+		}
+		f.CheckEmpty()
+	}
+}

@@ -257,10 +257,23 @@ func (o *operation) places() (all []place) {
 	if in(delayqueue.StatePending) || in(delayqueue.StateReady) {
 		waiting(delayqueue.StatePending)
 	}
-	if in(delayqueue.StateWaiting) { // behind the states of those that have turns, because a change may end a turn, or begin one
+	if in(delayqueue.StateWaiting) {
 		all = o.parts(all, place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting}, from, to)
 	}
+	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(o.stage(a), o.stage(b)) })
 	return all
+}
+
+// stage orders places, because a change may end the turn of a message in its lane, or begin one. What waits in lanes comes before all whose
+// turns the call ends, so that no message gets a turn behind the call. What is made due sooner has a turn, and comes before what waits.
+func (o *operation) stage(p place) int {
+	switch {
+	case p.state == delayqueue.StateWaiting:
+		return 1
+	case o.What == script.SteerAt && p.part == "later":
+		return 0
+	}
+	return 2
 }
 
 // shifts is by how many us the call makes due messages due later. 0 or less: due messages stay where they are.
