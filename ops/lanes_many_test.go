@@ -18,7 +18,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-var longLane = flag.Int("lane", 0, "how many messages the lane of TestLongLane has; it handles all but 1,000; 0: fewer, most of which it deletes")
+var longLane = flag.Int("lane", 0, "how many messages the lane of TestLongLane has, of which it handles all but 1,000; 0: fewer")
 
 // A laneWatch wants each message of some lanes once, in the order of its lane, one at a time.
 type laneWatch struct {
