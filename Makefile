@@ -108,7 +108,7 @@ zones:
 schedules: redis
 	cd schedule && go test -run '^TestReplicasAreKilled$$' -v -timeout 20m -replicas 16 -entries 200 -for 5m .
 
-# A lane of a million messages, which are handled one at a time, in some ten minutes.
+# A lane of a million messages, of which half are handled one at a time, in some ten minutes.
 lanes: redis
 	go test ./ops -run '^TestLongLane$$' -v -timeout 60m -lane 1000000
 

@@ -259,8 +259,8 @@ func (o *operation) places() (all []place) {
 	}
 	if in(delayqueue.StateWaiting) {
 		all = o.parts(all, place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting}, from, to)
+		slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(o.stage(a), o.stage(b)) })
 	}
-	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(o.stage(a), o.stage(b)) })
 	return all
 }
 
