@@ -8,7 +8,7 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules lanes test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-check redis prometheus chromium
 
 # Before every commit. Tests that repeat do less here than in check (testkit.Size).
 test: redis
@@ -107,6 +107,10 @@ zones:
 # 16 replicas with 200 entries, killed and frozen at random for five minutes over a failover of Redis.
 schedules: redis
 	cd schedule && go test -run '^TestReplicasAreKilled$$' -v -timeout 20m -replicas 16 -entries 200 -for 5m .
+
+# A lane of a million messages, of which half are handled one at a time, in some ten minutes.
+lanes: redis
+	go test ./ops -run '^TestLongLane$$' -v -timeout 60m -lane 1000000
 
 bench: redis
 	cd bench && go run .
