@@ -13,7 +13,7 @@ import (
 // A laneDeed is an operation on one lane.
 type laneDeed struct {
 	what  what
-	msgs  []laned  // of didSend, in the order of the batch; of didExtend, didRequeue and didAgain as the one message is from then on
+	msgs  []laned  // of didSend, in the order of the batch; of didFail when it comes again; of didShift, didRequeue and didAgain as it is from then on
 	ids   []string // of didHandOut in this order, of didEnd and the others the one message
 	dead  []string // of didHandOut: what it found lost too often
 	at    int64    // unix us by the server's clock: of didHandOut when
@@ -30,13 +30,17 @@ const (
 	wasEmpty   what = "found empty"
 )
 
+// lostFor is for how long a message waits at most after it was handed out, and lost, us.
+const lostFor = 10_000_000
+
 // A laned is a message of a lane that has not ended.
 type laned struct {
 	id         string
 	width      int
 	from, to   int64 // unix us: between these it is due
 	batch, nth int   // of the send that made it due at an instant, and of the message in it; batch is 0 if no send did
-	begun      bool  // it was handed out, and has not ended since
+	begun      bool  // it was handed out, and has its turn still
+	loose      bool  // it was handed out, and may have its turn still, for it may have been made due later
 }
 
 // surelyBefore says that its turn comes before that of another one.
@@ -45,7 +49,21 @@ func (m *laned) surelyBefore(other *laned) bool {
 }
 
 // maybeBefore says that its turn may come before that of another one.
-func (m *laned) maybeBefore(other *laned) bool { return !other.surelyBefore(m) }
+func (m *laned) maybeBefore(other *laned) bool { return m.loose || !other.surelyBefore(m) }
+
+// shift makes it due at another instant. A call did that until an instant.
+func (m *laned) shift(due, until int64) {
+	switch surely := due > until; {
+	case surely && due > m.to || surely && !m.begun && !m.loose:
+		m.from, m.to, m.begun, m.loose = due, due, false, false
+	case m.begun && due <= m.from:
+		return
+	default: // it stays as it is, if it was due before
+		m.from, m.to, m.loose = min(m.from, due), max(m.to, until), m.begun || m.loose
+		m.begun = false
+	}
+	m.batch = 0
+}
 
 // A laneLife is what the specification knows of a lane: its messages, in the order of their ids.
 type laneLife []laned
@@ -100,10 +118,10 @@ func (l laneLife) handsOut(d laneDeed) (laneLife, bool) {
 	}
 	for _, id := range d.ids {
 		l, ok = l.changed(id, func(m *laned) bool {
-			if !m.begun && (m.from > d.at || !l.fits(m, (*laned).surelyBefore)) {
+			if !m.begun && !m.loose && (m.from > d.at || !l.fits(m, (*laned).surelyBefore)) {
 				return false
 			}
-			m.begun = true
+			m.begun, m.loose, m.to = true, false, d.at+lostFor
 			return true
 		})
 		if !ok {
@@ -134,7 +152,10 @@ func (l laneLife) next(d laneDeed) (laneLife, bool) {
 	case didEnd:
 		return l.without(d.ids[0])
 	case didFail:
-		return l.changed(d.ids[0], func(m *laned) bool { return m.begun })
+		return l.changed(d.ids[0], func(m *laned) bool {
+			m.from, m.to = d.msgs[0].from, d.msgs[0].to
+			return m.begun
+		})
 	case didAgain:
 		return l.changed(d.ids[0], func(m *laned) bool {
 			was := m.begun
@@ -143,14 +164,7 @@ func (l laneLife) next(d laneDeed) (laneLife, bool) {
 		})
 	case didShift:
 		return l.changed(d.ids[0], func(m *laned) bool {
-			to := d.msgs[0]
-			switch {
-			case m.begun: // it keeps its turn
-			case d.until < to.from:
-				m.from, m.to, m.batch = to.from, to.from, 0
-			default: // it stays as it is, if it was due before
-				m.from, m.to, m.batch = min(m.from, to.from), max(m.to, d.until), 0
-			}
+			m.shift(d.msgs[0].from, d.until)
 			return true
 		})
 	case wasGone:
@@ -196,6 +210,9 @@ func TestLanesJudge(t *testing.T) {
 	shift := func(id string, due, until int64) laneDeed {
 		return laneDeed{what: didShift, ids: []string{id}, msgs: []laned{{from: due}}, until: until}
 	}
+	fails := func(id string, due int64) laneDeed {
+		return laneDeed{what: didFail, ids: []string{id}, msgs: []laned{{from: due, to: due}}}
+	}
 	dead := laneDeed{what: didHandOut, at: 9, dead: []string{"a"}, ids: []string{"b"}}
 	two, three, wide := sends(1, 0, 1, 2), sends(1, 0, 1, 1, 1), sends(2, 0, 1, 2, 3)
 	for name, c := range map[string]struct {
@@ -211,8 +228,8 @@ func TestLanesJudge(t *testing.T) {
 		"none, though one is due":       {[]laneDeed{two, none(5)}, false},
 		"none, for none is due":         {[]laneDeed{two, none(0)}, true},
 		"the turn is not given on":      {[]laneDeed{two, out(5, "a"), of(didEnd, "a"), none(6)}, false},
-		"after a retry":                 {[]laneDeed{two, out(5, "a"), of(didFail, "a"), none(6), out(7, "a"), of(didEnd, "a"), out(8, "b")}, true},
-		"before a retry":                {[]laneDeed{two, out(5, "a"), of(didFail, "a"), out(6, "b")}, false},
+		"after a retry":                 {[]laneDeed{two, out(5, "a"), fails("a", 7), none(6), out(7, "a"), of(didEnd, "a"), out(8, "b")}, true},
+		"before a retry":                {[]laneDeed{two, out(5, "a"), fails("a", 7), out(6, "b")}, false},
 		"after a loss":                  {[]laneDeed{two, out(5, "a"), out(6, "a"), of(didEnd, "a"), out(8, "b")}, true},
 		"after a poison":                {[]laneDeed{two, out(5, "a"), dead}, true},
 		"after Again":                   {[]laneDeed{two, out(5, "a"), again("a", 9), out(6, "b"), of(didEnd, "b"), out(9, "a")}, true},
@@ -220,7 +237,13 @@ func TestLanesJudge(t *testing.T) {
 		"later, so another one first":   {[]laneDeed{two, shift("a", 4, 3), out(3, "b")}, true},
 		"later, and first nonetheless":  {[]laneDeed{two, shift("a", 4, 3), out(5, "a")}, false},
 		"perhaps later":                 {[]laneDeed{two, shift("a", 4, 5), out(5, "a")}, true},
-		"later, with its turn":          {[]laneDeed{two, out(5, "a"), of(didFail, "a"), shift("a", 9, 8), none(7), out(9, "a")}, true},
+		"sooner, with its turn":         {[]laneDeed{two, out(5, "a"), fails("a", 9), shift("a", 8, 7), none(7), out(8, "a")}, true},
+		"sooner, and another one first": {[]laneDeed{two, out(5, "a"), fails("a", 9), shift("a", 8, 7), out(7, "b")}, false},
+		"later, without its turn":       {[]laneDeed{two, out(5, "a"), fails("a", 7), shift("a", 9, 8), out(9, "b")}, true},
+		"later, and keeps its turn":     {[]laneDeed{two, out(5, "a"), fails("a", 7), shift("a", 9, 8), out(9, "a")}, false},
+		"perhaps with its turn":         {[]laneDeed{two, out(5, "a"), fails("a", 7), shift("a", 9, 10), out(10, "a")}, true},
+		"perhaps without its turn":      {[]laneDeed{two, out(5, "a"), fails("a", 7), shift("a", 9, 10), out(10, "b")}, true},
+		"a loss, and later":             {[]laneDeed{two, out(5, "a"), shift("a", 9, 8), out(9, "a")}, true},
 		"requeued":                      {[]laneDeed{two, out(5, "a"), of(didEnd, "a"), {what: didRequeue, msgs: two.msgs[:1]}, out(6, "a")}, true},
 		"gone":                          {[]laneDeed{two, of(didEnd, "a"), of(wasGone, "a"), out(6, "b")}, true},
 		"gone, and never ended":         {[]laneDeed{two, of(wasGone, "a")}, false},

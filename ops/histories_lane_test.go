@@ -201,7 +201,11 @@ func (c *laneClient) settles(ack bool) {
 	now := time.Now().UnixMicro()
 	for i, s := range all {
 		m := ends[i]
-		d := laneDeed{what: map[script.OutcomeKind]what{script.OutcomeRetry: didFail, script.OutcomeReady: didFail}[s.Kind], ids: []string{m.id}}
+		us := s.Delay.Microseconds()
+		if s.Kind == script.OutcomeReady {
+			us = 0
+		}
+		d := laneDeed{what: didFail, ids: []string{m.id}, msgs: []laned{{id: m.id, width: m.lane.Width, from: from + us, to: now + us}}}
 		switch {
 		case slices.Contains(got.Void, i):
 			c.mu.Lock()
@@ -209,8 +213,7 @@ func (c *laneClient) settles(ack bool) {
 			c.mu.Unlock()
 			continue
 		case s.Leaves:
-			us := s.Delay.Microseconds()
-			d.what, d.msgs = didAgain, []laned{{id: m.id, width: m.lane.Width, from: from + us, to: now + us}}
+			d.what = didAgain
 		case s.Kind == script.OutcomeRetry:
 			c.failed = m.laneEntry
 		case s.Kind == script.OutcomeGarbage:
