@@ -73,9 +73,10 @@ if counts then
         relanes().shift(lane, width, place, id, id, scored(due), now)
       else
         redis.call('ZADD', KEYS.pending, us(now), id)
+        first = now
       end
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
-      noted.spent, first = noted.spent + #envelope, now
+      noted.spent = noted.spent + #envelope
     end
   end
 end
