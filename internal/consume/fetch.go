@@ -139,6 +139,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 		return
 	}
 	ds := decode(p.Consumer, got, p.agreed.MaxLosses, sentAt, answeredAt)
+	ds[0].lease.before = p.state.before
 	p.leases.add(ds...)
 	if p.events.On() {
 		ids := idsOf(ds)

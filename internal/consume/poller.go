@@ -49,6 +49,7 @@ type pollState struct {
 	pollAt    message.ServerTime // the instant of the marker that was taken; without wake-ups, of the next message that is known; 0: none
 	clock     message.ServerTime // Redis's clock …
 	clockAt   time.Time          // … at this instant of this machine's clock
+	before    message.ServerTime // clock, after the poll before
 
 	wakeUps  bool // wake-ups work
 	waiting  bool // the wake listener is waiting for one
@@ -84,7 +85,7 @@ func (s *pollState) answered(clock, next message.ServerTime, rearm bool, sentAt,
 		s.rtt = rtt
 	}
 	s.rtt += (rtt - s.rtt) / 8
-	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
+	s.before, s.clock, s.clockAt = s.clock, clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
 	if !s.wakeUps {
 		s.pollAt = next
@@ -129,7 +130,7 @@ func (p *poller) run() {
 			p.step()
 		}
 	}
-	p.settler.refills.Store(false)
+	p.settler.joins.Store(joinsNone)
 	p.member.quit()
 }
 
@@ -277,7 +278,8 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	announced := s.wakeUps && s.waiting && s.pollAt == 0 && !s.moreDue && !got.Limits.Bounded // what is new and due
+	if announced && c == nil && !rearm && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
@@ -285,7 +287,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 	p.accept(&got, sentAt, answeredAt)
 	p.heldAtPoll = p.placesHeld()
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
-	p.settler.refills.Store(p.limits.Full && link.Linkable(p.store.Cli))
+	p.settler.joins.Store(p.joinsAfter(&got))
 	return len(got.Tags) + len(got.Described)
 }
 

@@ -5,12 +5,36 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file refills the places of a queue whose concurrency is bounded. While messages wait for a place, the fetch for the places that a
-// settlement frees goes out right behind the settlement, in the same round trip. The poller makes both calls, for the settler. Each call
-// has its own answer, and is repeated by itself.
+// This file fetches what settlements let go ahead: right behind a settlement, in the same round trip. The poller makes both calls, for the
+// settler. Each call has its own answer, and is repeated by itself.
+//
+// If the concurrency of the queue is bounded, that is done while messages wait for a place. A settlement that ends a turn of a lane goes out
+// like that unless more is due than was fetched, because then the poller fetches without being asked.
+
+// Which settlements the poller makes.
+const (
+	joinsNone  = iota
+	joinsTurns // those that let a lane go on
+	joinsAll
+)
+
+// joinsAfter are the settlements that the poller makes after a fetch with this answer.
+func (p *poller) joinsAfter(got *script.FetchReply) int32 {
+	switch moreDue := got.Next != 0 && got.Next <= got.Now; {
+	case !link.Linkable(p.store.Cli):
+		return joinsNone
+	case got.Limits.Full:
+		return joinsAll
+	case moreDue:
+		return joinsNone
+	}
+	return joinsTurns
+}
 
 // A jointCall is a settlement that the poller is asked to make.
 type jointCall struct {
@@ -35,9 +59,21 @@ const (
 	workerPatience = 5 * time.Millisecond
 )
 
+// goesOn reports whether one of some settlements ends a turn of a lane that probably has more that is due: its message waited for the turn,
+// because it was due at the fetch before the one that brought it. Without wake-ups nothing else tells of the next message.
+func (s *settler) goesOn(batch []outcome, settlements []script.Settlement) bool {
+	for i := range settlements {
+		d := batch[i].d
+		if settlements[i].EndsTurn() && (message.ServerTime(d.msg.Due.UnixMicro()) <= d.lease.before || s.poller.wakeUpsOff.Load()) {
+			return true
+		}
+	}
+	return false
+}
+
 // jointly has the poller make a settlement. made says whether the poller made it.
-func (s *settler) jointly(batch []outcome, settlements []script.Settlement) (end jointEnd, made bool) {
-	if !s.refills.Load() {
+func (s *settler) jointly(batch []outcome, settlements []script.Settlement, goesOn bool) (end jointEnd, made bool) {
+	if joins := s.joins.Load(); joins == joinsNone || joins == joinsTurns && !goesOn {
 		return end, false
 	}
 	c := &jointCall{batch, settlements, s.caller, make(chan jointEnd, 1)}
@@ -84,7 +120,7 @@ func (p *poller) jointly(ctx context.Context, c *jointCall, q script.FetchReques
 		p.leases.remove(settled...) // before what comes is counted
 	}
 	if err == nil {
-		p.settler.refills.Store(got.Limits.Full) // before the settler has its next batch
+		p.settler.joins.Store(p.joinsAfter(&got)) // before the settler has its next batch
 	}
 	c.end <- jointEnd{SettleEnd: end}
 	return got, err

@@ -82,10 +82,10 @@ func (o *outcome) settlement() script.Settlement {
 // A settler sends outcomes to Redis. Outcomes that gather during one call go out with the next.
 type settler struct {
 	*Consumer
-	outbox  conc.Mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
-	caller  *script.Caller        // of run
-	joint   chan *jointCall       // to the poller
-	refills atomic.Bool           // at its last fetch what was due waited for a place, so it takes joint calls; written by the poller
+	outbox conc.Mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
+	caller *script.Caller        // of run
+	joint  chan *jointCall       // to the poller
+	joins  atomic.Int32          // which settlements the poller makes; written by the poller
 }
 
 // settle takes the outcome of a delivery, unless the delivery has another outcome, or is lost.
@@ -160,16 +160,18 @@ func (s *settler) settlements(batch []outcome, memory []script.Settlement) []scr
 func (s *settler) send(batch []outcome, settlements []script.Settlement) (left []outcome) {
 	var done script.SettleReply
 	s.caller.Next()
-	first := true
+	first, goesOn := true, s.goesOn(batch, settlements)
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
 		if first {
 			first = false
-			if end, made := s.jointly(batch, settlements); made {
+			if end, made := s.jointly(batch, settlements, goesOn); made {
 				done = end.Reply
 				return end.Err
 			}
 		}
-		done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements)
+		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err == nil && goesOn {
+			s.Hint(0)
+		}
 		return err
 	}, func(n int, err error) bool { return !errors.Is(err, script.ErrBadReply) || n < optionalAttempts })
 	s.settings.logOverflow(done.Overflow)

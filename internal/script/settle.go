@@ -61,7 +61,7 @@ func (s *Settlement) record(args []any, lease int) []any {
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
 	}
-	if s.Lane != "" && (s.Leaves || s.Kind == OutcomeAck || s.Kind == OutcomeDone || s.Kind == OutcomeGarbage) {
+	if s.EndsTurn() {
 		args = append(args, "lane", &s.Lane)
 	}
 	args = append(args, outcomeWords[s.Kind], lease, s.Tag, s.ID)
@@ -91,6 +91,11 @@ func (s *Settlement) record(args []any, lease int) []any {
 		return append(args, s.Delay.Microseconds())
 	}
 	return args
+}
+
+// EndsTurn says whether the message has a lane, and its turn ends.
+func (s *Settlement) EndsTurn() bool {
+	return s.Lane != "" && (s.Leaves || s.Kind == OutcomeAck || s.Kind == OutcomeDone || s.Kind == OutcomeGarbage)
 }
 
 // laned says whether it may touch a lane.

@@ -20,7 +20,7 @@ type SettleEnd struct {
 // them may have been carried out or not.
 func (s *Store) SettleAndFetch(ctx context.Context, settler *Caller, settlements []Settlement, fetcher *Caller, q FetchRequest) (
 	end SettleEnd, got FetchReply, err error) {
-	q.Apart = 0 // a limit is why both calls go together
+	q.Apart = 0 // few messages are expected, and a second round trip is what this call saves
 	settle, fetch, lease := newSettleCall(settler, settlements, "+"), q.args(fetcher), fetcher.lease()
 	var first, second *redis.StringSliceCmd
 	err = s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(settle.args) + link.SizeOf(fetch), Call: func(ctx context.Context, cli redis.UniversalClient) error {

@@ -1,8 +1,8 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
--- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that
---       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of n each has;
---       then the tags of n first deliveries without key and lane that are acked, by their leases; then of each other outcome a word and fields:
+-- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that this
+--       call frees and what it makes due in lanes; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; their names, and
+--       how many of n each has; n tags of acked first deliveries without key and lane, by leases; of each other outcome a word and fields:
 --         'ack'      lease, tag, id, key
 --         'done'     lease, tag, id, key, number, counts, keep, result
 --         'ready'    lease, tag, id, number, counts, error, failed
@@ -41,7 +41,7 @@
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
-local plain = tonumber(ARGV[3])
+local plain, fetched = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
 local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
   overtaken, supersededBefore, canceled = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings',
     'held', 'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
@@ -104,11 +104,11 @@ count('superseded', supersededBefore, replaced)
 if first then
   -- from alarm: sooner, arm
   if sooner(first, armed) then
-    arm(first)
+    if fetched and KEYS.lanes and first <= now then redis.call('ZREM', KEYS.wake, 'w') mark('armed', us(first)) else arm(first) end
     armed = us(first)
   end
 end
-if limited and string.sub(ARGV[3], 1, 1) ~= '+' then
+if limited and not fetched then
   -- from alarm: freed
   local putOff = freed(limited, armed)
   if putOff then mark('limited', putOff) end
