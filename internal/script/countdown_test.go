@@ -272,6 +272,16 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(1, msg("z", 2*time.Hour, keyed("k"))))), "~p@0s")
 			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("z", 2*time.Hour, keyed("k"))))), "~p@2h0m0s")
 		}, "pending p@2h0m0s missing p=1 key k=p wake 0s"},
+		"replace, with a bound": {func(r *rig) {
+			complete(r)
+			bound := func(n int) *SendMessage {
+				m := replacing(waitsFor(n, msg("z", 2*time.Hour, keyed("k"), bounded)))
+				m.Put.MaxWait = 10 * time.Second
+				return m
+			}
+			r.equal("answers", r.answers(NewCaller(), bound(1)), "~p@0s")
+			r.equal("answers", r.answers(NewCaller(), bound(2)), "~p@10s")
+		}, "pending p@10s missing p=1 key k=p wake 0s"},
 		"replace, without a countdown": {func(r *rig) {
 			complete(r)
 			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, true, msg("z", 2*time.Hour, keyed("k")))), "~p@2h0m0s")

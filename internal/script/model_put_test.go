@@ -162,7 +162,7 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		due = score
 	}
 	limit := m.envelope(id).Latest
-	if limit != 0 && movable && (latest != 0 || o.Put.On != ConflictReplace) {
+	if limit > message.LatestUnknown && movable && (latest != 0 || o.Put.On != ConflictReplace) {
 		since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
 		if fresh || limit > m.now || since {
 			latest = limit

@@ -63,7 +63,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   local movable = word ~= 'append' or fresh
   if not movable then said, latest = false, nil end
   local bound = instantat(envelope, LATEST)
-  if bound and movable and (latest or not replaces) then
+  if bound and bound > 1 and movable and (latest or not replaces) then -- 1 is of a send that moved nothing
     -- A bound that has passed still counts if it was set after the last delivery ended.
     local since = latest and ended and bound - (latest - now) > ended
     if fresh or bound > now or since then latest = bound end

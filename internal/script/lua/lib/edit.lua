@@ -1,5 +1,5 @@
 -- Envelopes are edited, groups leave their keys and get parts.
--- from time: us, whole
+-- from time: whole
 -- from message: keyof, fieldat
 -- from group: partsof, weight, setleft
 
@@ -40,7 +40,7 @@ local function instantat(envelope, kind)
 end
 local function stamp(edits, envelope, kind, instant)
   local _, i = instantat(envelope, kind)
-  if i then edits[#edits + 1] = {i, 16, us(instant)} end
+  if i then edits[#edits + 1] = {i, 16, string.format('%016.0f', instant)} end
 end
 local function redueto(edits, envelope, digits)
   if string.sub(envelope, 2, 17) ~= digits then edits[#edits + 1] = {2, 16, digits} end
