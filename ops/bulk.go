@@ -22,8 +22,9 @@ import (
 //   - In StateUnack without Before, messages that are handed out after the call began are changed, too.
 //   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane comes into its state
 //     and may be changed, too, although States has no StateWaiting.
-//   - A call that makes messages due earlier may miss messages that get their turns meanwhile, because handlers end. BulkRunNow and
-//     BulkReschedule do them if they are called again.
+//   - A call that makes messages due earlier may miss messages that get their turns meanwhile, because handlers end. Any other may miss one
+//     that loses its turn meanwhile, because a message before it is sent. Most calls do them if they are called again; BulkRescheduleBy
+//     would shift the others twice.
 //
 // A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
 // and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.

@@ -219,3 +219,28 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 		})
 	}
 }
+
+// TestBulkOfWideLane: a call for many looks at about 2,500 turns in one step, because a message that is made due earlier may take a turn of any
+// other.
+func TestBulkOfWideLane(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	const n, width = 300, 100
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithLane("l", width), delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}
+	}
+	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
+	f.Must(err)
+	last, most := int64(0), int64(0)
+	b := Bulk{Progress: func(r *BulkResult) bool {
+		last, most = r.Done, max(most, r.Done-last)
+		return true
+	}}
+	got, err := m.BulkRescheduleBy(queuetest.CtxB, b, -15*time.Hour)
+	bulked(f, "earlier", got, err, n, n, nil)
+	if most != mostTurns/width {
+		t.Errorf("%d messages in one step, want %d", most, mostTurns/width)
+	}
+}

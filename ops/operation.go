@@ -168,22 +168,25 @@ func (o *operation) result(places []place) *BulkResult {
 	return &r
 }
 
+// mostTurns are the turns of lanes that one call looks at: each message looks at as many as its lane is wide.
+const mostTurns = 2500
+
 // wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
 // the last message that this step may change.
 func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int64) {
-	f, most := o.Filter.hot(), o.room()
+	f, most, turns := o.Filter.hot(), o.room(), 0
 	for i, e := range page.entries {
 		switch {
 		case e.msg == nil || !f.matches(e.msg) || o.shifted[e.Tag]:
 		case o.isNew(e.msg, p, page.now):
 			isNew++
 		default:
-			targets = append(targets, e)
+			targets, turns = append(targets, e), turns+e.msg.LaneWidth
 			if o.dry && len(o.sample) < maxSample {
 				o.sample = append(o.sample, e.msg)
 			}
 		}
-		if len(targets) == most {
+		if len(targets) == most || turns >= mostTurns && !o.dry {
 			page.entries = page.entries[:i+1]
 			break
 		}

@@ -125,7 +125,7 @@ func (b *breaches) lanes() {
 		lies[e.Tag] = e.Score
 	}
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
-		if problem := laneOrder(lanes[lane], lies); problem != "" {
+		if problem := laneOrder(lanes[lane], lies, b.Now); problem != "" {
 			b.add(WrongLane, "lanes", lane, "lane %q %s", lane, problem)
 		}
 	}
@@ -157,8 +157,8 @@ func (b *breaches) strayProblem(m LaneMember, other string) string {
 }
 
 // laneOrder looks at the members of one lane, and returns what is wrong: there are more turns than the width, one is free while a message
-// waits, or one is kept by a message that comes after one that waits and was not handed out since it got the turn.
-func laneOrder(members []LaneMember, lies map[string]int64) string {
+// waits, or one is kept by a message that comes after one that waits, is not due, and was not handed out since it got the turn.
+func laneOrder(members []LaneMember, lies map[string]int64, now int64) string {
 	n, most := int64(0), int64(maxWidth)
 	var next *LaneMember
 	for i := range members {
@@ -178,7 +178,7 @@ func laneOrder(members []LaneMember, lies map[string]int64) string {
 	}
 	for _, m := range members {
 		score, lies := lies[m.Tag.Tag]
-		if lies && !m.Waits && cmp.Or(cmp.Compare(score, next.Due), cmp.Compare(m.Tag.ID, next.Tag.ID)) > 0 {
+		if lies && !m.Waits && score > now && cmp.Or(cmp.Compare(score, next.Due), cmp.Compare(m.Tag.ID, next.Tag.ID)) > 0 {
 			return fmt.Sprintf("has a turn of message %s, which comes after message %s, which waits", m.Tag.ID, next.Tag.ID)
 		}
 	}

@@ -175,7 +175,11 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
 		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
-			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, lane: e.Lane.Text(), broken: broken}
+			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,
+			lane: e.Lane.Text(), broken: broken}
+		if broken != nil {
+			asked.lane = script.LaneUnknown
+		}
 		if e.Countdown > 0 {
 			d.msg.CountdownLeft = missingIn(got, i, &e)
 		}
@@ -229,7 +233,7 @@ var errNotReceived = errors.New("the message does not come through")
 func notReceived(c *Consumer, l *lease, h script.DescribedMessage, maxLosses int, answeredAt time.Time) outcome {
 	record, _ := message.ParseFail(h.Fail) // a broken one counts nothing
 	id, number := message.SplitTag(h.Tag)
-	d := &delivery{consumer: c, lease: l, tag: h.Tag, losses: record.Losses, fetched: answeredAt, terms: &terms{errors: record.Errors},
+	d := &delivery{consumer: c, lease: l, tag: h.Tag, losses: record.Losses, fetched: answeredAt, terms: &terms{errors: record.Errors, lane: script.LaneUnknown},
 		msg: message.Delivered{ID: id, Key: h.Key, Delivery: number, Failures: record.Failures}}
 	o := outcome{d: d, kind: script.OutcomeRetry, failures: record.Failures, losses: record.Losses + 1, text: errNotReceived.Error()}
 	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))

@@ -109,11 +109,11 @@ func (s *pollState) hinted(at time.Time) {
 const missedWakeAfter = 100 * time.Millisecond
 
 // missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
-// come. If so, the wake listener's connection may lead to a server that has been replaced.
+// come; in a lane a message may have waited for its turn. If so, the wake listener's connection may lead to a server that has been replaced.
 func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
 	for _, text := range envelopes {
 		e, err := message.DecodeEnvelope(text)
-		if due := message.ServerTime(e.Due); err == nil && due > s.clock && clock.Sub(due) > missedWakeAfter {
+		if due := message.ServerTime(e.Due); err == nil && e.Lane.Width == 0 && due > s.clock && clock.Sub(due) > missedWakeAfter {
 			return true
 		}
 	}

@@ -46,3 +46,25 @@ func TestGiveUpBesideARenewal(t *testing.T) {
 		t.Error("some were let go of")
 	}
 }
+
+// TestGiveUpInLane: a message that does not come through, and was lost too often, ends its turn, so the next of its lane comes.
+func TestGiveUpInLane(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	var batch []*script.SendMessage
+	for range 2 {
+		m := s.message(message.Envelope{Lane: message.Lane{Name: "l", Width: 1}})
+		m.Put = &script.PutOptions{Laned: true}
+		batch = append(batch, m)
+	}
+	s.store(batch...)
+	caller := script.NewCaller()
+	caller.Next()
+	got, err := s.calls.Fetch(queuetest.CtxB, caller, script.FetchRequest{Want: 10, Settings: &s.settings.FetchSettings})
+	s.Must(err)
+	got.Described = []script.DescribedMessage{{Tag: got.Tags[0]}}
+	handled := make(chan struct{}, 1)
+	s.settings.Callback = func(string) bool { handled <- struct{}{}; return true }
+	s.start().giveUp(&got, time.Now(), time.Now(), 1)
+	queuetest.Receive(t, "the next", handled)
+}

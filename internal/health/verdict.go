@@ -138,7 +138,7 @@ func (l *Look) late() Verdict {
 	}
 	in, out := l.Rates()
 	switch {
-	case !in.Known:
+	case !in.Known || l.Counts.Waiting > 0: // what waits for its lane comes after what is ready
 		return Verdict{bad, Behind, say("%s behind", l.Counts.Behind)}
 	case out.PerSecond <= in.PerSecond:
 		return Verdict{Critical, Behind, say("%s behind, and it grows", l.Counts.Behind)}

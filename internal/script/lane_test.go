@@ -54,6 +54,24 @@ func TestScriptLane(t *testing.T) {
 			r.done(ackL("a"), ack("x"))
 			r.handsOutInOrder("b c", ackL)
 		}, ""},
+		"a turn comes behind what is due already": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			r.at(time.Second)
+			r.put(inLane("m", 1, "y", 0), msg("x", 0))
+			r.at(2 * time.Second)
+			r.done(ackL("a"))
+			r.expect("pending x@1s y@1s b@2s turns l=b m=y wake 1s")
+			r.take("x y b")
+			r.done(ack("x"), lane("m", ack("y")), ackL("b"))
+		}, ""},
+		"a message that its consumer cannot read": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			s := ends(OutcomeGarbage, "a", 1, 0, "x")
+			s.Lane = LaneUnknown
+			r.done(s)
+		}, "pending b@0s garbage a@0s fail a=2/1/0@0s!x turns l=b wake 0s"},
 		"a delayed message blocks nobody": {func(r *rig) {
 			r.put(inL("a", time.Hour))
 			r.put(inL("b", 2*time.Hour))
@@ -138,8 +156,8 @@ func TestScriptLane(t *testing.T) {
 			m := inLane("m", 1, "d", 0, keyed("k"))
 			m.Put.On = ConflictReplace
 			r.put(m)
-			r.expect("pending a@0s b@0s waiting c@0s key k=a turns l=b m=a wake 0s")
-		}, "pending a@0s b@0s waiting c@0s key k=a turns l=b m=a wake 0s"},
+			r.expect("pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s")
+		}, "pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s"},
 		"a countdown that is complete stands in its lane": {func(r *rig) {
 			p := inLane("l", 1, "p", time.Hour, keyed("k"))
 			r.hand(msg("child", 0))

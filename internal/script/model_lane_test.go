@@ -116,7 +116,7 @@ type laned struct {
 }
 
 // turns gives the turns of a lane. The message that is due first of those that wait gets one, if as many as it and those that have one ask for
-// are not reached. Else the last of those that have not begun loses its turn, if it is due after that one.
+// are not reached. Else the last of those that are not due, and have not begun, loses its turn, if it is due after that one.
 func (m *model) turns(lane string) {
 	for {
 		n, most := 0, message.MaxWidth
@@ -124,7 +124,7 @@ func (m *model) turns(lane string) {
 		for id, tag := range m.placed {
 			if l := m.laneOf(id); l.Name == lane && l.Width > 0 {
 				n, most = n+1, min(most, l.Width)
-				if due, lies := m.lies(tag); lies && (last == nil || last.before(tag, due)) {
+				if due, lies := m.lies(tag); lies && due > m.now && (last == nil || last.before(tag, due)) {
 					last = &laned{id, tag, due, l.Width}
 				}
 			}
@@ -141,8 +141,8 @@ func (m *model) turns(lane string) {
 		case n < min(most, next.width):
 			delete(m.waiting, next.tag)
 			m.placed[next.id] = next.tag
-			m.layAt(next.tag, next.due)
-			m.turned = sooner(m.turned, next.due)
+			m.layAt(next.tag, max(next.due, m.now))
+			m.turned = sooner(m.turned, max(next.due, m.now))
 		case last != nil && !last.before(next.tag, next.due):
 			delete(m.pending, last.tag)
 			delete(m.retry, last.tag)

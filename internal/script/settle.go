@@ -30,7 +30,7 @@ type Settlement struct {
 	Counts       string         // of those two: the key of the message for whose countdown it counts; "": none
 	Countdown    bool           // of those two: it has a countdown of its own
 	Follows      []*SendMessage // of OutcomeAck and OutcomeDone: what is stored with it
-	Lane         string         // as message.Lane.Text
+	Lane         string         // as message.Lane.Text, or LaneUnknown
 	Leaves       bool           // of OutcomeRetry: it enters its lane anew, behind those that are due before it
 	Overrun      time.Duration  // its handler runs on, and keeps its place for so long; 0: it does not
 }
@@ -92,6 +92,9 @@ func (s *Settlement) record(args []any, lease int) []any {
 	}
 	return args
 }
+
+// LaneUnknown is the lane of a message that the consumer cannot read. The script reads it.
+const LaneUnknown = "?"
 
 // EndsTurn says whether the message has a lane, and its turn ends.
 func (s *Settlement) EndsTurn() bool {

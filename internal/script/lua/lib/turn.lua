@@ -1,7 +1,7 @@
 -- Turns of lanes (lib/lane.lua): who gets one, and who gives it up.
 -- Cost: 3 to 5 commands of O(log n) for a message that enters, 7 to 9 for a turn that ends, 2 more if the width is above 1. A message that is
 -- due before all that wait, while no turn is free, looks at all turns.
--- from time: us, scored
+-- from time: now, us, scored
 -- from record: split
 -- from edit: noted
 -- from lane: inlane, turnsof
@@ -28,17 +28,18 @@ local function lanes()
     if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
   end
 
-  -- yields(lane, due, id) takes the turn from the last of those messages that were not handed out since they got one, by the instants at which
-  -- they are due and then by their ids, if that one comes after the message id, which is due at an instant. It returns false if none does.
+  -- yields(lane, due, id) takes the turn from the last of those messages that are not due, and were not handed out since they got one, by the
+  -- instants at which they are due and then by their ids, if that one comes after the message id, which is due at an instant. If that is -1,
+  -- the last may be due. It returns false if none does.
   local function yields(lane, due, id)
-    local turns, tags, last = turnsof(lane), {}, nil
+    local turns, tags, from, last = turnsof(lane), {}, due < 0 and 0 or now, nil
     noted.looked = noted.looked + #turns
     if not turns[1] then return false end -- other scores than 0 hide members
     for i = 1, #turns do tags[i] = turns[i].tag end
     local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
     for i = 1, #turns do
       local score, _, other = scored(firsts[i] or others[i]), split(tags[i])
-      if score and (score > due or score == due and other > id) then last, due, id = turns[i], score, other end
+      if score and score > from and (score > due or score == due and other > id) then last, due, id = turns[i], score, other end
     end
     if not last then return false end
     moveout(last.tag)
@@ -62,7 +63,7 @@ local function lanes()
         redis.call('ZREM', KEYS.lanes, next.member)
         if redis.call('ZREM', KEYS.waiting, next.tag) == 1 and there then
           redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
-          moveto(next.tag, next.due)
+          moveto(next.tag, math.max(next.due, now)) -- behind what is due already, also of other lanes
           if n + 1 >= most then return true end
         else -- another program deleted it
           gone = gone + 1
@@ -80,7 +81,7 @@ local function lanes()
     if (n > 0 and least or next and next.width or width) ~= width then noted.uneven = lane end
     if not next and n < math.min(least, width) then
       redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
-      return moveto(tag, due)
+      return moveto(tag, math.max(due, now))
     end
     redis.call('ZADD', KEYS.lanes, 0, waits(lane, due, tag, width))
     redis.call('ZADD', KEYS.waiting, us(due), tag)
