@@ -63,7 +63,7 @@ func TestSharesWithOneFar(t *testing.T) {
 					s.uneven = uneven
 					first, away := s.queue(6, 0, -1, time.Millisecond), s.queue(3, 0, -1, time.Millisecond, far(20*time.Millisecond))
 					last := s.queue(1, 0, -1, time.Millisecond)
-					took := max(1, 16/float64(workers)) // as many messages with each number of workers, or more
+					took := max(2, 16/float64(workers)) // as many messages with each number of workers, or more
 					const part = 0.75                   // in the beginning the far one is behind: it knows nothing
 					time.Sleep(time.Duration(took * float64(time.Second)))
 					for i, q := range []*simulatedQueue{first, away, last} {
