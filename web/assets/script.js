@@ -7,6 +7,7 @@ const stale = document.getElementById('stale');
 let fed = Date.now(); // when the last news came
 let source = null;
 let pressed = -Infinity; // ms since the page began: when a button of the mouse, or a key, went down that is not up
+let release = 0; // the timer that ends it after the release
 const held = []; // news that came meanwhile
 const longest = 3000; // ms of it, because a browser may not tell of the release
 
@@ -115,8 +116,14 @@ if (body.dataset.feed) {
   document.addEventListener('visibilitychange', () => { if (document.hidden) hush(); else listen(); });
   window.addEventListener('pagehide', hush);
   window.addEventListener('pageshow', listen);
-  for (const down of ['pointerdown', 'keydown']) document.addEventListener(down, (e) => { if (!e.repeat) pressed = performance.now(); }, true);
-  for (const up of ['pointerup', 'pointercancel', 'keyup']) document.addEventListener(up, () => setTimeout(released), true); // after the click
+  for (const down of ['pointerdown', 'keydown']) {
+    document.addEventListener(down, (e) => {
+      if (e.repeat) return;
+      pressed = performance.now();
+      clearTimeout(release); // of what was pressed before
+    }, true);
+  }
+  for (const up of ['pointerup', 'pointercancel', 'keyup']) document.addEventListener(up, () => { release = setTimeout(released); }, true); // after the click
   setInterval(() => {
     if (document.hidden) return;
     if (Date.now() - fed > silence) old(true);

@@ -75,6 +75,11 @@ func TestClickBesideNews(t *testing.T) {
 	news("the mouse has been down for long", 3001, false)
 	mouse(input.MouseReleased, 1, 1)
 
+	tb.run(chromedp.Evaluate(`for (const what of ["down", "up", "down"]) document.dispatchEvent(new Event("pointer" + what)); 0`, nil))
+	news("it is pressed again at once", 0, true)
+	tb.run(chromedp.Evaluate(`document.dispatchEvent(new Event("pointerup")); 0`, nil))
+	tb.until("the news after both", func() bool { return js[bool](tb, "held.length === 0") })
+
 	at := js[[]float64](tb, `(scrollTo(0, 0), e => [e.x + e.width/2, e.y + e.height/2])(document.querySelector('.doings a[href^="limits"]').getBoundingClientRect())`)
 	mouse(input.MousePressed, at[0], at[1])
 	news("the mouse is down", 0, true)
