@@ -81,12 +81,13 @@ func WithKey(key string, on ...Conflict) MsgOption {
 }
 
 // WithLane gives the message a lane: a name of 1 to 200 bytes without NUL, such as "customer-42". Messages of one lane are handled one
-// after the other, in the order of their due instants, and at one instant in the order in which they were sent. They are handled beside all
-// other messages. With a width from 2 to 100, at most so many messages of the lane are handled at a time, and begin in about that order.
+// after the other, in the order of their due instants, and at one instant in the order in which they were sent by the clocks of the
+// senders. They are handled beside all other messages. With a width from 2 to 100, at most so many messages of the lane are handled at a
+// time, and begin in about that order.
 //
 //   - A message has its turn until it is acked, garbage or taken out. So a message that failed or was snoozed comes again before those
-//     behind it, however long it waits. Again ends the turn, and so does a call that makes the message due later,
-//     or gives it another lane or width.
+//     behind it, however long it waits. Again ends the turn, and so does a call that makes the message due later, or gives it another
+//     lane or width.
 //   - A message that is not due yet stands in nobody's way.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
 //   - If messages of a lane have different widths, the smallest width holds of those that have a turn, and of the next. Logs say so once.
