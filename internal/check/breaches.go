@@ -168,7 +168,7 @@ func (b *breaches) messages() {
 		env, ok := b.Messages[id]
 		for _, h := range held {
 			first := (h.place == "pending" || h.place == "waiting") && h.Delivery == 1
-			if ok && first && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due && (env.Lane == "" || h.place == "waiting" || h.Score < env.Due) {
+			if ok && first && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due && (env.Lane == "" || h.Score < env.Due) {
 				b.add(DueDiffers, h.place, h.Tag, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
 			}
 		}

@@ -139,10 +139,10 @@ var laneBreakages = []breakage{
 			strayIs(waitOf("l", b.now+62*second, idPending2, "001"), besides(waitOf("l", b.now+61*second, idPending2, "001"))),
 		}
 	}},
-	{"a message that waits until another instant", func(b *bed) { b.twoInLane(); b.do("ZINCRBY", "waiting", 1, idPending2) },
+	{"a message that waits until another instant", func(b *bed) { b.twoInLane(); b.do("ZINCRBY", "waiting", -1, idPending2) },
 		func(b *bed) []string {
 			due := b.now + 61*second
-			return []string{fmt.Sprintf(`waiting: message %s has score %d, but due %d in its envelope.`, idPending2, due+1, due),
+			return []string{fmt.Sprintf(`waiting: message %s has score %d, but due %d in its envelope.`, idPending2, due-1, due),
 				strayIs(waitOf("l", due, idPending2, "001"), "of a message that does not wait until then"), lostIn(idPending2)}
 		}},
 

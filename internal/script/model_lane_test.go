@@ -31,7 +31,7 @@ func (m *model) takeUp(id string, l message.Lane) {
 		delete(set, tag)
 	}
 	delete(m.placed, id)
-	m.turns(l.Name)
+	m.turns(l.Name, "")
 }
 
 // layDown puts a message where it waits until an instant.
@@ -39,7 +39,7 @@ func (m *model) layDown(id string, due int64) {
 	tag, l := queuetest.TagOf(id, m.record(id).Delivery), m.laneOf(id)
 	if l.Width > 0 {
 		m.waiting[tag] = due
-		m.turns(l.Name)
+		m.turns(l.Name, id)
 		return
 	}
 	m.layAt(tag, due)
@@ -116,8 +116,8 @@ type laned struct {
 }
 
 // turns gives the turns of a lane. The message that is due first of those that wait gets one, if as many as it and those that have one ask for
-// are not reached. Else the last of those that are not due, and have not begun, loses its turn, if it is due after that one.
-func (m *model) turns(lane string) {
+// are not reached. Else, if that message is me, the last of those that are not due, and have not begun, loses its turn, if it comes after me.
+func (m *model) turns(lane, me string) {
 	for {
 		n, most := 0, message.MaxWidth
 		var next, last *laned
@@ -143,7 +143,7 @@ func (m *model) turns(lane string) {
 			m.placed[next.id] = next.tag
 			m.layAt(next.tag, max(next.due, m.now))
 			m.turned = sooner(m.turned, max(next.due, m.now))
-		case last != nil && !last.before(next.tag, next.due):
+		case next.id == me && last != nil && !last.before(next.tag, next.due):
 			delete(m.pending, last.tag)
 			delete(m.retry, last.tag)
 			delete(m.placed, last.id)

@@ -49,14 +49,15 @@ local function lanes()
     return true
   end
 
-  -- fill(lane) gives turns to those that are next. It returns false if the call has no room to drop more of what is gone.
+  -- fill(lane, me) gives turns that are free to those that are next. While the message me is next, it takes turns from those that yield. The
+  -- result is false if the call has no room to drop more of what is gone.
   local gone = 0
-  local function fill(lane)
+  local function fill(lane, me)
     local n, least, next = inlane(lane)
     while next and gone < 2 * GONE do
       local most = math.min(least, next.width)
       if n >= most then
-        if not yields(lane, next.due, next.id) then return true end
+        if next.id ~= me or not yields(lane, next.due, me) then return true end
       else
         local there = redis.call('HEXISTS', KEYS.msg, next.id) == 1
         if not there and gone >= GONE then return false end -- a turn of another lane may be given
@@ -86,7 +87,7 @@ local function lanes()
     redis.call('ZADD', KEYS.lanes, 0, waits(lane, due, tag, width))
     redis.call('ZADD', KEYS.waiting, us(due), tag)
     local _, id = split(tag)
-    if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane) end
+    if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
   end
 
   made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, yields = yields, fill = fill, enter = enter}

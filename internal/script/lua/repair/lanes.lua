@@ -2,7 +2,7 @@
 -- takes: mend, leased, turnof
 -- from time: scored
 -- from record: split, tagof
--- from lane: WIDTH, laneof, readlane, turnsof
+-- from lane: WIDTH, laneof, readlane, inlane, turnsof
 -- from turn: lanes
 -- from relane: rescore
 rescore(1000)
@@ -70,6 +70,7 @@ function mend.lane(lane)
   local l = lanes()
   local before, n, most = turnsin(lane)
   while n > most and l.yields(lane, -1, '') do n = n - 1 end -- the last of those that were not handed out since waits
-  l.fill(lane)
+  local _, _, next = inlane(lane)
+  l.fill(lane, next and next.id)
   return turnsin(lane) == before and 'sound' or 'done'
 end
