@@ -41,8 +41,8 @@ type countingConn struct {
 	writing atomic.Bool
 }
 
-// fetchWords are in each call of the library's fetch, the only one called here that has seventeen keys: their number.
-var fetchWords = []byte("\r\n$2\r\n17\r\n$")
+// fetchWords are in each call of the library's fetch, the only one called here that has nineteen keys: their number.
+var fetchWords = []byte("\r\n$2\r\n19\r\n$")
 
 func (c *countingConn) Write(b []byte) (int, error) {
 	if !c.writing.Swap(true) {
