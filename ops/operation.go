@@ -168,7 +168,7 @@ func (o *operation) result(places []place) *BulkResult {
 	return &r
 }
 
-// mostTurns are the turns of lanes that one call looks at: each message looks at as many as its lane is wide.
+// mostTurns are the turns of lanes that one call looks at: each message that is made due looks at as many as its lane is wide.
 const mostTurns = 2500
 
 // wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
@@ -186,7 +186,7 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 				o.sample = append(o.sample, e.msg)
 			}
 		}
-		if len(targets) == most || turns >= mostTurns && !o.dry {
+		if len(targets) == most || turns >= mostTurns && !o.dry && o.What != script.SteerDelete {
 			page.entries = page.entries[:i+1]
 			break
 		}

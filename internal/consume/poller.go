@@ -278,8 +278,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	announced := s.wakeUps && s.waiting && s.pollAt == 0 && !s.moreDue && !got.Limits.Bounded // what is new and due
-	if announced && c == nil && !rearm && s.missedWake(got.Envelopes, got.Now) {
+	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)

@@ -47,10 +47,8 @@ func TestGiveUpBesideARenewal(t *testing.T) {
 	}
 }
 
-// TestGiveUpInLane: a message that does not come through, and was lost too often, ends its turn, so the next of its lane comes.
-func TestGiveUpInLane(t *testing.T) {
-	t.Parallel()
-	s := newServing(t)
+// twoInLane stores two messages of a lane.
+func (s *serving) twoInLane() {
 	var batch []*script.SendMessage
 	for range 2 {
 		m := s.message(message.Envelope{Lane: message.Lane{Name: "l", Width: 1}})
@@ -58,6 +56,13 @@ func TestGiveUpInLane(t *testing.T) {
 		batch = append(batch, m)
 	}
 	s.store(batch...)
+}
+
+// TestGiveUpInLane: a message that does not come through, and was lost too often, ends its turn, so the next of its lane comes.
+func TestGiveUpInLane(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.twoInLane()
 	caller := script.NewCaller()
 	caller.Next()
 	got, err := s.calls.Fetch(queuetest.CtxB, caller, script.FetchRequest{Want: 10, Settings: &s.settings.FetchSettings})
@@ -66,5 +71,19 @@ func TestGiveUpInLane(t *testing.T) {
 	handled := make(chan struct{}, 1)
 	s.settings.Callback = func(string) bool { handled <- struct{}{}; return true }
 	s.start().giveUp(&got, time.Now(), time.Now(), 1)
+	queuetest.Receive(t, "the next", handled)
+}
+
+// TestBrokenInLane: so does one whose envelope is broken.
+func TestBrokenInLane(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.twoInLane()
+	base := "{dq:" + s.Name + "}:"
+	id := s.Cli.ZRange(queuetest.CtxB, base+"pending", 0, -1).Val()[0]
+	s.Must(s.Cli.HSet(queuetest.CtxB, base+"msg", id, s.Cli.HGet(queuetest.CtxB, base+"msg", id).Val()+"x").Err())
+	handled := make(chan struct{}, 1)
+	s.settings.Callback = func(string) bool { handled <- struct{}{}; return true }
+	s.start()
 	queuetest.Receive(t, "the next", handled)
 }

@@ -63,6 +63,8 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 2 * time.Minute}, Consumers: busy}, Critical, Behind, "2m0s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0), Samples: before(90, 80)},
 			Critical, Behind, "2m0s behind, drains in 30s"},
+		{Look{Counts: delayqueue.Counts{Ready: 60, Waiting: 1, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0),
+			Samples: before(90, 80)}, Critical, Behind, "2m0s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 6 * time.Second}, Consumers: busy, Hours: hour(100, 100, 0), Samples: before(90, 90)},
 			Critical, Behind, "6s behind, and it grows"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: time.Second}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical,

@@ -10,7 +10,7 @@
 --       state, at: where the message is, and since when it is due, or when it will be ('pending' and 'retry': not yet; 'ready'), '0' if it is
 --       being handled ('unack') or was released; 'gone': another program deleted it, and a fetch will end the turn
 --       record: the fail record; '' if there is none. Without lanes after last, and if the lane is not there, nothing follows
--- Cost: at most 11 commands of O(log n) for each lane, and 8 more for each further turn; 1,000,000 entries of ready. Writes nothing.
+-- Cost: at most 14 commands of O(log n) for each lane, and 8 more for each further turn; 1,000,000 entries of ready. Writes nothing.
 
 -- from time: now, us, scored
 -- from record: split, tagof

@@ -1,6 +1,6 @@
 -- Turns of lanes (lib/lane.lua): who gets one, and who gives it up.
--- Cost: 3 to 5 commands of O(log n) for a message that enters, 7 to 9 for a turn that ends, 2 more if the width is above 1. A message that is
--- due before all that wait, while no turn is free, looks at all turns.
+-- Cost: 3 commands of O(log n) for a message that enters, 7 for a turn that ends and is given on, 2 more if the lane has several turns. A
+-- message that is due before all that wait, while no turn is free, looks at all turns.
 -- from time: now, us, scored
 -- from record: split
 -- from edit: noted
