@@ -175,16 +175,6 @@ var laneBreakages = []breakage{
 		b.do("HSET", "msg", idPending, inLane(due, "order-1", "001l"))
 		b.do("ZADD", "pending", due, idPending)
 	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which comes after message ` + idPending2 + `, which waits.`)},
-	{"a turn that came when its message was due", func(b *bed) {
-		b.twoInLane()
-		b.do("HSET", "msg", idPending, inLane(b.now-9*second, "order-1", "001l"))
-		b.do("ZADD", "pending", b.now-5*second, idPending)
-		b.do("HSET", "state", "armed", b.now-5*second)
-		b.do("HSET", "msg", idPending2, inLane(b.now-8*second, "", "001l"))
-		b.do("ZADD", "waiting", b.now-8*second, idPending2)
-		b.do("ZREM", "lanes", waitOf("l", b.now+61*second, idPending2, "001"))
-		b.do("ZADD", "lanes", 0, waitOf("l", b.now-8*second, idPending2, "001"))
-	}, says()},
 	{"a turn that has begun, of a later message", func(b *bed) {
 		b.waitsIn("001")
 		b.do("HSET", "msg", idRetry, inLane(b.now-7*second, "", "001l"))

@@ -73,17 +73,3 @@ func TestGiveUpInLane(t *testing.T) {
 	s.start().giveUp(&got, time.Now(), time.Now(), 1)
 	queuetest.Receive(t, "the next", handled)
 }
-
-// TestBrokenInLane: so does one whose envelope is broken.
-func TestBrokenInLane(t *testing.T) {
-	t.Parallel()
-	s := newServing(t)
-	s.twoInLane()
-	base := "{dq:" + s.Name + "}:"
-	id := s.Cli.ZRange(queuetest.CtxB, base+"pending", 0, -1).Val()[0]
-	s.Must(s.Cli.HSet(queuetest.CtxB, base+"msg", id, s.Cli.HGet(queuetest.CtxB, base+"msg", id).Val()+"x").Err())
-	handled := make(chan struct{}, 1)
-	s.settings.Callback = func(string) bool { handled <- struct{}{}; return true }
-	s.start()
-	queuetest.Receive(t, "the next", handled)
-}
