@@ -175,6 +175,20 @@ var laneBreakages = []breakage{
 		b.do("HSET", "msg", idPending, inLane(due, "order-1", "001l"))
 		b.do("ZADD", "pending", due, idPending)
 	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which comes after message ` + idPending2 + `, which waits.`)},
+	{"a turn of what is due, of a later message", func(b *bed) {
+		b.do("HSET", "msg", idPending, inLane(b.now-2*second, "order-1", "001l"), idPending2, inLane(b.now-3*second, "", "001l"))
+		b.do("ZADD", "pending", b.now, idPending) // the instant at which it got the turn
+		b.turn("001", idPending)
+		b.do("ZREM", "pending", idPending2)
+		b.do("ZADD", "waiting", b.now-3*second, idPending2)
+		b.do("ZADD", "lanes", 0, waitOf("l", b.now-3*second, idPending2, "001"))
+	}, says()},
+	{"a turn of what is not due yet by its envelope", func(b *bed) {
+		b.do("HSET", "msg", idPending, inLane(b.now+60*second+1, "order-1", "001l"))
+		b.turn("001", idPending)
+	}, func(b *bed) []string {
+		return []string{fmt.Sprintf(`pending: message %s has score %d, but due %d in its envelope.`, idPending, b.now+60*second, b.now+60*second+1)}
+	}},
 	{"a turn that has begun, of a later message", func(b *bed) {
 		b.waitsIn("001")
 		b.do("HSET", "msg", idRetry, inLane(b.now-7*second, "", "001l"))
