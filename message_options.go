@@ -89,6 +89,8 @@ func WithKey(key string, on ...Conflict) MsgOption {
 //     behind it, however long it waits. Again ends the turn, and so does a call that makes the message due later, or gives it another
 //     lane or width.
 //   - A message that is not due yet stands in nobody's way.
+//   - A message that gets its turn comes behind all that is due already. So while messages wait for workers, those of a lane are handled more
+//     rarely: one, or as many as the lane is wide, each time that the backlog has been handled.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
 //   - If messages of a lane have different widths, the smallest width holds of those that have a turn, and of the next. Logs say so once.
 //   - Order and number hold as far as leases do. A handler that runs on after its lease was lost, after Cancel or past its limit runs beside the

@@ -118,7 +118,7 @@ func (m *sent) status() *ops.MessageStatus {
 	e, err := message.DecodeEnvelope(m.envelope)
 	status := &ops.MessageStatus{
 		State: delayqueue.StateGone, TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Retention: e.Retention, Timeout: e.Timeout,
-		Countdown: e.Countdown, Counts: e.Counts,
+		Countdown: e.Countdown, Counts: e.Counts, LaneWidth: e.Lane.Width,
 	}
 	if e.Group.Count > 0 {
 		status.PartCount, status.PartBytes = e.Group.Count, len(e.Payload)+e.Group.Bytes

@@ -22,9 +22,9 @@ import (
 //   - In StateUnack without Before, messages that are handed out after the call began are changed, too.
 //   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane comes into its state
 //     and may be changed, too, although States has no StateWaiting.
-//   - A call that makes messages due earlier may miss messages that get their turns meanwhile, because handlers end. Any other may miss one
-//     that loses its turn meanwhile, because a message before it is sent. Most calls do them if they are called again; BulkRescheduleBy
-//     would shift the others twice.
+//   - A call may miss a message that gets or loses its turn meanwhile, because handlers end or a message before it is sent. One that makes
+//     messages due earlier goes over those with a lane twice for that. Most calls do the others if they are called again; BulkRescheduleBy
+//     would shift messages twice.
 //
 // A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
 // and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.
@@ -120,7 +120,7 @@ func (m *Queue) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkR
 }
 
 // BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy. The call remembers which messages with a
-// lane (WithLane) were shifted, in about 100 bytes for each of them.
+// lane (WithLane) were shifted, in about 100 bytes for each of them. So does a dry run of any call with those that it has counted.
 func (m *Queue) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (*BulkResult, error) {
 	if err := message.ValidDelay("shift", d); err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
@@ -132,7 +132,7 @@ func (m *Queue) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (
 // bulk begins a call for many, or goes on with a dry run, and carries it out.
 func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.State) (*BulkResult, error) {
 	t.States, t.Filter, t.Spread, t.Rate, t.Most = b.States, cold(b.Filter), b.Spread.Microseconds(), b.Rate, b.Most
-	o := operation{task: t, dry: b.DryRun, caller: script.NewCaller().ID, shifted: map[string]bool{}}
+	o := operation{task: t, dry: b.DryRun, caller: script.NewCaller().ID, met: map[string]bool{}}
 	ctx, cancel := o.untilDone(ctx)
 	defer cancel()
 	err := o.valid(&b, can)
@@ -208,7 +208,9 @@ func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error
 		}
 		o.Ends = append(o.Ends, end)
 		o.Left = append(o.Left, got.left)
-		o.Result.Total += int64(got.left)
+		if !p.again {
+			o.Result.Total += int64(got.left)
+		}
 	}
 	return nil
 }
@@ -224,6 +226,10 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 		m.leave(ctx, o, o.Place >= len(places), err)
 	}()
 	for o.Place < len(places) {
+		if places[o.Place].again && !o.waited(places) {
+			o.position = position{Place: len(places)}
+			break
+		}
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
 		if o.Most > 0 && o.Result.Done >= o.Most {
@@ -272,6 +278,9 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 	gone := map[string]bool{} // tags of messages that have left the place
 	if o.dry {
 		o.Result.Done += int64(len(targets))
+		for _, e := range targets {
+			o.meet(e)
+		}
 	} else if len(targets) > 0 {
 		if err := m.noteBulk(ctx, o, BulkRunning, nil); err != nil {
 			return 0, err
@@ -280,12 +289,15 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 		if err != nil {
 			return 0, err
 		}
+		if len(done) < len(targets) { // the next step does the rest
+			got.entries = got.entries[:slices.Index(got.entries, targets[len(done)])]
+			targets, passed = o.wanted(&got, p)
+		}
 		before := o.Result.Done
 		for i, d := range done {
-			tag := targets[i].Tag
-			gone[tag] = o.count(d)
-			if o.What == script.SteerBy && d.Done && targets[i].msg.Lane != "" {
-				o.shifted[tag] = true
+			gone[targets[i].Tag] = o.count(d)
+			if o.What == script.SteerBy && d.Done {
+				o.meet(targets[i])
 			}
 		}
 		if n := o.Result.Done - before; n > 0 { // an event a step, without the ids, of which there may be thousands
@@ -294,6 +306,11 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 	}
 	if passed > 0 {
 		o.pass(PassedNew, passed)
+	}
+	if p.again {
+		o.Result.Looked += int64(len(targets))
+	} else {
+		o.Result.Looked += int64(len(got.entries))
 	}
 	o.moveOn(&got, p, ready, gone)
 	return len(targets), nil
@@ -311,7 +328,6 @@ func (m *Queue) steerAs(ctx context.Context, o *operation, do script.SteerReques
 
 // moveOn notes where the next page begins.
 func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]bool) {
-	o.Result.Looked += int64(len(got.entries))
 	o.InPlace += len(got.entries)
 	if !got.more() || len(got.entries) == 0 || o.over(got, p, ready) {
 		o.position, o.InPlace = position{Place: o.Place + 1}, 0

@@ -49,7 +49,7 @@ type operation struct {
 	caller string
 	n      int64 // number of its last call
 
-	shifted map[string]bool // by tag: what BulkRescheduleBy has shifted of lanes, and may meet again
+	met map[string]bool // by tag: what BulkRescheduleBy has shifted of lanes, or a dry run has counted, and may meet again
 
 	entry script.EntryName
 	who   onBehalf  // who has begun it, and why
@@ -168,30 +168,44 @@ func (o *operation) result(places []place) *BulkResult {
 	return &r
 }
 
-// mostTurns are the turns of lanes that one call looks at: each message that is made due looks at as many as its lane is wide.
-const mostTurns = 2500
-
 // wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
 // the last message that this step may change.
 func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int64) {
-	f, most, turns := o.Filter.hot(), o.room(), 0
+	f, most := o.Filter.hot(), o.room()
 	for i, e := range page.entries {
 		switch {
-		case e.msg == nil || !f.matches(e.msg) || o.shifted[e.Tag]:
+		case e.msg == nil || !f.matches(e.msg) || o.met[e.Tag] || p.again && e.msg.Lane == "":
 		case o.isNew(e.msg, p, page.now):
 			isNew++
 		default:
-			targets, turns = append(targets, e), turns+e.msg.LaneWidth
+			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
 				o.sample = append(o.sample, e.msg)
 			}
 		}
-		if len(targets) == most || turns >= mostTurns && !o.dry && o.What != script.SteerDelete {
+		if len(targets) == most {
 			page.entries = page.entries[:i+1]
 			break
 		}
 	}
 	return targets, isNew
+}
+
+// meet notes a message that the call may meet again.
+func (o *operation) meet(e entry) {
+	if e.msg.Lane != "" {
+		o.met[e.Tag] = true
+	}
+}
+
+// waited says whether messages waited for turns of their lanes when the call began.
+func (o *operation) waited(places []place) bool {
+	for i, p := range places {
+		if p.in == delayqueue.StateWaiting && o.Left[i] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // isNew says whether a message came into its state after Begun. now is the instant of the page.
@@ -241,7 +255,7 @@ func (o *operation) before() int64 {
 	case places[0].in != delayqueue.StateWaiting:
 	case o.Place == 0:
 		for i, p := range places {
-			if p.in != delayqueue.StateWaiting {
+			if p.in != delayqueue.StateWaiting && !p.again {
 				n += int64(o.Left[i])
 			}
 		}
@@ -255,7 +269,8 @@ func (o *operation) before() int64 {
 // where it has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
 //
 // Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the others, and last for what
-// is made earlier, because turns that are taken away move messages from the others to waiting.
+// is made earlier, because turns that are taken away move messages from the others to waiting. There handlers that end move some the other
+// way, the first of their lanes, so these places are gone through again.
 func (o *operation) places() (all []place) {
 	in := func(s delayqueue.State) bool { return slices.Contains(o.States, s) }
 	from, to := o.Filter.hot().bounds()
@@ -294,6 +309,12 @@ func (o *operation) places() (all []place) {
 				all = append(all, p)
 			} else {
 				all = slices.Insert(all, 0, p)
+			}
+		}
+		for _, p := range all {
+			if p.part == "later" {
+				p.again = true
+				all = append(all, p)
 			}
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
@@ -118,18 +120,19 @@ func chunks(plan []repair) [][]repair {
 	return all
 }
 
-// repair works step by step, and writes the results into plan.
+// repair works step by step, with pauses as long as the steps took, and writes the results into plan.
 func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 	store := script.NewStore(a.cli, q.Prefix, q.Name)
 	bar := a.progress("repairing", int64(len(plan)))
 	defer finish(bar)
-	for step := range slices.Chunk(plan, repairStep) {
+	for len(plan) > 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		flaws := make([]script.Flaw, len(step))
-		for i, r := range step {
-			flaws[i] = script.Flaw{What: r.What, Item: r.Item}
+		begun := time.Now()
+		flaws := make([]script.Flaw, min(len(plan), repairStep))
+		for i := range flaws {
+			flaws[i] = script.Flaw{What: plan[i].What, Item: plan[i].Item}
 		}
 		words, err := store.Repair(ctx, flaws)
 		if errors.Is(err, ops.ErrUnknownLayout) {
@@ -138,10 +141,12 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 		if err != nil {
 			return err
 		}
-		for i := range step {
-			step[i].Result = words[i]
+		for i, word := range words {
+			plan[i].Result = word
 		}
-		_ = bar.Add(len(step)) // a bar that cannot be drawn stops nothing
+		plan = plan[len(words):]
+		_ = bar.Add(len(words)) // a bar that cannot be drawn stops nothing
+		link.Sleep(ctx, time.Since(begun))
 	}
 	return nil
 }

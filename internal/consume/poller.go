@@ -54,6 +54,7 @@ type pollState struct {
 	wakeUps  bool // wake-ups work
 	waiting  bool // the wake listener is waiting for one
 	failures int  // in a row, of the wake listener's connection, while polls went through
+	late     int  // polls since the last wake-up that brought late messages, all with a lane
 }
 
 // until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
@@ -105,19 +106,27 @@ func (s *pollState) hinted(at time.Time) {
 	}
 }
 
-// missedWakeAfter is how late a message must be for its wake-up to count as missed.
-const missedWakeAfter = 100 * time.Millisecond
+const (
+	missedWakeAfter = 100 * time.Millisecond // how late a message must be for its wake-up to count as missed
+	missedInLanes   = 3                      // so many late polls count, if all that is late may have waited for its turn
+)
 
 // missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
-// come; in a lane a message may have waited for its turn. If so, the wake listener's connection may lead to a server that has been replaced.
+// come. If so, the wake listener's connection may lead to a server that has been replaced.
 func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
+	inLane := 0
 	for _, text := range envelopes {
 		e, err := message.DecodeEnvelope(text)
-		if due := message.ServerTime(e.Due); err == nil && e.Lane.Width == 0 && due > s.clock && clock.Sub(due) > missedWakeAfter {
+		if due := message.ServerTime(e.Due); err != nil || due <= s.clock || clock.Sub(due) <= missedWakeAfter {
+			continue
+		}
+		if e.Lane.Width == 0 {
 			return true
 		}
+		inLane = 1
 	}
-	return false
+	s.late += inLane
+	return s.late >= missedInLanes
 }
 
 // run polls until the consumer stops.
@@ -168,7 +177,7 @@ func (p *poller) step() {
 			p.poll(false)
 		}
 	case s.pollAt = <-p.wakeUps.Taken: // only the last marker counts
-		s.waiting = false
+		s.waiting, s.late = false, 0
 		p.setWakeUps(true, nil)
 	case err := <-p.wakeUps.Failed:
 		p.poll(true)
@@ -279,6 +288,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 		p.wakeUps.Retry()
 	}
 	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+		s.late = 0
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)

@@ -169,7 +169,7 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 				return end.Err
 			}
 		}
-		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err == nil && goesOn {
+		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err == nil && (goesOn || s.goesOn(batch, settlements)) { // wake-ups may be off since
 			s.Hint(0)
 		}
 		return err

@@ -49,6 +49,7 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 4 * time.Minute}}, Critical, NoConsumers, "no consumers, 4m0s behind"},
 		{Look{Counts: delayqueue.Counts{Unack: 1}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Retry: 1}}, Warning, NoConsumers, "no consumers"},
+		{Look{Counts: delayqueue.Counts{Waiting: 1}}, Warning, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice,
 			Throttled, "throttled until 07:00"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, ThrottledUntil: seven, Behind: 2 * time.Hour}, Consumers: idle}, Warning, Throttled,

@@ -68,7 +68,7 @@ func (l *Look) Judge() Verdict {
 		return Verdict{Critical, NoConsumers, say("no consumers, %s behind", n.Behind)}
 	case workers == 0 && n.Unack > 0:
 		return Verdict{Critical, NoConsumers, say("no consumers")}
-	case workers == 0 && n.Pending+n.Retry > 0:
+	case workers == 0 && n.Pending+n.Retry+n.Waiting > 0:
 		return Verdict{Warning, NoConsumers, say("no consumers")}
 	case !n.ThrottledUntil.IsZero() && n.Behind > longThrottled:
 		return Verdict{Warning, Throttled, say("throttled until %s, and %s behind", n.ThrottledUntil, n.Behind)}

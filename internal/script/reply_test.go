@@ -183,7 +183,7 @@ func TestBadRepliesToMonitors(t *testing.T) {
 				return err
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
-			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"),
+			[][]string{nil, list("5"), list("5", ""), list("5", "pending retry ready"), list("5", "pending nowhere"),
 				list("x", "pending pending"), list("5", "a b", "")},
 		},
 		"lanes": {

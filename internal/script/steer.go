@@ -57,7 +57,7 @@ type Steered struct {
 	Held   bool   // the holder was acked, and keeps the key
 }
 
-// Steer says of each message what became of it.
+// Steer says what became of each message, or of the first of them, if these needed many turns of lanes.
 func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steered, error) {
 	args := append(c.args(4+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only)
 	for i := range do.Targets {
@@ -66,7 +66,7 @@ func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steere
 	r := s.run(ctx, SteerScript, args)
 	r.int64()
 	words := strings.Fields(r.text())
-	if len(words) != len(do.Targets) {
+	if len(words) == 0 || len(words) > len(do.Targets) {
 		r.fail("%d answers for %d messages", len(words), len(do.Targets))
 		return nil, r.err("steer")
 	}
@@ -103,14 +103,14 @@ func (s *Store) Drop(ctx context.Context, force bool) (alive, messages int, err 
 // A Flaw is one thing that doctor found wrong: a word of repair.lua, and what it is about.
 type Flaw struct{ What, Item string }
 
-// Repair mends flaws, and says of each what became of it, as repair.lua does.
+// Repair mends flaws, and says what became of each, or of the first of them, as repair.lua does.
 func (s *Store) Repair(ctx context.Context, flaws []Flaw) ([]string, error) {
 	args := make([]any, 0, 2*len(flaws))
 	for i := range flaws {
 		args = append(args, flaws[i].What, &flaws[i].Item)
 	}
 	r := s.run(ctx, repairScript, args)
-	words := r.take(len(flaws))
+	words := r.take(max(min(len(r.rest), len(flaws)), 1))
 	return words, r.err("repair")
 }
 

@@ -37,15 +37,15 @@ end
 
 -- add(lane, most) adds a lane, with at most so many of its turns.
 local function add(lane, most)
-  local _, least, next = inlane(lane)
-  local turns = turnsof(lane)
-  if not turns[1] and not next then return end
+  local n, least, next = inlane(lane)
+  if n == 0 and not next then return end
+  local turns = turnsof(lane, most)
   local width = math.min(least, next and next.width or WIDTH)
   local all = redis.call('ZLEXCOUNT', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1')
   local at = #out
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4], out[at + 5] = lane, width, #turns, all - #turns, us(next and next.due or 0)
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4], out[at + 5] = lane, width, n, all - n, us(next and next.due or 0)
   out[at + 6] = 0
-  for i = 1, math.min(#turns, most) do
+  for i = 1, #turns do
     if turn(turns[i].tag) then out[at + 6] = i else return end
   end
 end

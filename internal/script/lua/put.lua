@@ -23,10 +23,9 @@
 -- from call: field, again, guard, remember
 -- from alarm: gate, sooner, arm
 -- from keys: lastof
--- from edit: noted
+-- from edit: noted, LOOKS
 -- from put: PUTS, send, noteall
 local READ = 524288 -- bytes: the call ends before the message that would make it read more of other messages
-local LOOKS = 2500 -- turns: the call ends behind the message that has looked at so many
 local saved, armed, big, pause, sent, groups, changes, overtakes =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts', 'changed', 'overtaken'), 1, 8)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),

@@ -19,7 +19,7 @@
 --         'list'     a message key: take out of its list what is no live group that has left the key
 --         'listed'   the id of a live group that has left its key: list the group by that key
 --         'alarm'    a member of wake: set it to the armed instant, or delete it
--- Returns a word for each pair: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
+-- Returns a word for each pair, or for the first of them, if they need many turns of lanes: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
 --       because another live message has its key, or an acked one keeps it taken. Or the error DQLAYOUT, if state.layout is not 1:
 --       nothing was done.
 -- Cost: at most 20 commands of O(log n) for each pair, 500 to give turns of a lane, and O(ready) if its message may be there. With a 'place'
@@ -29,7 +29,7 @@
 -- from time: us, whole
 -- from alarm: gate, sooner
 -- from queue: unknown
--- from edit: noted
+-- from edit: noted, LOOKS
 local armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, 'armed', 'pause', 'layout'), 1, 3)
 local alarm = whole(armed) or 0
 local refusal = unknown(layout)
@@ -78,7 +78,10 @@ function mend.alarm(member)
 end
 
 local words = {}
-for i = 1, #ARGV, 2 do words[#words + 1] = mend[ARGV[i]](ARGV[i + 1]) end
+for i = 1, #ARGV, 2 do
+  if noted.looked >= LOOKS then break end
+  words[#words + 1] = mend[ARGV[i]](ARGV[i + 1])
+end
 if noted.first then first = math.min(first or noted.first, noted.first) end -- of lanes
 if first then
   first = gate(first, pause)

@@ -12,13 +12,13 @@
 --       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
 --       a message key; else the structure in which each is a tag; then at most 500 pairs, with at most 1 MB: id or key and '', or
 --       tag and the score that list gave ('': any)
--- Returns {now, a word for each target}: the state in which it was, if it was done; '!<state>' if that cannot be done in this state,
+-- Returns {now, a word for each target, or for the first of them: another call must change the rest}: the state in which it was, if it was done; '!<state>' if that cannot be done in this state,
 --       'gone' and 'unack' among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message
 --       has its key, or keeps it after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place;
 --       the same of 'last' if none that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
--- Cost: at most 14 commands of O(log n) for each target, O(ready) if it is there, O(parts) to delete it. Reads the envelope if the
---       message is pending, deleted or requeued.
+-- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
+--       Reads the envelope if the message is pending, deleted or requeued.
 --       A handler whose message is canceled keeps its place if the concurrency of the queue is bounded (lib/limits.lua).
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
@@ -27,7 +27,7 @@
 -- from call: field, STALE, recall, guard, mark, remember
 -- from queue: missing, unknown
 -- from place: takenOut
--- from edit: noted
+-- from edit: noted, LOOKS
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
@@ -56,7 +56,10 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 -- step target, skip
 local change = (what == 'garbage' or what == 'last') and skip or steer
 local words = {}
-for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i) end
+for i = 7, #ARGV, 2 do
+  if noted.looked >= LOOKS then break end
+  words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i)
+end
 local said = table.concat(words, ' ')
 first = noted.first and math.min(first or noted.first, noted.first) or first
 if first then

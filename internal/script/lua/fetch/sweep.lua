@@ -4,7 +4,8 @@
 -- takes: lookAgain, cursor, swept, byAge, byAlarm, SWEEP
 -- from time: now, us, whole
 -- from call: field, mark
--- from record: split
+-- from edit: noted
+-- from record: split, tagof
 
 local page, lane = string.match(cursor or '', '^(%d+) ?(.*)$')
 local sweptBefore = whole(swept) or 0
@@ -16,7 +17,7 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   local function isover(turn)
     local _, id = split(turn.tag)
     return redis.call('HEXISTS', KEYS.msg, id) == 0 or redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id)
-      or redis.call('ZSCORE', KEYS.waiting, turn.tag)
+      or redis.call('ZSCORE', KEYS.waiting, tagof(id, redis.call('HGET', KEYS.fail, id)))
   end
 
   -- sweeplanes(lane, n) looks at about n lanes behind one, ends turns of messages that do not live, and gives free turns. It returns the last
@@ -36,12 +37,12 @@ if byAge and not byAlarm and (callers or lane ~= '') then
         redis.call('ZREM', KEYS.lanes, member) -- of no lane
       else
         lane = string.sub(member, 1, ends - 1)
-        local turns = turnsof(lane)
-        n = n - #turns
+        local turns, looked = turnsof(lane), noted.looked
         for i = 1, #turns do
           if isover(turns[i]) then redis.call('ZREM', KEYS.lanes, turns[i].member) end
         end
         if not l.fill(lane) then return before == '' and '\0' or before end -- '\0' is before all lanes
+        n = n - #turns - (noted.looked - looked)
       end
     end
     return lane

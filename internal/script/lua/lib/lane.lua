@@ -44,9 +44,9 @@ local function inlane(lane)
   return redis.call('ZLEXCOUNT', KEYS.lanes, all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
 
--- turnsof(lane) reads the turns of a lane.
-local function turnsof(lane)
-  local turns = redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, 2 * WIDTH)
+-- turnsof(lane, most) reads the turns of a lane, or so many of them.
+local function turnsof(lane, most)
+  local turns = redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
   for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
   return turns
 end

@@ -1,6 +1,7 @@
 -- Messages that leave their lanes, or get another instant or lane (lib/lane.lua).
--- from time: us, scored
+-- from time: us, whole, scored
 -- from record: split
+-- from edit: noted
 -- from lane: laneof, inlane, turnsof
 -- from turn: lanes
 
@@ -18,10 +19,13 @@ local function relanes()
   if remade then return remade end
   local l = lanes()
 
-  -- vacate(lane, width, id) ends the turn of a message, if it has one.
-  local function vacate(lane, width, id)
+  -- vacate(lane, width, id, tag) ends the turn of a message, if it has one: mostly it got that in its first delivery, or under its tag.
+  local function vacate(lane, width, id, tag)
     local ended = redis.call('ZREM', KEYS.lanes, l.hasturn(lane, id, width)) == 1
-    for _, turn in ipairs(ended and {} or turnsof(lane)) do -- it got the turn for a later delivery
+      or tag ~= id and redis.call('ZREM', KEYS.lanes, l.hasturn(lane, tag, width)) == 1
+    local turns = ended and {} or turnsof(lane)
+    noted.looked = noted.looked + #turns
+    for _, turn in ipairs(turns) do
       local _, holder = split(turn.tag)
       if holder == id then ended = redis.call('ZREM', KEYS.lanes, turn.member) == 1 end
     end
@@ -49,7 +53,7 @@ local function relanes()
     end
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else l.moveout(tag) end
     if due <= before and not redis.call('ZSCORE', KEYS.lanes, l.hasturn(lane, tag, width)) then return l.moveto(tag, due) end
-    vacate(lane, width, id)
+    vacate(lane, width, id, tag)
     l.enter(lane, width, tag, due)
   end
 
@@ -58,7 +62,7 @@ local function relanes()
     local lane, width = laneof(envelope)
     if not lane and place == 'waiting' then redis.call('ZREM', KEYS.waiting, tag) end
     if not lane or place == 'garbage' or place == 'done' then return end
-    if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id) end
+    if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id, tag) end
   end
 
   -- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope.
@@ -69,6 +73,7 @@ local function relanes()
       if due ~= before then shift(lane, width, place, tag, id, before, due) end
       return
     end
+    if tag == id and place == 'pending' and due == before then due = whole(string.sub(envelope, 2, 17)) or due end -- not since it got its turn
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) elseif place ~= 'waiting' then l.moveout(tag) end
     outof(envelope, place, tag, id, us(before))
     if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end

@@ -1,9 +1,10 @@
 -- Turns of lanes (lib/lane.lua): who gets one, and who gives it up.
 -- Cost: 3 commands of O(log n) for a message that enters, 7 for a turn that ends and is given on, 2 more if the lane has several turns. A
--- message that is due before all that wait, while no turn is free, looks at all turns.
+-- message that is due before all that wait, while no turn is free, looks at all turns, and may take back 100. A lane whose width has grown
+-- may give 100.
 -- from time: now, us, scored
 -- from record: split
--- from edit: noted
+-- from edit: noted, TURN
 -- from lane: inlane, turnsof
 
 local GONE = 500 -- most messages that a call drops
@@ -28,36 +29,45 @@ local function lanes()
     if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
   end
 
-  -- yields(lane, due, id) takes the turn from the last of those messages that are not due, and were not handed out since they got one, by the
-  -- instants at which they are due and then by their ids, if that one comes after the message id, which is due at an instant. If that is -1,
-  -- the last may be due. It returns false if none does.
-  local function yields(lane, due, id)
-    local turns, tags, from, last = turnsof(lane), {}, due < 0 and 0 or now, nil
+  -- idle(lane, after) are the turns of messages that are due after an instant, and were not handed out since they got the turns: by the
+  -- instants at which they are due, and then by their ids.
+  local function idle(lane, after)
+    local turns, tags, found = turnsof(lane), {}, {}
     noted.looked = noted.looked + #turns
-    if not turns[1] then return false end -- other scores than 0 hide members
+    if not turns[1] then return found end -- other scores than 0 hide members
     for i = 1, #turns do tags[i] = turns[i].tag end
     local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
-    for i = 1, #turns do
-      local score, _, other = scored(firsts[i] or others[i]), split(tags[i])
-      if score and score > from and (score > due or score == due and other > id) then last, due, id = turns[i], score, other end
+    for i, turn in ipairs(turns) do
+      local due, _, id = scored(firsts[i] or others[i]), split(turn.tag)
+      turn.due, turn.id = due, id
+      if due and due > after then found[#found + 1] = turn end
     end
-    if not last then return false end
-    moveout(last.tag)
-    redis.call('ZREM', KEYS.lanes, last.member)
-    redis.call('ZADD', KEYS.lanes, 0, waits(lane, due, last.tag, last.width))
-    redis.call('ZADD', KEYS.waiting, us(due), last.tag)
-    return true
+    table.sort(found, function(a, b) return a.due < b.due or a.due == b.due and a.id < b.id end)
+    return found
   end
 
-  -- fill(lane, me) gives turns that are free to those that are next. While the message me is next, it takes turns from those that yield. The
-  -- result is false if the call has no room to drop more of what is gone.
+  -- takeback(lane, turn) makes the message of an idle turn wait.
+  local function takeback(lane, turn)
+    moveout(turn.tag)
+    redis.call('ZREM', KEYS.lanes, turn.member)
+    redis.call('ZADD', KEYS.lanes, 0, waits(lane, turn.due, turn.tag, turn.width))
+    redis.call('ZADD', KEYS.waiting, us(turn.due), turn.tag)
+    noted.looked = noted.looked + TURN
+  end
+
+  -- fill(lane, me) gives turns that are free to those that are next. While the message me is next, it gets turns of messages that come after
+  -- it and are not due. The result is false if the call has no room to drop more of what is gone.
   local gone = 0
   local function fill(lane, me)
     local n, least, next = inlane(lane)
+    local others
     while next and gone < 2 * GONE do
       local most = math.min(least, next.width)
       if n >= most then
-        if next.id ~= me or not yields(lane, next.due, me) then return true end
+        others = next.id == me and (others or idle(lane, now)) or {}
+        local last = table.remove(others)
+        if not last or last.due < next.due or last.due == next.due and last.id < me then return true end
+        takeback(lane, last)
       else
         local there = redis.call('HEXISTS', KEYS.msg, next.id) == 1
         if not there and gone >= GONE then return false end -- a turn of another lane may be given
@@ -65,6 +75,7 @@ local function lanes()
         if redis.call('ZREM', KEYS.waiting, next.tag) == 1 and there then
           redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
           moveto(next.tag, math.max(next.due, now)) -- behind what is due already, also of other lanes
+          noted.looked = noted.looked + TURN
           if n + 1 >= most then return true end
         else -- another program deleted it
           gone = gone + 1
@@ -90,6 +101,6 @@ local function lanes()
     if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
   end
 
-  made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, yields = yields, fill = fill, enter = enter}
+  made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
   return made
 end

@@ -69,7 +69,10 @@ end
 function mend.lane(lane)
   local l = lanes()
   local before, n, most = turnsin(lane)
-  while n > most and l.yields(lane, -1, '') do n = n - 1 end -- the last of those that were not handed out since waits
+  local idle = n > most and l.idle(lane, 0) or {}
+  for _ = most + 1, n do
+    if idle[1] then l.takeback(lane, table.remove(idle)) end
+  end
   local _, _, next = inlane(lane)
   l.fill(lane, next and next.id)
   return turnsin(lane) == before and 'sound' or 'done'

@@ -6,6 +6,7 @@
 -- from record: split, delivery, tagof, failure, setfailure, superseded
 -- from keys: heldUntil
 -- from lane: laneof, turnsof
+-- from edit: noted
 -- from turn: lanes
 -- from relane: relanes
 
@@ -70,7 +71,9 @@ end
 
 -- turnof(lane, id) is the member of lanes that is the first turn of a message; nil if it has none.
 local function turnof(lane, id)
-  for _, turn in ipairs(turnsof(lane)) do
+  local turns = turnsof(lane)
+  noted.looked = noted.looked + #turns
+  for _, turn in ipairs(turns) do
     local _, holder = split(turn.tag)
     if holder == id then return turn.member end
   end

@@ -81,16 +81,16 @@ if counts then
   end
 end
 
--- leavelane(lane, id, tag, due) ends the turn of a message. lane is the width of its lane in 3 digits and the name, or '?': its envelope says.
--- If due is said, the message enters the lane again.
+-- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the name, or '?': its envelope
+-- says, if it is not deleted. If due is said, the message enters the lane again, with the tag next.
 local leavelane
 if KEYS.lanes then
   -- from turn: lanes
   -- from relane: relanes
-  leavelane = function(lane, id, tag, due)
-    if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', '', id) end
+  leavelane = function(lane, id, tag, next, due)
+    if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
     local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
-    relanes().vacate(name, width, id)
-    if due then lanes().enter(name, width, tag, due) end
+    relanes().vacate(name, width, id, tag)
+    if due then lanes().enter(name, width, next, due) end
   end
 end

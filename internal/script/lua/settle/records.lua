@@ -4,7 +4,7 @@
 -- from time: now, us, whole
 -- from record: setfailure
 -- from keys: heldUntil, freekey, erase
--- from edit: noted
+-- from edit: noted, LOOKS
 
 local keysHeld = (whole(firstHold) or 0) > 0 -- some key is held
 local hold, parts, lane -- of the next outcome, if they were said
@@ -30,6 +30,9 @@ while ARGV[i] do
     local answer = own and act(own, acks, unpack(ARGV, i, behind - 1)) or '+'
     sends, acks = sends + 1, 0
     if answer ~= '+' then answers = answers .. us(sends) .. answer .. ' ' end
+  elseif noted.looked >= LOOKS then
+    stopped = us(outcomes + 1)
+    break
   elseif word == 'ack' or word == 'done' then
     local lease, tag, id, key, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
     if changes or noted.spent > 0 then
@@ -70,7 +73,7 @@ while ARGV[i] do
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
       end
     end
-    if lane and valid then leavelane(lane, id) end
+    if lane and valid then leavelane(lane, id, tag) end
     own, counted = valid and id, valid and not past
     hold, parts, lane, overrun = nil, nil, nil, nil
   else
@@ -89,14 +92,14 @@ while ARGV[i] do
           dead = dead + 1
           freekey(id, last, keysHeld, unlist)
           redis.call('ZADD', KEYS.garbage, us(now), id)
-          if lane then leavelane(lane, id) end
+          if lane then leavelane(lane, id, tag) end
         elseif word == 'ready' then
           redis.call('RPUSH', KEYS.ready, number .. ':' .. id)
           first = now
         else
           local next = now + tonumber(last)
           if lane then
-            leavelane(lane, id, number .. ':' .. id, next)
+            leavelane(lane, id, tag, number .. ':' .. id, next)
           else
             redis.call('ZADD', KEYS.retry, us(next), number .. ':' .. id)
             if not first or next < first then first = next end

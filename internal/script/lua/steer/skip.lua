@@ -32,14 +32,14 @@ local function skip(i)
     freekey(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
     remove(place, tag, id)
     redis.call('ZADD', KEYS.garbage, us(now), id)
-    relanes().vacate(lane, width, id)
+    relanes().vacate(lane, width, id, tag)
   else
     local last = redis.call('ZREVRANGEBYLEX', KEYS.lanes, '(' .. lane .. '\0' .. us(now + 1), '[' .. lane .. '\0', 'LIMIT', 0, 1)[1]
     local due = last and whole(string.sub(last, #lane + 2, #lane + 17)) -- nil of a turn
     if not due then return '~' .. where end
     due = math.max(due + 1, at)
     remove(place, tag, id)
-    relanes().vacate(lane, width, id)
+    relanes().vacate(lane, width, id, tag)
     lanes().enter(lane, width, tag, due)
     if tag == id then redis.call('HSET', KEYS.msg, id, redue(envelope, us(due))) end
   end
