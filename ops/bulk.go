@@ -26,6 +26,8 @@ import (
 //     messages due earlier goes over those with a lane twice for that. Most calls do the others if they are called again; BulkRescheduleBy
 //     would shift messages twice.
 //
+// A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of them.
+//
 // A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
 // and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.
 //
@@ -119,8 +121,7 @@ func (m *Queue) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkR
 		delayqueue.StateRetry)
 }
 
-// BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy. The call remembers which messages with a
-// lane (WithLane) were shifted, in about 100 bytes for each of them. So does a dry run of any call with those that it has counted.
+// BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy.
 func (m *Queue) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (*BulkResult, error) {
 	if err := message.ValidDelay("shift", d); err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
@@ -137,7 +138,7 @@ func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.Stat
 	defer cancel()
 	err := o.valid(&b, can)
 	if o.Of = o.digest(m.store.Keys.State); err == nil && b.Cursor != "" {
-		err = o.countOn(b.Cursor)
+		err, o.resumed = o.countOn(b.Cursor), true
 	} else if err == nil {
 		err = m.begin(ctx, &o, b.Before)
 	}
@@ -225,14 +226,13 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	defer func() { // also if Progress panicked or ended this goroutine: then the call has stopped
 		m.leave(ctx, o, o.Place >= len(places), err)
 	}()
+	if o.through(places) {
+		o.position = position{Place: len(places)}
+	}
 	for o.Place < len(places) {
-		if places[o.Place].again && !o.waited(places) {
-			o.position = position{Place: len(places)}
-			break
-		}
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
-		if o.Most > 0 && o.Result.Done >= o.Most {
+		if o.through(places) || o.Most > 0 && o.Result.Done >= o.Most {
 			o.position = position{Place: len(places)}
 		}
 		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
@@ -285,7 +285,8 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 		if err := m.noteBulk(ctx, o, BulkRunning, nil); err != nil {
 			return 0, err
 		}
-		done, err := m.steerAs(ctx, o, o.request(p, targets, len(got.entries)))
+		do := o.request(p, targets, len(got.entries))
+		done, err := m.steerAs(ctx, o, do)
 		if err != nil {
 			return 0, err
 		}
@@ -294,9 +295,10 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 			targets, passed = o.wanted(&got, p)
 		}
 		before := o.Result.Done
+		o.spreadTo += int64(len(done)) * do.Step
 		for i, d := range done {
 			gone[targets[i].Tag] = o.count(d)
-			if o.What == script.SteerBy && d.Done {
+			if d.Done {
 				o.meet(targets[i])
 			}
 		}
@@ -330,7 +332,7 @@ func (m *Queue) steerAs(ctx context.Context, o *operation, do script.SteerReques
 func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]bool) {
 	o.InPlace += len(got.entries)
 	if !got.more() || len(got.entries) == 0 || o.over(got, p, ready) {
-		o.position, o.InPlace = position{Place: o.Place + 1}, 0
+		o.position, o.InPlace, o.spreadTo = position{Place: o.Place + 1}, 0, 0
 		return
 	}
 	for _, e := range slices.Backward(got.entries) {

@@ -292,3 +292,76 @@ func TestBulkWhileLanesMove(t *testing.T) {
 		})
 	}
 }
+
+// TestBulkSpreadInSteps: a page that is changed in several steps, because each of its messages looks at many turns, keeps its order.
+func TestBulkSpreadInSteps(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	var batch []delayqueue.Outgoing
+	for i := range 200 {
+		payload := fmt.Sprintf("%03d", i)
+		if i < 30 {
+			payload += " x"
+		}
+		batch = append(batch, delayqueue.Outgoing{Payload: payload, Options: []delayqueue.MsgOption{
+			delayqueue.WithLane("l", 100), delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}})
+	}
+	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
+	f.Must(err)
+	at, steps := time.Now().Add(time.Hour), 0
+	b := Bulk{Filter: Filter{Contains: "x"}, Spread: time.Minute, Progress: func(*BulkResult) bool { steps++; return true }}
+	got, err := m.BulkReschedule(queuetest.CtxB, b, at)
+	if err != nil || got.Done != 30 || steps < 3 {
+		t.Errorf("%+v, %v, in %d steps", got, err, steps)
+	}
+	var all []*MessageStatus
+	for _, msg := range unhandled(f, m) {
+		if strings.Contains(msg.Payload, "x") {
+			all = append(all, msg)
+		}
+	}
+	slices.SortFunc(all, func(a, b *MessageStatus) int { return strings.Compare(a.Payload, b.Payload) })
+	for i, msg := range all {
+		if i > 0 && !msg.At.After(all[i-1].At) || msg.At.Before(at) || msg.At.After(at.Add(time.Minute)) {
+			t.Errorf("%s is due at %v, and the one before at %v", msg.Payload, msg.At, all[max(i-1, 0)].At)
+		}
+	}
+}
+
+// TestDryRunOfLanesGoesOn: a dry run that goes on counts each message with a lane once, and each that is new once.
+func TestDryRunOfLanesGoesOn(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	_, n := inLanes(f)
+	b := Bulk{Filter: Filter{Limit: 4}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
+	got, err := m.BulkRunNow(queuetest.CtxB, b)
+	for i := 0; err == nil && got.Next != "" && i < 100; i++ {
+		b.Cursor = got.Next
+		got, err = m.BulkRunNow(queuetest.CtxB, b)
+	}
+	if err != nil || !got.Finished || got.Done != n || got.Looked != n {
+		t.Errorf("%+v, %v; want %d counted", got, err, n)
+	}
+	f.Send(f.Queue(nil), "new", face.InAnHour, delayqueue.WithLane("one"))
+	b = Bulk{DryRun: true, Before: got.At}
+	got, err = m.BulkRunNow(queuetest.CtxB, b)
+	if err != nil || got.Done != n || got.Passed[PassedNew] != 1 {
+		t.Errorf("%+v, %v; want %d counted, and 1 new", got, err, n)
+	}
+}
+
+// TestBulkNotAgain: without lanes a call that makes messages due now ends behind its last page, as Progress sees.
+func TestBulkNotAgain(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	pendingAt(f, 3)
+	finished := false
+	b := Bulk{Progress: func(r *BulkResult) bool { finished = r.Finished; return true }}
+	got, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).BulkRunNow(queuetest.CtxB, b)
+	bulked(f, "without lanes", got, err, 3, 3, nil)
+	if !finished {
+		t.Error("Progress did not see the end")
+	}
+}

@@ -207,7 +207,7 @@ type place struct {
 	from, to int64            // scores, the upper one not included
 	part     string           // "due", "later", or "" for both
 	back     bool             // from its end
-	again    bool             // the call was through with it, and looks for messages with a lane that came in since
+	again    bool             // the call was through with it, and looks again for messages with a lane that it has not met
 }
 
 // A listReply is a page of a place.

@@ -49,7 +49,9 @@ type operation struct {
 	caller string
 	n      int64 // number of its last call
 
-	met map[string]bool // by tag: what BulkRescheduleBy has shifted of lanes, or a dry run has counted, and may meet again
+	resumed  bool            // by a cursor
+	met      map[string]bool // by tag: messages with a lane that were changed or counted, and may be met again
+	spreadTo int64           // us of the spread that the last page of the place has used
 
 	entry script.EntryName
 	who   onBehalf  // who has begun it, and why
@@ -176,7 +178,9 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 		switch {
 		case e.msg == nil || !f.matches(e.msg) || o.met[e.Tag] || p.again && e.msg.Lane == "":
 		case o.isNew(e.msg, p, page.now):
-			isNew++
+			if !p.again {
+				isNew++
+			}
 		default:
 			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
@@ -193,19 +197,22 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 
 // meet notes a message that the call may meet again.
 func (o *operation) meet(e entry) {
-	if e.msg.Lane != "" {
+	if e.msg.Lane != "" && (o.dry || o.What != script.SteerDelete) {
 		o.met[e.Tag] = true
 	}
 }
 
-// waited says whether messages waited for turns of their lanes when the call began.
-func (o *operation) waited(places []place) bool {
-	for i, p := range places {
-		if p.in == delayqueue.StateWaiting && o.Left[i] > 0 {
-			return true
-		}
+// through says whether the call is through with all places. Those that it may look at again are left out if nothing waited for turns when it
+// began, and in a dry run that goes on, which does not know what was met before.
+func (o *operation) through(places []place) bool {
+	if o.Place >= len(places) || !places[o.Place].again {
+		return o.Place >= len(places)
 	}
-	return false
+	waited := false
+	for i, p := range places {
+		waited = waited || p.in == delayqueue.StateWaiting && o.Left[i] > 0
+	}
+	return !waited || o.resumed
 }
 
 // isNew says whether a message came into its state after Begun. now is the instant of the page.
@@ -241,8 +248,10 @@ func (o *operation) request(p place, targets []entry, looked int) script.SteerRe
 	if o.Spread > 0 { // the page's share of the time goes to its messages that match
 		before := o.before()
 		share := float64(o.Spread) / float64(max(o.Result.Total, before+int64(looked)))
-		do.Us = max(o.Us, o.Now) + int64(share*float64(before))
-		do.Step = int64(share * float64(looked) / float64(len(targets)))
+		from := max(int64(share*float64(before)), o.spreadTo)
+		do.Us = max(o.Us, o.Now) + from
+		do.Step = max(int64(share*float64(before+int64(looked)))-from, 0) / int64(len(targets))
+		o.spreadTo = from
 	}
 	return do
 }
@@ -303,6 +312,7 @@ func (o *operation) places() (all []place) {
 		waiting(delayqueue.StatePending)
 	}
 	if in(delayqueue.StateWaiting) {
+		taken := in(delayqueue.StatePending)                                                                        // also of messages that get turns
 		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting, back: o.What == script.SteerDelete} // at its head a width may end
 		for _, p := range o.parts(nil, p, from, to) {
 			if p.part == "later" { // made earlier
@@ -312,7 +322,7 @@ func (o *operation) places() (all []place) {
 			}
 		}
 		for _, p := range all {
-			if p.part == "later" {
+			if p.part == "later" && taken {
 				p.again = true
 				all = append(all, p)
 			}

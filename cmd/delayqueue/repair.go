@@ -146,7 +146,9 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 		}
 		plan = plan[len(words):]
 		_ = bar.Add(len(words)) // a bar that cannot be drawn stops nothing
-		link.Sleep(ctx, time.Since(begun))
+		if len(plan) > 0 {
+			link.Sleep(ctx, time.Since(begun))
+		}
 	}
 	return nil
 }

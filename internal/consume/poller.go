@@ -112,9 +112,9 @@ const (
 )
 
 // missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
-// come. If so, the wake listener's connection may lead to a server that has been replaced.
+// come, and counts such fetches in lanes. If so, the wake listener's connection may lead to a server that has been replaced.
 func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
-	inLane := 0
+	inLane := false
 	for _, text := range envelopes {
 		e, err := message.DecodeEnvelope(text)
 		if due := message.ServerTime(e.Due); err != nil || due <= s.clock || clock.Sub(due) <= missedWakeAfter {
@@ -123,9 +123,11 @@ func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) boo
 		if e.Lane.Width == 0 {
 			return true
 		}
-		inLane = 1
+		inLane = true
 	}
-	s.late += inLane
+	if inLane {
+		s.late++
+	}
 	return s.late >= missedInLanes
 }
 
@@ -287,7 +289,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	if s.wakeUps && s.waiting && c == nil && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		s.late = 0
 		p.wakeUps.Drop(s.clockAt)
 	}

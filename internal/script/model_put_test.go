@@ -207,7 +207,9 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 			m.parts[id+":0"] = left
 		}
 		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
-		if relanes {
+		if relanes && fresh && place == "pending" {
+			m.layDown(id, at) // not when it got its turn
+		} else if relanes {
 			m.layDown(id, a.Due)
 		}
 		m.putLatest(id, latest)

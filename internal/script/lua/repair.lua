@@ -19,11 +19,11 @@
 --         'list'     a message key: take out of its list what is no live group that has left the key
 --         'listed'   the id of a live group that has left its key: list the group by that key
 --         'alarm'    a member of wake: set it to the armed instant, or delete it
--- Returns a word for each pair, or for the first of them, if they need many turns of lanes: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
---       because another live message has its key, or an acked one keeps it taken. Or the error DQLAYOUT, if state.layout is not 1:
---       nothing was done.
--- Cost: at most 20 commands of O(log n) for each pair, 500 to give turns of a lane, and O(ready) if its message may be there. With a 'place'
---       or 'laned', also all that leases list.
+-- Returns a word for each pair, or for the first of them, if these needed many turns of lanes: 'done'; 'sound': it was not wrong any more;
+--       'garbage': the message was brought back to garbage, because another live message has its key, or an acked one keeps it taken.
+--       Or the error DQLAYOUT, if state.layout is not 1: nothing was done.
+-- Cost: at most 20 commands of O(log n) for each pair, with a lane those of lib/turn.lua, and O(ready) if its message may be there. With a
+--       'place' or 'laned', also all that leases list.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
 
 -- from time: us, whole

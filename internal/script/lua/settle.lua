@@ -27,8 +27,8 @@
 --       because both may be different since. An ack of a message that another program has deleted may be missing.
 --       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
---       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000 turns:
---       another call must settle the rest; with '!' behind it if the sends of that one would change over 4 MB, which no call does. '0': all were settled
+--       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000
+--       turns: another call must settle the rest; with '!' behind it if its sends would change over 4 MB, which no call does. '0': none
 -- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each lease,
 --       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 5 if there is too much garbage, of
 --       at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13 if some was acked just now (at most 100

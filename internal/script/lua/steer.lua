@@ -12,10 +12,11 @@
 --       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
 --       a message key; else the structure in which each is a tag; then at most 500 pairs, with at most 1 MB: id or key and '', or
 --       tag and the score that list gave ('': any)
--- Returns {now, a word for each target, or for the first of them: another call must change the rest}: the state in which it was, if it was done; '!<state>' if that cannot be done in this state,
---       'gone' and 'unack' among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message
---       has its key, or keeps it after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place;
---       the same of 'last' if none that is due waits behind it; 'done' of a hold.
+-- Returns {now, a word for each target, or for the first of them: another call must change the others}
+--       a word: the state in which the target was, if it was done; '!<state>' if that cannot be done in this state, 'gone' and 'unack'
+--       among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message has its key, or keeps it
+--       after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place; the same of 'last' if none
+--       that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
 -- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
 --       Reads the envelope if the message is pending, deleted or requeued.

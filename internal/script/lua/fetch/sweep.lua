@@ -1,6 +1,6 @@
--- Every ten minutes callers without a call for an hour are forgotten, and turns of lanes end whose messages are gone, because another
--- program deleted them, or a version that knows no lanes. Turns that are free are given. Each call looks at a page. state.cursor is the HSCAN
--- cursor over state, and behind a blank the last lane that was looked at.
+-- Every ten minutes callers without a call for an hour are forgotten, and turns of lanes end whose messages do not live, or wait for a turn,
+-- because another program deleted or moved them, or a version that knows no lanes. Turns that are free are given. Each call looks at a page.
+-- state.cursor is the HSCAN cursor over state, and behind a blank the last lane that was looked at.
 -- takes: lookAgain, cursor, swept, byAge, byAlarm, SWEEP
 -- from time: now, us, whole
 -- from call: field, mark

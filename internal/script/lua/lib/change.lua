@@ -75,7 +75,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   local lane, width = laneof(envelope)
   if moves then digits = us(due) end
   if replaces and (lane or laneof(other)) then
-    relanes().relane(envelope, other, place, tag, id, before, moves and due or before)
+    relanes().relane(envelope, other, place, tag, id, before, moves and due or nil)
   elseif moves and (lane or place == 'waiting') then
     relanes().shift(lane, width, place, tag, id, before, due)
   elseif moves then

@@ -22,7 +22,7 @@ local function relanes()
   -- vacate(lane, width, id, tag) ends the turn of a message, if it has one: mostly it got that in its first delivery, or under its tag.
   local function vacate(lane, width, id, tag)
     local ended = redis.call('ZREM', KEYS.lanes, l.hasturn(lane, id, width)) == 1
-      or tag ~= id and redis.call('ZREM', KEYS.lanes, l.hasturn(lane, tag, width)) == 1
+      or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS.lanes, l.hasturn(lane, tag, width)) == 1
     local turns = ended and {} or turnsof(lane)
     noted.looked = noted.looked + #turns
     for _, turn in ipairs(turns) do
@@ -65,15 +65,16 @@ local function relanes()
     if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id, tag) end
   end
 
-  -- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope.
+  -- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope. If due is
+  -- nil, it stays due when it was.
   local function relane(envelope, other, place, tag, id, before, due)
     local lane, width = laneof(envelope)
     local next, most = laneof(other)
     if lane == next and width == most then
-      if due ~= before then shift(lane, width, place, tag, id, before, due) end
+      if due and due ~= before then shift(lane, width, place, tag, id, before, due) end
       return
     end
-    if tag == id and place == 'pending' and due == before then due = whole(string.sub(envelope, 2, 17)) or due end -- not since it got its turn
+    due = due or tag == id and place == 'pending' and whole(string.sub(envelope, 2, 17)) or before -- not when it got its turn
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) elseif place ~= 'waiting' then l.moveout(tag) end
     outof(envelope, place, tag, id, us(before))
     if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end

@@ -2,6 +2,7 @@
 -- takes: mend, leased, turnof
 -- from time: scored
 -- from record: split, tagof
+-- from edit: noted
 -- from lane: WIDTH, laneof, readlane, inlane, turnsof
 -- from turn: lanes
 -- from relane: rescore
@@ -62,6 +63,7 @@ end
 -- turnsin(lane) are the turns of a lane, in one text, how many there are, and the smallest width.
 local function turnsin(lane)
   local turns, all = turnsof(lane), {}
+  noted.looked = noted.looked + #turns
   for i = 1, #turns do all[i] = turns[i].member end
   return table.concat(all, ' '), #turns, turns[1] and turns[1].width or WIDTH
 end
