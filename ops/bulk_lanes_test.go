@@ -283,7 +283,9 @@ func TestBulkWhileLanesMove(t *testing.T) {
 				return true
 			}}
 			got, err := m.BulkRunNow(queuetest.CtxB, b)
-			bulked(f, "while lanes move", got, err, n*lanes, n*lanes, nil)
+			if err != nil || !got.Finished || got.Total != n*lanes || got.Done != n*lanes || got.Passed[PassedNew] > 0 {
+				t.Errorf("%+v, %v; want %d done", got, err, n*lanes)
+			}
 			if !dry {
 				f.Drained()
 			} else if left := len(unhandled(f, m)); left != n*lanes {

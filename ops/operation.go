@@ -279,7 +279,7 @@ func (o *operation) before() int64 {
 //
 // Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the others, and last for what
 // is made earlier, because turns that are taken away move messages from the others to waiting. There handlers that end move some the other
-// way, the first of their lanes, so these places are gone through again.
+// way, the first of their lanes, so these places are gone through again, in the other order.
 func (o *operation) places() (all []place) {
 	in := func(s delayqueue.State) bool { return slices.Contains(o.States, s) }
 	from, to := o.Filter.hot().bounds()
@@ -321,7 +321,7 @@ func (o *operation) places() (all []place) {
 				all = slices.Insert(all, 0, p)
 			}
 		}
-		for _, p := range all {
+		for _, p := range slices.Backward(all) { // turns are not taken away any more
 			if p.part == "later" && taken {
 				p.again = true
 				all = append(all, p)
