@@ -220,8 +220,8 @@ func TestSentAndGone(t *testing.T) {
 	m := ops.Of(delayqueue.NewMonitor("q", rig.Client()))
 	ids := []string{
 		send(t, q, "plain").ID,
-		send(t, q, "all", delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"), delayqueue.WithRetryCount(7), delayqueue.WithMsgTTL(time.Hour), delayqueue.WithLane("l", 5),
-			delayqueue.WithDeadline(rig.Now().Add(2*time.Hour)), delayqueue.WithTimeout(time.Minute), delayqueue.WithDelay(time.Second)).ID,
+		send(t, q, "all", delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"), delayqueue.WithRetryCount(7), delayqueue.WithMsgTTL(time.Hour),
+			delayqueue.WithLane("l", 5), delayqueue.WithDeadline(rig.Now().Add(2*time.Hour)), delayqueue.WithTimeout(time.Minute), delayqueue.WithDelay(time.Second)).ID,
 		send(t, q, "a", delayqueue.WithKey("group", delayqueue.Append)).ID,
 	}
 	send(t, q, "b", delayqueue.WithKey("group", delayqueue.Append))

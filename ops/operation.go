@@ -312,7 +312,6 @@ func (o *operation) places() (all []place) {
 		waiting(delayqueue.StatePending)
 	}
 	if in(delayqueue.StateWaiting) {
-		taken := in(delayqueue.StatePending)                                                                        // also of messages that get turns
 		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting, back: o.What == script.SteerDelete} // at its head a width may end
 		for _, p := range o.parts(nil, p, from, to) {
 			if p.part == "later" { // made earlier
@@ -322,7 +321,7 @@ func (o *operation) places() (all []place) {
 			}
 		}
 		for _, p := range slices.Backward(all) { // turns are not taken away any more
-			if p.part == "later" && taken {
+			if p.part == "later" && in(delayqueue.StatePending) {
 				p.again = true
 				all = append(all, p)
 			}

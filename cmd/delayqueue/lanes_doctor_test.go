@@ -116,6 +116,30 @@ func tellDoctorLanes(w *world) {
 	w.turnsThatAreTooMany()
 }
 
+// If the lanes to be mended need more turns than one call gives, doctor makes more calls.
+func tellRepairInSteps(w *world) {
+	const lanes, width = 4, 100
+	for l := range lanes {
+		batch := make([]delayqueue.Outgoing, 2*width)
+		for i := range batch {
+			batch[i].Options = []delayqueue.MsgOption{delayqueue.WithLane(fmt.Sprint("l", l), width), delayqueue.WithDelay(time.Hour)}
+		}
+		_, err := w.publisher("orders").SendBatch(w.Context(), batch)
+		ok(w, err)
+	}
+	for _, m := range w.read().Lanes { // all that have turns are deleted
+		if !m.Waits {
+			w.do("ZREM", "lanes", m.Member)
+			w.do("ZREM", "pending", m.Tag.ID)
+			w.do("HDEL", "msg", m.Tag.ID)
+		}
+	}
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 4 things", "the queue is sound now")
+	if s := w.sound("orders"); len(s.Pending) != lanes*width {
+		w.Errorf("%d have turns", len(s.Pending))
+	}
+}
+
 // turnsThatAreTooMany: of turns that are too many those go that have not begun, and what is held or ready has a turn although the lane is
 // full.
 func (w *world) turnsThatAreTooMany() {

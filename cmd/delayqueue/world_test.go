@@ -94,6 +94,7 @@ var scenarios = map[string]func(w *world){
 	"doctor among consumers":                    tellDoctorBusy,
 	"doctor of leases":                          tellDoctorLeases,
 	"doctor of lanes":                           tellDoctorLanes,
+	"doctor of lanes that need many turns":      tellRepairInSteps,
 	"doctor of lanes among consumers":           tellDoctorBusyLanes,
 	"large queue":                               tellLarge,
 	"doctor of a standstill":                    tellDoctorStandstill,

@@ -169,10 +169,13 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 				return end.Err
 			}
 		}
-		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err == nil && (goesOn || s.goesOn(batch, settlements)) { // wake-ups may be off since
+		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err != nil {
+			return err
+		}
+		if goesOn || s.poller.wakeUpsOff.Load() && s.goesOn(batch, settlements) { // wake-ups may be off only since then
 			s.Hint(0)
 		}
-		return err
+		return nil
 	}, func(n int, err error) bool { return !errors.Is(err, script.ErrBadReply) || n < optionalAttempts })
 	s.settings.logOverflow(done.Overflow)
 	if done.DoneOverflow > 0 {

@@ -3,122 +3,230 @@ package script
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/redis/go-redis/v9"
 )
+
+// wideLanes is a queue with lanes in which one message may make a call give, or take back, many turns. What is left of that work is done call
+// by call.
+type wideLanes struct {
+	*rig
+	left int        // so many messages, flaws or turns
+	call func() int // does some of them, and returns how many
+}
+
+const manyLanes = 20
+
+func laneName(l int) string { return fmt.Sprint("l", l) }
+
+// fill stores messages of a lane, the first of one width and n of another.
+func (w *wideLanes) fill(l, width, others, n int, first, rest time.Duration) {
+	w.t.Helper()
+	ms := []*SendMessage{inLane(laneName(l), width, fmt.Sprintf("%02d", l), first)}
+	for i := range n {
+		ms = append(ms, inLane(laneName(l), others, fmt.Sprintf("%02d%02d", l, i), rest))
+	}
+	w.send(NewCaller(), ms...)
+}
+
+// settles acks all that is fetched, each message in its lane of some width.
+func (w *wideLanes) settles(width int) {
+	got, err := w.Store.Fetch(context.Background(), newCall(), FetchRequest{Want: 500, Settings: &w.with})
+	queuetest.Must(w.t, err)
+	w.gave(got)
+	var all []Settlement
+	for _, tag := range got.Tags {
+		s := ack(names(tag))
+		l, err := strconv.Atoi(names(s.ID)[:2])
+		queuetest.Must(w.t, err)
+		s.Lane = message.Lane{Name: laneName(l), Width: width}.Text()
+		all = append(all, s)
+	}
+	all, w.left = w.leased(all), len(all)
+	w.call = func() int {
+		got, err := w.Store.Settle(context.Background(), newCall(), all)
+		if err != nil || len(got.Void) > 0 {
+			w.t.Fatalf("%v, void %d", err, got.Void)
+		}
+		done := len(all) - len(got.Left)
+		all = all[done:]
+		return done
+	}
+}
+
+// steersAll makes messages due now.
+func (w *wideLanes) steersAll(targets []Spot) {
+	w.left = len(targets)
+	w.call = func() int {
+		got, err := w.Store.Steer(context.Background(), newCall(), SteerRequest{What: SteerAt, Targets: targets})
+		queuetest.Must(w.t, err)
+		for _, d := range got {
+			if !d.Done {
+				w.t.Errorf("%+v", d)
+			}
+		}
+		targets = targets[len(got):]
+		return len(got)
+	}
+}
+
+// puts sends messages of width 1.
+func (w *wideLanes) puts(narrow []*SendMessage) {
+	w.left = len(narrow)
+	w.call = func() int {
+		got, err := w.Store.Send(context.Background(), newCall(), SendRequest{Messages: narrow})
+		queuetest.Must(w.t, err)
+		narrow = narrow[len(got.Answers):]
+		return len(got.Answers)
+	}
+}
+
+// robs deletes the messages of a lane that have turns, with their turns, as another program may.
+func (w *wideLanes) robs(l int) {
+	for i := range message.MaxWidth {
+		id := queuetest.IDOf(fmt.Sprintf("%02d%02d", l, i-1))
+		if i == 0 {
+			id = queuetest.IDOf(fmt.Sprintf("%02d", l))
+		}
+		w.do("ZREM", w.Keys.lanes, fmt.Sprintf("%s\x00\x00100%s", laneName(l), id))
+		w.do("ZREM", w.Keys.pending, id)
+		w.do("HDEL", w.Keys.msg, id)
+	}
+}
+
+// repairs has repair.lua mend all lanes.
+func (w *wideLanes) repairs() {
+	var flaws []Flaw
+	for l := range manyLanes {
+		flaws = append(flaws, Flaw{What: "lane", Item: laneName(l)})
+	}
+	w.left = manyLanes
+	w.call = func() int {
+		got, err := w.Store.Repair(context.Background(), flaws)
+		queuetest.Must(w.t, err)
+		for _, word := range got {
+			w.equal("mended", word, "done")
+		}
+		flaws = flaws[len(got):]
+		return len(got)
+	}
+}
+
+// sweeps fetches until the sweep has given all turns.
+func (w *wideLanes) sweeps() {
+	c, before := NewCaller(), 0
+	w.left = manyLanes * message.MaxWidth
+	w.call = func() int {
+		c.Next()
+		_, err := w.Store.Fetch(context.Background(), c, FetchRequest{Want: 10, Settings: &w.with})
+		queuetest.Must(w.t, err)
+		n, err := w.Cli.ZCard(context.Background(), w.Keys.pending).Result()
+		queuetest.Must(w.t, err)
+		given := int(n) - before
+		before = int(n)
+		return given
+	}
+}
+
+// wideOn makes a queue on the server of c.
+func wideOn(c *costs, f *queuetest.Base) *wideLanes {
+	w := &wideLanes{rig: &rig{Store: NewStore(c.cli, "dq", f.Name), t: f.T, name: f.Name,
+		with: FetchSettings{Lease: rigLease, MaxLosses: 3}, leases: map[string]*Lease{}}}
+	w.Store.AttemptTimeout = time.Minute
+	return w
+}
 
 // TestTurnsOfOneCall: a call ends behind the message with which it has looked at many turns, has given or has taken back many. Other calls
 // do the rest.
 func TestTurnsOfOneCall(t *testing.T) {
 	c := newCosts(t)
-	const lanes = 20
-	name := func(l int) string { return fmt.Sprint("l", l) }
-	// fill stores messages of a lane, the first of one width and others of another.
-	fill := func(r *rig, l, width, others, n int, first, rest time.Duration) {
-		ms := []*SendMessage{inLane(name(l), width, fmt.Sprintf("%02d", l), first)}
-		for i := range n {
-			ms = append(ms, inLane(name(l), others, fmt.Sprintf("%02d%02d", l, i), rest))
-		}
-		r.send(NewCaller(), ms...)
-	}
-	acks := func(r *rig, width int) (all []Settlement) {
-		got, err := r.Store.Fetch(context.Background(), newCall(), FetchRequest{Want: 500, Settings: &r.with})
-		queuetest.Must(r.t, err)
-		r.gave(got)
-		for _, tag := range got.Tags {
-			s := ack(names(tag))
-			s.Lane = fmt.Sprintf("%03d%s", width, name(len(all)))
-			all = append(all, s)
-		}
-		return r.leased(all)
-	}
-	settle := func(r *rig, all []Settlement) func() int {
-		return func() int {
-			got, err := r.Store.Settle(context.Background(), newCall(), all)
-			if err != nil || len(got.Void) > 0 {
-				r.t.Fatalf("%v, void %d", err, got.Void)
+	each := func(do func(w *wideLanes, l int)) func(w *wideLanes) {
+		return func(w *wideLanes) {
+			for l := range manyLanes {
+				do(w, l)
 			}
-			done := len(all) - len(got.Left)
-			all = all[done:]
-			return done
 		}
 	}
-	for what, prepare := range map[string]func(r *rig) (call func() (done int), all int){
-		"settle, widths that grow": func(r *rig) (func() int, int) {
-			for l := range lanes {
-				fill(r, l, 1, 100, 99, 0, 0)
-			}
-			return settle(r, acks(r, 1)), lanes
+	wide := func(w *wideLanes, l int) { w.fill(l, 100, 100, 99, time.Hour, time.Hour) }
+	for what, prepare := range map[string]func(w *wideLanes){
+		"settle, widths that grow": func(w *wideLanes) {
+			each(func(w *wideLanes, l int) { w.fill(l, 1, 100, 99, 0, 0) })(w)
+			w.settles(1)
 		},
-		"put, widths that shrink": func(r *rig) (func() int, int) {
+		"put, widths that shrink": func(w *wideLanes) {
 			var narrow []*SendMessage
-			for l := range lanes {
-				fill(r, l, 100, 100, 99, time.Hour, time.Hour)
-				narrow = append(narrow, inLane(name(l), 1, fmt.Sprintf("n%02d", l), 0))
-			}
-			return func() int {
-				got, err := r.Store.Send(context.Background(), newCall(), SendRequest{Messages: narrow})
-				queuetest.Must(r.t, err)
-				narrow = narrow[len(got.Answers):]
-				return len(got.Answers)
-			}, lanes
+			each(func(w *wideLanes, l int) {
+				wide(w, l)
+				narrow = append(narrow, inLane(laneName(l), 1, fmt.Sprintf("n%02d", l), 0))
+			})(w)
+			w.puts(narrow)
 		},
-		"steer, widths that shrink": func(r *rig) (func() int, int) {
+		"steer, widths that shrink": func(w *wideLanes) {
 			var targets []Spot
-			for l := range lanes {
-				fill(r, l, 100, 100, 99, time.Hour, time.Hour)
-				r.send(NewCaller(), inLane(name(l), 1, fmt.Sprintf("n%02d", l), 2*time.Hour))
-				targets = append(targets, Spot{Tag: queuetest.IDOf("narrow" + name(l))})
-			}
-			return func() int {
-				got, err := r.Store.Steer(context.Background(), newCall(), SteerRequest{What: SteerAt, Targets: targets})
-				queuetest.Must(r.t, err)
-				targets = targets[len(got):]
-				return len(got)
-			}, lanes
+			each(func(w *wideLanes, l int) {
+				wide(w, l)
+				w.send(NewCaller(), inLane(laneName(l), 1, fmt.Sprintf("n%02d", l), 2*time.Hour))
+				targets = append(targets, Spot{Tag: queuetest.IDOf(fmt.Sprintf("n%02d", l))})
+			})(w)
+			w.steersAll(targets)
 		},
-		"repair, lanes without turns": func(r *rig) (func() int, int) {
-			var flaws []Flaw
-			for l := range lanes {
-				fill(r, l, 100, 100, 199, time.Hour, time.Hour)
-				flaws = append(flaws, Flaw{What: "lane", Item: name(l)})
-				for i := range 100 {
-					id := queuetest.IDOf(fmt.Sprintf("%02d%02d", l, i-1))
-					if i == 0 {
-						id = queuetest.IDOf(fmt.Sprintf("%02d", l))
-					}
-					c.cli.ZRem(context.Background(), r.Keys.lanes, fmt.Sprintf("%s\x00\x00100%s", name(l), id))
-					c.cli.ZRem(context.Background(), r.Keys.pending, id)
-					c.cli.HDel(context.Background(), r.Keys.msg, id)
-				}
-			}
-			return func() int {
-				got, err := r.Store.Repair(context.Background(), flaws)
-				queuetest.Must(r.t, err)
-				flaws = flaws[len(got):]
-				return len(got)
-			}, lanes
+		"repair, lanes without turns": func(w *wideLanes) {
+			each(func(w *wideLanes, l int) { w.fill(l, 100, 100, 199, time.Hour, time.Hour); w.robs(l) })(w)
+			w.repairs()
+		},
+		"fetch, lanes without turns": func(w *wideLanes) {
+			each(func(w *wideLanes, l int) { w.fill(l, 100, 100, 199, time.Hour, time.Hour); w.robs(l) })(w)
+			w.sweeps()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()}))
-			r := &rig{Store: NewStore(c.cli, "dq", f.Name), t: t, name: f.Name, with: FetchSettings{Lease: rigLease, MaxLosses: 3}, leases: map[string]*Lease{}}
-			r.Store.AttemptTimeout = time.Minute
-			call, left := prepare(r)
-			for left > 0 {
+			w := wideOn(c, f)
+			prepare(w)
+			calls := 0
+			for ; w.left > 0; calls++ {
 				done, inside := 0, 0
-				for _, n := range queuetest.Commands(t, c.cli, func() { done = call() }) {
+				for _, n := range queuetest.Commands(t, c.cli, func() { done = w.call() }) {
 					inside += n
 				}
-				if left -= done; done == 0 || inside > 4000 {
+				if w.left -= done; done == 0 || inside > 4000 {
 					t.Fatalf("%d done in %d commands", done, inside)
 				}
 			}
+			if calls < 5 {
+				t.Errorf("all was done in %d calls", calls)
+			}
 			f.Check()
 		})
+	}
+}
+
+// TestTurnsOfRequeued: an ack of a message that was requeued finds its turn by its tag, and looks at no others. So one call ends a hundred.
+func TestTurnsOfRequeued(t *testing.T) {
+	c := newCosts(t)
+	w := wideOn(c, queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()})))
+	w.fill(0, 100, 100, 99, 0, 0)
+	got, err := w.Store.Fetch(context.Background(), newCall(), FetchRequest{Want: 500, Settings: &w.with})
+	queuetest.Must(t, err)
+	w.gave(got)
+	var dead []Settlement
+	requeue := SteerRequest{What: SteerRequeue}
+	for _, tag := range got.Tags {
+		s := ends(OutcomeGarbage, names(tag), 1, 0, "x")
+		s.Lane = message.Lane{Name: laneName(0), Width: 100}.Text()
+		dead, requeue.Targets = append(dead, s), append(requeue.Targets, Spot{Tag: s.ID})
+	}
+	w.settle(NewCaller(), dead...)
+	_, err = w.Store.Steer(context.Background(), newCall(), requeue)
+	queuetest.Must(t, err)
+	w.settles(100)
+	if n := w.call(); n != 100 || w.left != 100 {
+		t.Errorf("%d of %d are acked", n, w.left)
 	}
 }
 
