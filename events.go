@@ -48,10 +48,16 @@ const (
 	RefusedEvent = EventCode(event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
 
 	SupersededEvent = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+
+	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that lost the last writes, or the
+	// queue was deleted. Of what this consumer had seen until its last fetch, Count at most are forgotten: messages that were sent since
+	// Event.Since, which are lost, and messages that were acked since, which come again. Of what came after its last fetch a consumer knows
+	// nothing. Each consumer that has seen more than the server now has says so once.
+	RolledBackEvent = EventCode(event.CodeRolledBack)
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
-	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused", "superseded"}
+	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused", "superseded", "rolled back"}
 
 // String names the event for a log, as in "ack" or "final failure".
 func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
@@ -64,6 +70,7 @@ type Event struct {
 	IDs     []string  `json:"ids,omitempty"`     // theirs; none if only their number is known
 	Dropped int64     `json:"dropped,omitempty"` // events before this one that came too fast for the listener
 	By      string    `json:"by,omitempty"`      // who did it (ops.Queue.WithOperator); "" if that is not known
+	Since   time.Time `json:"since,omitzero"`    // of a RolledBackEvent, by the server's clock; zero: not known
 }
 
 // A Subscription is one listener's part in the events. It is safe for concurrent use.
@@ -169,7 +176,15 @@ func (e *events) Tell(what event.Code, n int, ids ...string) {
 	if n == 0 || !e.On() {
 		return
 	}
-	told := Event{Code: EventCode(what), Time: time.Now(), Count: n, IDs: ids}
+	e.put(Event{Code: EventCode(what), Time: time.Now(), Count: n, IDs: ids})
+}
+
+// RolledBack tells the listeners that the server has forgotten what was done to n messages at most.
+func (e *events) RolledBack(n int, since time.Time) {
+	e.put(Event{Code: RolledBackEvent, Time: time.Now(), Count: n, Since: since})
+}
+
+func (e *events) put(told Event) {
 	for _, s := range e.subs.All() {
 		s.put(told)
 	}

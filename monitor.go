@@ -67,6 +67,8 @@ type Counts struct {
 	LimitedUntil time.Time // when the next message may go; zero: when the next handler returns (WithQueueConcurrency)
 	Overruns     int64     // handlers that run on after their deliveries ended (the first 1,000 are looked at), and keep their places (WithQueueConcurrency)
 
+	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
+
 	ThrottledUntil time.Time // nothing is handed out before this instant, because a handler returned Throttle; zero: none has
 }
 
@@ -78,6 +80,48 @@ func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 		return Counts{}, m.failed(err, "counts")
 	}
 	return Counts(c.QueueCounts), nil
+}
+
+// A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each script of this library
+// that stores or deletes a message counts it in the same step. So Entered = Left + Here + Unaccounted at any instant while they are open, and
+// Unaccounted is 0 unless something else has deleted or made messages.
+type Balance struct {
+	// Since is when the books were opened: at the first send, or when a version with books used the queue first. Zero: they are not open, or a
+	// version without books is at work, and then Here alone is known.
+	Since time.Time
+
+	Entered   int64 // the sum of the next five
+	Sent      int64 // messages that were sent
+	Followed  int64 // sent by an ack (Then)
+	Scheduled int64 // sent by schedules (module schedule/)
+	Imported  int64 // imported by the command delayqueue
+	Found     int64 // in the queue when the books were opened, or too many when somebody accepted that (delayqueue doctor --repair)
+
+	Left        int64 // the sum of the next nine
+	Acked       int64 // acknowledged, and not kept
+	Over        int64 // kept after their acks (WithRetention), until that time was over
+	Superseded  int64 // ended with a delivery that was superseded
+	Intercepted int64 // Intercept
+	Canceled    int64 // Cancel
+	Deleted     int64 // by ops.Queue
+	Aged        int64 // garbage that was too old (WithGarbageRetention)
+	Trimmed     int64 // garbage or done messages that were too many (WithGarbageLimit, WithDoneLimit)
+	WrittenOff  int64 // missing when somebody accepted that (delayqueue doctor --repair)
+
+	Here int64 // in any state, StateGarbage and StateDone among them
+
+	// Unaccounted is how many messages have vanished without a word: evicted, deleted by another program, or lost by the server. Less than 0:
+	// so many have appeared. A failover or a restart that forgets the last writes forgets their counts, too: see RolledBackEvent.
+	Unaccounted int64
+}
+
+// Balance reads the books at one instant, by one script call of O(1). It returns ErrNoQueue for a queue that has no key.
+func (m *Monitor) Balance(ctx context.Context) (Balance, error) {
+	b, err := m.store.Balance(ctx)
+	if err != nil {
+		return Balance{}, m.failed(err, "balance")
+	}
+	return Balance(b), nil
 }
 
 // GetPendingCount returns how many messages are not yet due. Those that wait for a retry do not count.

@@ -38,7 +38,7 @@ func tenants(f *face.Fixture, cli redis.UniversalClient, n int, got func(name st
 			cancel()
 		}
 		for _, q := range all {
-			check.AssertEmpty(f.T, f.Cli, "dq", q.Name())
+			check.AssertEmpty(f.T, f.Cli, "dq", q.Name(), 0)
 			f.Must(f.Cli.Del(queuetest.CtxB, (check.Queue{Prefix: "dq", Name: q.Name()}).Keys()...).Err())
 		}
 	})

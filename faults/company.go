@@ -144,6 +144,23 @@ func (t *trial) put(id, envelope, due string) {
 	if _, err := pipe.Exec(t.ctx); err != nil {
 		t.Fatal(err)
 	}
+	t.made++
+}
+
+// erase deletes a hundred messages that are pending.
+func (t *trial) erase() {
+	ids, err := t.admin.ZRange(t.ctx, key("pending"), 0, 99).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	n, err := t.admin.HDel(t.ctx, key("msg"), ids...).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.made -= n
 }
 
 // lend plants a lease, whose list has these tags.

@@ -52,6 +52,8 @@ type rules struct {
 type verdict struct {
 	struck, accepted, handled, lost, early, duplicated int
 
+	unaccounted int // messages that are missing by the books; less than 0: that are too many
+
 	gap     time.Duration // the longest without the start of a handler, while messages were sent
 	garbage int           // of those handled: given up for a reason of their own
 
@@ -341,6 +343,8 @@ func (v *verdict) inGarbage(ev *evidence, s *story) bool {
 
 // weighState judges what is left in Redis.
 func (v *verdict) weighState(ev *evidence, stories []*story) {
+	missing, _ := ev.state.Unaccounted()
+	v.unaccounted = int(missing)
 	for _, breach := range ev.state.Breaches() {
 		if !slices.ContainsFunc(ev.rules.tolerated, func(part string) bool { return strings.Contains(breach, part) }) {
 			v.problem("%s", breach)

@@ -107,6 +107,7 @@ func (v *verdict) add(o *verdict) {
 	for _, n := range []struct{ to, of *int }{
 		{&v.accepted, &o.accepted}, {&v.handled, &o.handled}, {&v.lost, &o.lost}, {&v.early, &o.early},
 		{&v.duplicated, &o.duplicated}, {&v.garbage, &o.garbage}, {&v.slow, &o.slow},
+		{&v.unaccounted, &o.unaccounted},
 	} {
 		*n.to += *n.of
 	}

@@ -47,10 +47,25 @@ var refusals = []scenario{
 			if v.lost == 0 {
 				v.problem("nothing was lost: no key of the queue was evicted")
 			}
+			if v.unaccounted == 0 && t.logged("has gone back to an earlier state") == 0 { // its totals were evicted, too
+				v.problem("the books explain everything, and no consumer has missed anything")
+			}
 			// Each consumer says each of two things at most once a strike.
 			said := t.logged("keys of this queue have vanished") + t.logged("dropped tags without a message")
 			if most := 2 * consumers * v.struck; said == 0 || said > most {
 				v.problem("the consumers said it %d times, want 1 to %d", said, most)
+			}
+		},
+	},
+	{
+		name:  "messages deleted by a neighbour",
+		holds: "not survivable; the books say how many",
+		hit:   func(t *trial) { t.strike(strike{wiped: true}, t.erase) },
+		every: 2 * time.Second,
+		rules: rules{lossy: "another program deleted them", tolerated: []string{"which is no message"}},
+		check: func(t *trial, v *verdict) {
+			if v.lost == 0 || v.unaccounted != -int(t.made) {
+				v.problem("%d are unaccounted for, want %d", v.unaccounted, -t.made)
 			}
 		},
 	},

@@ -19,11 +19,11 @@ type row struct {
 	*verdict
 }
 
-var head = []string{"struck", "accepted", "handled", "lost", "early", "duplicated", "longest gap"}
+var head = []string{"struck", "accepted", "handled", "lost", "early", "duplicated", "unaccounted", "longest gap"}
 
 func (r row) cells() []string {
 	var cells []string
-	for _, n := range []int{r.struck, r.accepted, r.handled, r.lost, r.early, r.duplicated} {
+	for _, n := range []int{r.struck, r.accepted, r.handled, r.lost, r.early, r.duplicated, r.unaccounted} {
 		cells = append(cells, fmt.Sprint(n))
 	}
 	return append(cells, seconds(r.gap))
@@ -74,6 +74,7 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 	fmt.Fprintf(&b, "\n%s, in %s. There are %d producer and %d consumer processes, unless a row says otherwise. "+
 		"Of every 1,000 payloads 20 are slow, 52 fail, and 5 are given up on by their handlers, which counts as handled. "+
 		"Early is judged by the server's clock. A duplicate is a start of a handler that no failure of it explains. "+
+		"Unaccounted is what the books of the queue do not explain (`Monitor.Balance`). "+
 		"The longest gap is the longest time between two starts of handlers while messages were sent, outages included.\n\n", about(), took.Round(time.Second), usual.Producers, consumers)
 	fmt.Fprintf(&b, "| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
 		strings.Join(head, " | "), strings.Repeat("--:|", len(head)))

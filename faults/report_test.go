@@ -32,7 +32,7 @@ func TestWriteParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{byHand + "\n## Faults\n\n",
-		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n",
+		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 0 | 1.50 s | all |\n",
 		"\n- some fault: run again, because it took too long, which may be this machine's fault: stuck for 9s.\n\n## Soak\n\nsoak\n"} {
 		if n := strings.Count(string(text), want); n != 1 {
 			t.Errorf("%q is there %d times", want, n)

@@ -52,6 +52,7 @@ type trial struct {
 	begun     int64             // unix us at which sending began
 	aside     int               // messages that stay in the queue for good
 	tolerated []string          // see rules
+	made      int64             // messages that were put into Redis by hand
 	clock     func(int64) int64 // see evidence
 	offset    *atomic.Int64     // of the embedded server's clock, ns
 	steps     []clockStep
@@ -173,6 +174,7 @@ func (t *trial) weigh(states []*check.State) *verdict {
 	}
 	v := &verdict{}
 	for i, state := range states {
+		state.Expect(-t.made)
 		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock,
 			results: t.sumsKept()}))
 	}

@@ -43,6 +43,8 @@ const (
 	ActPassSequence Act = "pass sequence"
 	ActSkip         Act = "skip" // SkipToEnd, SkipToGarbage
 
+	ActAcceptBalance Act = "accept balance"
+
 	// Acts on entries of schedules (the module schedule/). The target is the name of the entry.
 	ActSetSchedule    Act = "set schedule"
 	ActPauseSchedule  Act = "pause schedule"
@@ -63,7 +65,7 @@ type JournalEntry struct {
 	Act      Act        // what was done
 	Target   string     // the id or key of a message, the name of a sequence or schedule, or the ID of another entry
 	Detail   string     // in words: until when, by how much, which messages
-	Messages int64      // how many messages were changed until now
+	Messages int64      // how many messages were changed until now, or were accepted as missing or too many
 	Bulk     *BulkState // of a call for many; else nil
 }
 

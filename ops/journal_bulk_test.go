@@ -102,6 +102,7 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 		f.T.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
 	_, err = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
+		f.Vanished = f.Cli.HLen(queuetest.CtxB, f.Key("msg")).Val()
 		f.Must(f.Cli.Do(queuetest.CtxB, "DEL", f.Key("msg")).Err())
 		f.Must(f.Cli.Do(queuetest.CtxB, "SET", f.Key("msg"), "x").Err())
 		return true

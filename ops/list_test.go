@@ -46,7 +46,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 			do(f, "ZADD", key, score, member)
 			do(f, "HSET", f.Key("msg"), member, text)
 		}
-		do(f, "HSET", f.Key("state"), "sent", "0") // there is such a queue
+		do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
 		const n = 200
 		for i := range n { // more than a page at one score that is no whole number
 			add(f.Key("pending"), fmt.Sprintf("fraction %03d", i), fmt.Sprint(begin+3_600_000_000)+".25")

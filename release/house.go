@@ -32,7 +32,7 @@ type bound struct {
 var bounds = []bound{
 	{"files of the root package without tests", rootFiles, 17},
 	{"lines of the root package without tests", rootLines, 3500},
-	{"exported top-level names of the root package", rootNames, 120},
+	{"exported top-level names of the root package", rootNames, 122},
 	{"lines of README.md", lines("README.md"), 150},
 	{"words of README.md", words("README.md"), 900},
 	{"lines of README.zh-CN.md", lines("README.zh-CN.md"), 150},

@@ -39,7 +39,9 @@ var chinese = map[string]string{
 	"now":    "现在",
 
 	// Verdicts.
-	"cannot be read: %s":                "无法读取：%s",
+	"cannot be read: %s":                        "无法读取：%s",
+	"messages have vanished without a word: %s": "有消息不明消失：%s 条",
+	"messages have appeared without a word: %s": "有消息不明出现：%s 条",
 	"paused":                            "已暂停",
 	"paused until %s":                   "暂停至 %s",
 	"throttled until %s":                "处理函数限流至 %s",

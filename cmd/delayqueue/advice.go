@@ -117,6 +117,10 @@ var advices = map[check.Kind]advice{
 			"next one pass.", false},
 	unwell: {"What the server says of itself endangers messages, or keeps them from being sent or handled.",
 		"See to the server: the finding says what is wrong with it, and what to set.", false},
+	check.Unbalanced: {"Messages were deleted or made by something else than this library, or the server lost them: evicted, flushed, another program, " +
+		"an older version of this library, or a defect. If messages vanished, they are lost.",
+		"Find out what it was, from the server's log and its maxmemory-policy: it may go on. " + byRepair +
+			": the books go on from what is there, and the journal says who accepted how many.", true},
 	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.",
 		"Nothing: it goes with the oldest entries.", false},
 	check.BadHistory: {"A counter is none that this version writes.",

@@ -30,8 +30,8 @@ after each call as long as the call took. It checks each finding twice.
 
 --repair prints its plan, asks, and then works in small steps. Each step checks again before it writes, so consumers may go on.
 It repairs only what is safe: it drops entries that name no message, brings back messages that are in no structure, deletes
-records and keys without a message, puts messages into their lanes, and sets the alarm. It refuses a queue that a newer version
-of the library writes.
+records and keys without a message, puts messages into their lanes, sets the alarm, and accepts what the books
+do not explain. It refuses a queue that a newer version of the library writes.
 
 The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left.`,
 		Args: cobra.ExactArgs(1),
@@ -64,6 +64,7 @@ type diagnosis struct {
 	At       time.Time `json:"at"` // by the server's clock
 	Messages int       `json:"messages"`
 	verdictJSON
+	Books    *booksJSON    `json:"books,omitempty"`
 	Findings []findingJSON `json:"findings"`
 	Repairs  []repair      `json:"repairs,omitempty"` // planned; with a result: done
 	Left     *int          `json:"left,omitempty"`    // findings after the repair
@@ -97,16 +98,28 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64)
 	if err != nil {
 		return err
 	}
-	l := health.Read(ctx, a.newMonitor(q.Name))
+	m := a.newMonitor(q.Name)
+	books, err := m.Balance(ctx)
+	known := err == nil && !books.Since.IsZero()
+	if known && books.Unaccounted != 0 {
+		broken = append(broken, unbalanced(books))
+	}
+	l := health.Read(ctx, m)
 	found := append(broken, a.standstill(ctx, q, s, l)...)
 	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages),
 		verdictJSON: a.verdictJSON(l), Findings: []findingJSON{}}
+	if known {
+		d.Books = booksOf(books)
+	}
 	for _, f := range found {
 		advice := advices[f.Kind]
 		d.Findings = append(d.Findings, findingJSON{f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})
 	}
 	if !a.json {
 		say("verdict: %s", a.verdict(l))
+		if known {
+			describeBooks(books)
+		}
 		describe(q, found)
 	}
 	left := len(found)

@@ -181,6 +181,7 @@ func tellDoctorHeld(w *world) {
 func tellDoctorCannot(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.do("HSET", "msg", nobody, "no envelope")
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 1 thing", "2 findings left") // the books are right again
 	w.do("PEXPIRE", "state", 1_000_000)
 	w.do("SET", "other", "x") // the structure that is none
 	r := w.run("doctor", "orders", "--repair", "--yes")

@@ -134,7 +134,7 @@ func tellRepairInSteps(w *world) {
 			w.do("HDEL", "msg", m.Tag.ID)
 		}
 	}
-	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 4 things", "the queue is sound now")
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 5 things", "the queue is sound now")
 	if s := w.sound("orders"); len(s.Pending) != lanes*width {
 		w.Errorf("%d have turns", len(s.Pending))
 	}

@@ -49,6 +49,7 @@ type statsJSON struct {
 	Since       *time.Time `json:"limited_since,omitempty"`
 	Until       *time.Time `json:"limited_until,omitempty"`
 	Throttled   *time.Time `json:"throttled_until,omitempty"`
+	Unaccounted int64      `json:"unaccounted"` // have vanished without a word; less than 0: have appeared
 	Consumers   int        `json:"consumers"`
 	verdictJSON
 }
@@ -81,7 +82,7 @@ func (a *app) statsTable(all []*health.Look) *grid {
 				instant(n.LaneSince), instant(n.NextDue),
 				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
-				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), len(one.Consumers), a.verdictJSON(one),
+				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), n.Unaccounted, len(one.Consumers), a.verdictJSON(one),
 			})
 		case one.Err != nil:
 			add("?", one.Name, "?", "?", "?", "?", "?", "?", "", "", a.verdict(one))

@@ -93,6 +93,7 @@ var scenarios = map[string]func(w *world){
 	"doctor of a newer layout":                  tellDoctorNewer,
 	"doctor among consumers":                    tellDoctorBusy,
 	"doctor of leases":                          tellDoctorLeases,
+	"doctor of books":                           tellDoctorBooks,
 	"doctor of lanes":                           tellDoctorLanes,
 	"doctor of lanes that need many turns":      tellRepairInSteps,
 	"doctor of lanes among consumers":           tellDoctorBusyLanes,

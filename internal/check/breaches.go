@@ -8,7 +8,9 @@ import (
 
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "counted", "done",
-	"held", "parts", "changed", "overtaken", "tat", "aging"}
+	"held", "parts", "changed", "overtaken", "tat", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
+	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed", "out:lost", "in:stored",
+	"out:acked"}
 
 // maxPaused is how long the texts in the field paused may be.
 const maxPaused = 200 + 1 + 1000
@@ -44,6 +46,7 @@ func (s *State) Findings() []Finding {
 	b.stateFields()
 	b.alarm()
 	b.sequences()
+	b.books()
 	b.lookers()
 	return b.found
 }
@@ -293,7 +296,7 @@ func (b *breaches) stateFields() {
 			if _, err := decimal(page); err != nil {
 				b.add(BadState, "state", field, "field cursor begins with %v", err)
 			}
-		case field == "grace", field == "settings", field == "limits", field == "override", field == "throttled", field == "limited":
+		case field == "grace", field == "settings", field == "told", field == "limits", field == "override", field == "throttled", field == "limited":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {
 					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)

@@ -250,7 +250,16 @@ var breakages = []breakage{
 		says(`state: field "call:c" is malformed: its instant is 0.`)},
 	{"call of nobody", func(b *bed) { b.do("HSET", "state", "call:", "1 5 x") },
 		says(`state: field "call:" is malformed: it names no caller.`)},
-	{"counts", func(b *bed) { b.do("HSET", "state", "sent", "3", "garbage", "0", "counted", b.now) }, says()},
+	{"counts", func(b *bed) { b.do("HSET", "state", "delivered", "3", "garbage", "0", "counted", b.now) }, says()},
+
+	// The books.
+	{"books of all", func(b *bed) {
+		n := b.messages()
+		b.do("HSET", "state", "in:stored", n+20, "in:followed", "3", "in:scheduled", "1", "in:imported", "1", "out:acked", "9", "kept", "2",
+			"out:over", "1", "out:superseded", "1", "out:intercepted", "1", "out:canceled", "2", "out:deleted", "2", "out:aged", "3", "out:trimmed", "2",
+			"out:lost", "1")
+	}, says()},
+	{"books beside an older version", func(b *bed) { b.do("HSET", "state", "in:stored", "99", "acked", "0") }, says()},
 
 	// Sequences.
 	{"sequences", func(b *bed) {

@@ -77,6 +77,8 @@ type State struct {
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state
+	whole    bool                // all of it was read at one instant
+	expected int64               // so many are missing by the books, as is known
 
 	Sequences map[string]string // name -> digits
 
@@ -186,19 +188,28 @@ func (s *State) Where(id string) string {
 // search for stray keys is not part of the snapshot.
 func Assert(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
 	t.Helper()
+	return AssertMissing(t, cli, prefix, name, 0)
+}
+
+// AssertMissing does what Assert does for a queue of which so many messages are missing by the books, because the test has deleted them. Less
+// than 0: it has made so many.
+func AssertMissing(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64) *State {
+	t.Helper()
 	s := mustRead(t, cli, prefix, name)
 	if s != nil {
+		s.Expect(missing)
 		report(t, s, s.Breaches())
 	}
 	return s
 }
 
-// AssertEmpty does what Assert does, and reports every message that is left
+// AssertEmpty does what AssertMissing does, and reports every message that is left
 // anywhere: in a structure, in msg, fail or key.
-func AssertEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
+func AssertEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64) *State {
 	t.Helper()
 	s := mustRead(t, cli, prefix, name)
 	if s != nil {
+		s.Expect(missing)
 		report(t, s, append(s.Breaches(), s.leftovers()...))
 	}
 	return s

@@ -148,7 +148,7 @@ func TestAssertEmpty(t *testing.T) {
 	cli := client(t, &redis.Options{Addr: server.Addr()})
 	b := build(t, cli, "dq")
 	r := &recorder{TB: t}
-	AssertEmpty(r, cli, b.q.Prefix, b.q.Name)
+	AssertEmpty(r, cli, b.q.Prefix, b.q.Name, 0)
 	want := map[string]int{"pending": 2, "ready": 1, "unack": 1, "retry": 1, "garbage": 2, "msg": 7, "fail": 4, "key": 2}
 	for structure, n := range want {
 		got := 0
@@ -171,7 +171,7 @@ func TestAssertEmpty(t *testing.T) {
 			b.do("DEL", structure)
 		}
 	}
-	AssertEmpty(t, cli, b.q.Prefix, b.q.Name)
+	AssertEmpty(t, cli, b.q.Prefix, b.q.Name, 0)
 }
 
 // A queue that cannot be read is no good queue.
@@ -179,9 +179,9 @@ func TestAssertUnreadable(t *testing.T) {
 	server := miniredis.RunT(t)
 	cli := client(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	server.SetError("LOADING not yet")
-	for _, assert := range []func(testing.TB, redis.UniversalClient, string, string) *State{Assert, AssertEmpty} {
+	for _, assert := range []func(testing.TB, redis.UniversalClient, string, string, int64) *State{AssertMissing, AssertEmpty} {
 		r := &recorder{TB: t}
-		if s := assert(r, cli, "dq", "q"); s != nil || len(r.fatals) != 1 ||
+		if s := assert(r, cli, "dq", "q", 0); s != nil || len(r.fatals) != 1 ||
 			!strings.Contains(r.fatals[0], "check: reading queue dq:q: LOADING") {
 			t.Errorf("state %v, %q", s, r.fatals)
 		}

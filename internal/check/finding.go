@@ -49,7 +49,8 @@ const (
 	BadConsumer   Kind = "bad consumer"    // entry
 	BadHistory    Kind = "bad history"     // field
 	BadJournal    Kind = "bad journal"     // member
-	Leftover      Kind = "leftover"        // in a queue that should be empty
+	Unbalanced    Kind = "books do not balance"
+	Leftover      Kind = "leftover" // in a queue that should be empty
 )
 
 func texts(found []Finding) []string {

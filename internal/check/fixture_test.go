@@ -61,6 +61,16 @@ type bed struct {
 	now int64 // the server's clock when the state was built, unix us
 }
 
+// messages is how many there are.
+func (b *bed) messages() int {
+	b.t.Helper()
+	n, err := b.cli.HLen(context.Background(), b.q.Key("msg")).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return int(n)
+}
+
 // do sends one command; key is the short name of a structure.
 func (b *bed) do(command, structure string, args ...any) {
 	b.t.Helper()

@@ -263,7 +263,7 @@ func TestLanesShown(t *testing.T) {
 		b.do("DEL", name)
 	}
 	r := &recorder{TB: t}
-	AssertEmpty(r, cli, b.q.Prefix, b.q.Name)
+	AssertEmpty(r, cli, b.q.Prefix, b.q.Name, 0)
 	for _, want := range []string{`waiting: tag "` + idPending2 + `" is left over`, `lanes: member "junk" is left over`} {
 		if got := strings.Join(r.errors, "\n"); !strings.Contains(got, want) || strings.Count(got, "is left over") != 4 {
 			t.Errorf("no %q, or more than 4 leftovers, in\n%s", want, got)

@@ -109,6 +109,7 @@ func decodeSnapshot(q Queue, reply []any) (*State, error) {
 		return nil, fmt.Errorf("snapshot of %d parts, want %d", len(reply), 2+len(structures))
 	}
 	s := newState(q)
+	s.whole = true
 	if err := s.setClock(reply); err != nil {
 		return nil, err
 	}

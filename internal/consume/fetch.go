@@ -197,6 +197,7 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
+	p.remember(got)
 	if got.Lost > 0 {
 		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.Lost),
 			slog.Int("poison", len(got.Dead)))

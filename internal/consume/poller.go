@@ -34,6 +34,7 @@ type poller struct {
 	lookedAt   time.Time            // when it last looked at more than the alarm
 	listened   int64                // wakeUps.answered, at the last poll
 	seenQueue  bool                 // a poll has been answered
+	past       remembrance          // of the totals of the queue
 	yielding   yielding             // to other users of the server
 	dropped    conc.MinuteCount     // tags without a message
 	newer      conc.MinuteCount     // messages of a newer version

@@ -76,6 +76,7 @@ func TestBrokenInLane(t *testing.T) {
 		t.Errorf("it is not in garbage, %v", err)
 	}
 	s.Must(s.Cli.HDel(queuetest.CtxB, s.Key("msg"), id).Err())
+	s.Vanished++
 	s.Must(s.Cli.HDel(queuetest.CtxB, s.Key("fail"), id).Err())
 }
 

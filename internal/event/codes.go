@@ -1,6 +1,9 @@
 package event
 
-import "log/slog"
+import (
+	"log/slog"
+	"time"
+)
 
 // A Code says what happened to messages. The numbers never change, because events are read on other machines.
 type Code int
@@ -26,6 +29,7 @@ const (
 	CodeGap
 	CodeRefused
 	CodeSuperseded
+	CodeRolledBack
 )
 
 // Listeners are told what happens to the messages of one queue in this process.
@@ -34,6 +38,8 @@ type Listeners interface {
 	On() bool
 	// Tell says that the same thing happened to n messages. If ids are given, they are those of the messages.
 	Tell(what Code, n int, ids ...string)
+	// RolledBack says that the server has forgotten what was done since an instant (zero: not known) to n messages at most.
+	RolledBack(n int, since time.Time)
 	// Logger is the log of the queue.
 	Logger() *slog.Logger
 }

@@ -26,6 +26,7 @@ type Code string
 
 const (
 	Unreadable  Code = "unreadable"
+	Unaccounted Code = "unaccounted"
 	Paused      Code = "paused"
 	NoConsumers Code = "no consumers"
 	Throttled   Code = "throttled"
@@ -62,6 +63,10 @@ func (l *Look) Judge() Verdict {
 	switch {
 	case l.Err != nil:
 		return Verdict{Critical, Unreadable, say("cannot be read: %s", l.Err)}
+	case n.Unaccounted > 0:
+		return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", n.Unaccounted)}
+	case n.Unaccounted < 0:
+		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -n.Unaccounted)}
 	case n.Paused:
 		return Verdict{Warning, Paused, PauseOf(n)}
 	case workers == 0 && n.Ready > 0:

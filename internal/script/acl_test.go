@@ -23,7 +23,7 @@ type role struct {
 }
 
 var (
-	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
+	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, BalanceScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
 		LanesScript, SequencesScript, AwaitScript, JournalScript)
 	changeScripts = []*script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
 		ForgetScript, sequenceScript, NoteScript, repairScript}

@@ -47,7 +47,7 @@ func TestScriptClockAheadForSeconds(t *testing.T) {
 				call := func(callers ...*Caller) {
 					t.Helper()
 					for _, c := range callers {
-						r.do("HINCRBY", r.Keys.State, "sent", 1) // so that there is something for history
+						r.do("HINCRBY", r.Keys.State, "delivered", 1) // so that there is something for history
 						r.fetch(c, 10)
 					}
 				}

@@ -16,7 +16,7 @@ import (
 func TestScriptPauseSays(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
 		said := func(what string, since, until time.Duration, by, why string) {
 			r.t.Helper()
 			got, err := r.Store.Counts(queuetest.CtxB)
@@ -62,7 +62,7 @@ func TestScriptPauseSays(t *testing.T) {
 func TestScriptPauseRubbish(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(r *rig) {
-		r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
 		until := strconv.FormatInt(rigBase+60e6, 10)
 		for i, value := range append(rubbish, "5 "+until, "5 "+until+" \xff\x1b[31m\nwhy\nmore\x00", until+" "+until+" a\nb",
 			"-5 "+until+" a\nb", "5 "+until+" "+strings.Repeat("x", 5000)) {
@@ -90,7 +90,7 @@ func TestScriptPauseRubbish(t *testing.T) {
 func TestScriptPauseFor(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
 		c := newCall()
 		want := r.now + 9e6
 		for range 3 {

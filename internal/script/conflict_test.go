@@ -52,7 +52,7 @@ func TestScriptConflict(t *testing.T) {
 			long := on(ConflictReplace, true, msg("b", 5*time.Second, k, sized(5000)))
 			r.equal("answer", r.answers(NewCaller(), long), "~a@5s")
 			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "1"})
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "1"})
 		}, "pending a@5s key k=a wake 5s"},
 		"rubbish in place of scores": {func(r *rig) {
 			for _, score := range []string{"-inf", "+inf", "1.5", "-5", "9e15"} {

@@ -201,6 +201,10 @@ var contractCalls = map[string]contractCase{
 		everywhere(r)
 		return func() error { return queuetest.Failure(r.Store.Counts(queuetest.CtxB)) }
 	}},
+	"balance": {script: BalanceScript, build: func(r *rig) func() error {
+		everywhere(r)
+		return func() error { return queuetest.Failure(r.Store.Balance(queuetest.CtxB)) }
+	}},
 	"look": {script: LookScript, passes: "any", build: func(r *rig) func() error {
 		r.hand(msg("a", 0, keyed("k")))
 		return func() error { return queuetest.Failure(r.Store.Look(queuetest.CtxB, "key", "k", 0)) }

@@ -34,6 +34,7 @@ type QueueCounts struct {
 	LimitedSince   time.Time
 	LimitedUntil   time.Time
 	Overruns       int64
+	Unaccounted    int64
 	ThrottledUntil time.Time
 }
 
@@ -70,6 +71,7 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	}
 	n.Overruns = r.int64()
 	n.Waiting, n.LaneSince = r.int64(), message.InstantTime(r.int64())
+	n.Unaccounted = r.int64()
 	return n, r.err("counts")
 }
 

@@ -106,7 +106,7 @@ func TestScriptInterceptKeys(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a key that points nowhere": {func(r *rig) {
 			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("x"))
-			r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
+			r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
 			r.equal("state", r.intercept(NewCaller(), "key", "k"), StateGone)
 			r.put(msg("a", time.Second, keyed("k")))
 		}, "pending a@1s key k=a wake 1s"},

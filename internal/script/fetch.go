@@ -62,6 +62,7 @@ type FetchReply struct {
 	First     int // 1 if no consumer has called before
 	Agreed    FetchSettings
 	Limits    AgreedLimits
+	Totals    Totals
 	Described []DescribedMessage // of a lost reply, if the request was a probe
 
 	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
@@ -153,6 +154,7 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	fails, dead, described := r.number(), r.number(), r.number()
 	got.Replaced = r.number()
 	got.Lease.Canceled.Store(r.int64())
+	got.Totals = r.totals()
 	missing := r.number()
 	got.Fails = r.take(fails)
 	for len(got.Dead) < dead && r.bad == nil {

@@ -155,7 +155,7 @@ func TestScriptLongTextInState(t *testing.T) {
 		return server.Busy() - before
 	}
 	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "settings", "dropped", "counted", "done",
-		"held", "changed", "limits", "override", "limited", "throttled", "tat", "sent", "acked"}
+		"held", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept", "out:over", "books"}
 	for _, text := range []string{"1", "1 ", " "} {
 		short, long := cost(fields, text, 200), cost(fields, text, 40_000)
 		if long > 10*short+100*time.Millisecond {

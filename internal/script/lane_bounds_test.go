@@ -201,6 +201,7 @@ func TestTurnsOfOneCall(t *testing.T) {
 			if calls < 5 {
 				t.Errorf("all was done in %d calls", calls)
 			}
+			f.Vanished = w.vanished
 			f.Check()
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,10 +78,17 @@ for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result,
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
-  'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
+  'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
   out[#out + 1] = redis.call('HGET', KEYS.state, name) or ''
+end
+out[#out + 1] = redis.call('HGET', KEYS.state, 'told') or '0 0'
+local fields = redis.call('HGETALL', KEYS.state)
+for i = 1, #fields, 2 do
+  if fields[i] == 'kept' or string.find(fields[i], '^in:') or string.find(fields[i], '^out:') then
+    out[#out + 1], out[#out + 2] = fields[i], fields[i + 1]
+  end
 end
 return out`)
 
@@ -140,6 +148,16 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
 	m.heldLimits = r.take(5)
+	for i, told := range strings.Fields(r.text()) { // what history has of the totals
+		n, _ := strconv.ParseInt(told, 10, 64)
+		m.held.counts[2*i] -= n
+	}
+	m.held.books = map[string]int64{}
+	for len(r.rest) > 0 && r.bad == nil {
+		if name, n := r.text(), r.int64(); n != 0 {
+			m.held.books[name] = n
+		}
+	}
 	return errors.Join(r.err("contents"), cmd.Err())
 }
 

@@ -20,6 +20,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	}
 	repeat := called && call.n == c.N
 	out := FetchReply{Now: message.ServerTime(m.now), Tags: []string{}, Envelopes: []string{}, Agreed: m.agree()}
+	out.Totals = Totals{call.n, message.ServerTime(call.at), m.books["in:stored"], m.books["out:acked"]}
 	jitter := func(width int) int64 { // the script's own generator
 		seed = seed * 16807 % (1<<31 - 1)
 		return int64(float64(seed) / (1<<31 - 1) * float64(width))
@@ -132,17 +133,20 @@ func (m *model) sweepMessages(dead int, byAlarm, byAge bool) (swept, overflow in
 	if !byAlarm {
 		old, trimmed = m.aged(dead, byAge)
 	}
+	for _, id := range old {
+		m.forget(id, "out:aged")
+	}
+	for _, id := range trimmed {
+		m.forget(id, "out:trimmed")
+	}
 	gone := slices.Concat(old, trimmed)
 	if byAge && m.doneAt != 0 && m.doneAt <= m.now && len(gone) < 100 {
 		over := until(m.done, m.now, 100-len(gone))
 		for _, id := range over {
-			delete(m.done, id)
+			m.forget(id, "out:over")
 		}
 		m.doneAt = head(m.done)
 		gone = append(gone, over...)
-	}
-	for _, id := range gone {
-		m.forget(id)
 	}
 	return len(gone), len(trimmed)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -246,6 +247,15 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 	if o.When.Absolute {
 		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
 	}
+	if _, there := m.msg[o.ID]; !there { // a late repeat may find it
+		m.count("sent", 1)
+		m.books["in:stored"]++
+		if o.Put != nil && strings.HasPrefix(o.Put.Sequence, "schedule/") {
+			m.books["in:scheduled"]++
+		} else if o.Put != nil && strings.HasPrefix(o.Put.Sequence, "import ") {
+			m.books["in:imported"]++
+		}
+	}
 	m.msg[o.ID] = fmt.Sprintf("%c%016d%s", version, due, tail)
 	if m.laneOf(o.ID).Width > 0 {
 		m.layDown(o.ID, due)
@@ -255,7 +265,6 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 	if o.Key != "" {
 		m.key[o.Key] = o.ID
 	}
-	m.count("sent", 1)
 }
 
 // countdown is how many acks have counted for a message, and for how many it waits; 0: for none.
@@ -280,7 +289,7 @@ func (m *machine) puts(t *rapid.T) {
 	for i := range batch {
 		batch[i] = m.withPut(t)
 		put := batch[i].Put
-		put.Sequence = rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence")
+		put.Sequence = rapid.SampledFrom([]string{"", "s1", "schedule/s2", "import s3"}).Draw(t, "sequence")
 		put.Number = rapid.Int64Range(-20, 20).Draw(t, "number")
 		if put.Behind = put.Sequence != "" && rapid.Bool().Draw(t, "behind another"); put.Behind {
 			put.After = put.Number - rapid.Int64Range(1, 5).Draw(t, "by so much")

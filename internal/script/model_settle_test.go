@@ -47,7 +47,7 @@ func (m *model) settle(batch []Settlement) any {
 		if room := m.room(4); room > 0 && len(m.done) > room {
 			s.out.DoneOverflow = min(len(m.done)-room, s.kept+100)
 			for _, id := range m.toGo(s.out.DoneOverflow) {
-				m.forget(id)
+				m.forget(id, "out:trimmed")
 			}
 		}
 		m.doneAt = head(m.done)
@@ -58,7 +58,11 @@ func (m *model) settle(batch []Settlement) any {
 // follow sends what follows an ack, and counts it.
 func (m *model) follow(s *settling, i int, o Settlement) {
 	for j, next := range o.Follows {
+		before := m.books["in:stored"]
 		a, wait := m.putOne(next, o.ID)
+		if stored := m.books["in:stored"] - before; stored > 0 {
+			m.books["in:followed"] += stored
+		}
 		if s.first = sooner(s.first, wait); a.Kind != AnswerStored {
 			s.out.Answers = append(s.out.Answers, FollowerAnswer{i, j, a})
 		}
@@ -96,6 +100,10 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 		m.count("superseded", 1)
 	} else if acks {
 		m.count("acked", 1)
+		m.books["out:acked"]++
+		if o.Kind == OutcomeDone {
+			m.books["kept"]++
+		}
 	}
 	if o.Hold > 0 && m.key[o.Key] == o.ID {
 		m.key[o.Key], m.holds[o.Key] = "acked:"+o.ID, max(m.holds[o.Key], m.now+o.Hold.Microseconds())
@@ -113,8 +121,10 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 		if m.finish(o.ID, next) {
 			s.kept++
 		}
+	case o.Kind == OutcomeAck && r.Superseded:
+		m.forget(o.ID, "out:superseded")
 	case o.Kind == OutcomeAck:
-		m.forget(o.ID)
+		m.forget(o.ID, "")
 	default:
 		m.note(o.ID, next)
 		m.place(s, o)
@@ -155,7 +165,7 @@ func (m *model) place(s *settling, o Settlement) {
 func (m *model) finish(id string, r message.FailRecord) bool {
 	keep := m.envelope(id).Retention
 	if keep == 0 {
-		m.forget(id)
+		m.forget(id, "out:superseded")
 		return false
 	}
 	r.Superseded = true
@@ -173,7 +183,7 @@ func (m *model) trim(set map[string]int64, room, most int) int {
 	}
 	oldest := until(set, math.MaxInt64, min(len(set)-room, most))
 	for _, id := range oldest {
-		m.forget(id)
+		m.forget(id, "out:trimmed")
 	}
 	return len(oldest)
 }

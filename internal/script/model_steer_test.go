@@ -60,7 +60,7 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 		m.noteCancel()
 		m.overrun(tag)
 	}
-	m.forget(id)
+	m.forget(id, map[bool]string{true: "out:canceled", false: "out:intercepted"}[running])
 	return interceptReply{State: state, ID: id}
 }
 
@@ -145,7 +145,7 @@ func (m *model) steer(do SteerRequest) any {
 			m.overrun(tag)
 		}
 		if deletes {
-			m.forget(id)
+			m.forget(id, map[bool]string{true: "out:canceled", false: "out:deleted"}[do.What == SteerCancel])
 			continue
 		}
 		if place != "garbage" {

@@ -48,7 +48,8 @@ type contents struct {
 	armed, seen, canceled, pause, counted, doneAt, aging int64
 	paused, grace, settings                              string
 
-	counts  [10]int64 // not yet in history
+	counts  [10]int64        // not yet in history
+	books   map[string]int64 // totals
 	history map[string]string
 }
 
@@ -77,7 +78,7 @@ func newContents() contents {
 		retry: map[string]int64{}, garbage: map[string]int64{}, waiting: map[string]int64{},
 		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{}, listed: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
-		history: map[string]string{}}
+		history: map[string]string{}, books: map[string]int64{}}
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.
@@ -224,7 +225,11 @@ func (m *model) freeKey(id string) {
 	}
 }
 
-func (m *model) forget(id string) {
+// forget deletes a message. out: where the books count it; "": they have.
+func (m *model) forget(id, out string) {
+	if out != "" {
+		m.books[out]++
+	}
 	m.takeUp(id, m.laneOf(id))
 	m.freeKey(id)
 	delete(m.garbage, id)

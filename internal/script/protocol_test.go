@@ -18,8 +18,10 @@ import (
 // firstColumn lists the names that begin the rows of a section's tables.
 func firstColumn(section string) []string {
 	var names []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w:]+)`").FindAllStringSubmatch(section, -1) {
-		names = append(names, row[1])
+	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`[\\w:]+` )+)").FindAllStringSubmatch(section, -1) {
+		for name := range strings.FieldsSeq(row[1]) {
+			names = append(names, strings.Trim(name, "`"))
+		}
 	}
 	return names
 }
@@ -27,7 +29,7 @@ func firstColumn(section string) []string {
 // luaWords lists the texts in Lua code that are one lower-case word.
 func luaWords(code string) []string {
 	var words []string
-	word := regexp.MustCompile(`^[a-z]+:?$`)
+	word := regexp.MustCompile(`^[a-z]+(:[a-z]*)?$`)
 	for _, text := range regexp.MustCompile(`'([^'\n]*)'`).FindAllStringSubmatch(luaNote.ReplaceAllString(code, ""), -1) {
 		if word.MatchString(text[1]) {
 			words = append(words, text[1])
@@ -174,12 +176,14 @@ func TestAnotherProgramSends(t *testing.T) {
 			keys := []string{key("pending"), key("msg"), key("wake"), key("state")}
 			return eval(SingleScript.Text, keys, caller, 1, 900000000, id, envelope)
 		}
+		r.equal("reply in a new queue", single(), int64(0))
+		r.put(msg("b", time.Hour))
 		r.equal("reply", single(), r.now)
 		r.equal("reply to a repeat", single(), int64(0))
 		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("held")},
 			caller, 1, "", 900000000, 1, 1, id, envelope)
 		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
-		r.equal("pending", len(r.read().Pending), 1)
+		r.equal("pending", len(r.read().Pending), 2)
 		r.at(15 * time.Minute)
 		got := r.fetch(NewCaller(), 10)
 		e, err := message.DecodeEnvelope(strings.Join(got.Envelopes, ""))

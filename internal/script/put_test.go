@@ -164,13 +164,13 @@ func TestScriptPutState(t *testing.T) {
 			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
 			r.answers(NewCaller(), numbered(msg("b", 0, sized(3000)), "s", 1))
 			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{"", "1"})
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{"", "1"})
 		}, "pending a@1s sequence s=1 wake 1s"},
 		"big, sent": {func(r *rig) {
 			long := numbered(msg("a", time.Second, sized(3000)), "s", 1)
 			r.answers(NewCaller(), long, numbered(msg("b", time.Second), "s", 2), numbered(msg("c", 0), "s", 2))
 			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "2"})
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "2"})
 		}, "pending a@1s b@1s sequence s=2 wake 1s"},
 	})
 }

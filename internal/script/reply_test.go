@@ -75,7 +75,7 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so do the calls of consumers.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "2",
+		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "5 3 1", "2",
 			"id", "envelope", "fail", "1", "40", "-1", "0", "1")
 		if i >= 0 {
 			reply[i] = part
@@ -89,16 +89,16 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				return err
 			},
 			[][]string{fetchReply(-1, ""), fetchReply(3, "6"),
-				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:27], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
+				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:28], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
 				fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, "now"), fetchReply(2, ""), fetchReply(3, "x"), fetchReply(4, ""),
 				fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(8, "x"), fetchReply(12, "x"), fetchReply(13, "1"),
 				fetchReply(13, "1 2 3 4 5"), fetchReply(13, "1 2 3 4 5 6 7"), fetchReply(14, "1"), fetchReply(14, "-1"),
 				fetchReply(15, "2"), fetchReply(15, "0"), fetchReply(16, "1"), fetchReply(16, "-1"), fetchReply(17, "x"),
-				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(19, "3"), fetchReply(19, "-1"), fetchReply(19, "x"),
-				fetchReply(23, "0"), fetchReply(23, "2"), fetchReply(24, "x"), fetchReply(25, "-2"),
-				fetchReply(27, "2"), fetchReply(27, "0"), fetchReply(27, "-1"),
-				fetchReply(27, "9000000000000000000"), fetchReply(27, "x")},
+				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(20, "3"), fetchReply(20, "-1"), fetchReply(20, "x"),
+				fetchReply(24, "0"), fetchReply(24, "2"), fetchReply(25, "x"), fetchReply(26, "-2"),
+				fetchReply(28, "2"), fetchReply(28, "0"), fetchReply(28, "-1"),
+				fetchReply(28, "9000000000000000000"), fetchReply(28, "x")},
 		},
 		"settle": {
 			func(s *Store) error {
@@ -145,16 +145,16 @@ func TestBadRepliesToMonitors(t *testing.T) {
 	takesGoodRepliesOnly(t, map[string]repliesCase{
 		"counts": {
 			func(s *Store) error { _, err := s.Counts(queuetest.CtxB); return err },
-			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "", "x", "1 1 1 1", "5", "6", "7", "x", "3", "4", "5")},
+			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "0", "-7"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "", "x", "1 1 1 1", "5", "6", "7", "x", "3", "4", "5", "6")},
 			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"),
 				list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "11", "1"),
 				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "13"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "x", "0", "0", "", "0", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "x", "", "0", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "x", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "1")},
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "x", "0", "0", "", "0", "0", "0", "-7"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "0"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "x", "", "0", "0", "0", "-7"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "x", "0", "0", "0"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "1", "x")},
 		},
 		"look": {
 			func(s *Store) error { _, err := s.Look(queuetest.CtxB, "id", "a", 0); return err },

@@ -80,6 +80,8 @@ type rig struct {
 	limits RateLimits        // of every fetch
 	tick   func() FetchReply // a fetch of some consumer that hands out nothing
 	leases map[string]*Lease // under which each delivery was handed out last
+
+	vanished int64 // messages that do has deleted
 }
 
 const (
@@ -150,7 +152,7 @@ type namedScript struct {
 var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
 	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
-	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {LookScript, "look"},
+	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"},
 	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
@@ -231,8 +233,12 @@ func sized(n int) func(*message.Envelope) {
 
 func (r *rig) do(args ...any) {
 	r.t.Helper()
+	there := r.Cli.HLen(context.Background(), r.Keys.msg).Val()
 	if err := r.Cli.Do(context.Background(), args...).Err(); err != nil {
 		r.t.Fatalf("%v: %v", args, err)
+	}
+	if r.vanished += there - r.Cli.HLen(context.Background(), r.Keys.msg).Val(); slices.Contains(args[1:], any(r.Keys.State)) && args[0] == "DEL" {
+		r.vanished = 0 // the books are opened again
 	}
 }
 
@@ -247,7 +253,7 @@ func (r *rig) equal(what string, got, want any) {
 // read returns the whole state, and checks the invariants.
 func (r *rig) read() *check.State {
 	r.t.Helper()
-	return check.Assert(r.t, r.Cli, "dq", r.name)
+	return check.AssertMissing(r.t, r.Cli, "dq", r.name, r.vanished)
 }
 
 // text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s

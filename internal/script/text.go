@@ -34,6 +34,7 @@ var (
 	OverrunScript   = loadScript("overrun")
 	InterceptScript = loadScript("intercept")
 	CountsScript    = loadScript("counts")
+	BalanceScript   = loadScript("balance")
 	LookScript      = loadScript("look")
 	SteerScript     = loadScript("steer")
 	SetScript       = loadScript("set")

@@ -61,6 +61,8 @@ type Base struct {
 	Cli  redis.UniversalClient
 	Name string
 	Log  *LogBuffer
+
+	Vanished int64 // messages that the test has deleted by itself; less than 0: that it has made
 }
 
 // NewBase makes a queue name on the shared server. When the test and the queues that it
@@ -146,12 +148,12 @@ func (f *Base) Client() *redis.Client { return Shared.Client(f.T) }
 
 func (f *Base) Check() *check.State {
 	f.T.Helper()
-	return check.Assert(f.T, f.Cli, "dq", f.Name)
+	return check.AssertMissing(f.T, f.Cli, "dq", f.Name, f.Vanished)
 }
 
 func (f *Base) CheckEmpty() {
 	f.T.Helper()
-	check.AssertEmpty(f.T, f.Cli, "dq", f.Name)
+	check.AssertEmpty(f.T, f.Cli, "dq", f.Name, f.Vanished)
 }
 
 func (f *Base) BlockedClients() int { return f.InfoNumber("clients", "blocked_clients:%d") }

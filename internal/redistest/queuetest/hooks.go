@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/event"
 	"github.com/redis/go-redis/v9"
@@ -104,4 +105,6 @@ type Deaf struct{}
 
 func (Deaf) On() bool                        { return false }
 func (Deaf) Tell(event.Code, int, ...string) {}
-func (Deaf) Logger() *slog.Logger            { return slog.Default() }
+
+func (Deaf) RolledBack(int, time.Time) {}
+func (Deaf) Logger() *slog.Logger      { return slog.Default() }

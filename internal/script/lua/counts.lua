@@ -2,7 +2,7 @@
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, state, done, waiting
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override, since, open,
---       throttled, paused, overruns, waiting, waited}
+--       throttled, paused, overruns, waiting, waited, missing}
 --       pending to done: messages; whatever is due counts as ready, also in pending and retry
 --       oldest: since when the oldest ready message has been due; next: when the next of the others is due; '0': none
 --       pause: until when the queue is paused; throttled: until when a Throttle stops hand-outs; '0': not
@@ -12,12 +12,14 @@
 --       overruns: how many places of handlers that run on there are (lib/limits.lua)
 --       waiting: messages behind others of their lanes; waited: when the message was due that has waited longest for its lane; '0': none that
 --       is due waits
--- Cost: 16 to 26 commands of O(log n). Writes nothing.
+--       missing: how many messages are missing by the books (lib/books.lua), less than 0: how many are too many
+-- Cost: 18 to 28 commands of O(log n). Writes nothing.
 
 -- from time: now, us, whole, scored
 -- from record: split, failure
 -- from limits: throttledUntil
 -- from lease: howmanyheld
+-- from books: BOOKS, difference
 local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
@@ -55,4 +57,5 @@ return {
   us(oldest), us(next), us(pause),
   redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open), us(throttledUntil(throttled)),
   paused or '', overruns, redis.call('ZCARD', KEYS.waiting), us(waited and waited <= now and waited or 0),
+  us(difference(redis.call('HMGET', KEYS.state, unpack(BOOKS)), redis.call('HLEN', KEYS.msg)) or 0),
 }

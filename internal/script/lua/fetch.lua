@@ -18,7 +18,7 @@
 --       no limits; '0': any number is too few.
 --       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
---       #fails, #dead, #described, superseded, canceled, #missing, fails, dead, described, missing, parts, #envelopes}
+--       #fails, #dead, #described, superseded, canceled, books, #missing, fails, dead, described, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
@@ -26,6 +26,7 @@
 --       limits: ARGV 15 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
 --       -1: a message that is due waits for a place); '' if there are none
 --       canceled: of state (lib/lease.lua)
+--       books: number and us of the last call of this caller that the server knew ('0': none), and in:stored and out:acked of state
 --       fails: the fail record ('' for none) of each of the first given; the others come from pending and have none
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison
 --       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more
@@ -43,4 +44,4 @@
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
 -- The files of fetch/ take the place of the next line (internal/script/text.go).
--- step read, repeat, grace, reclaim, trim, sweep, limit, choose, handout, expired, answer
+-- step read, books, repeat, grace, reclaim, trim, sweep, limit, choose, handout, expired, count, answer

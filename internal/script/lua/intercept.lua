@@ -23,8 +23,9 @@
 -- from settings: agreed
 -- from edit: noted
 -- from relane: relanes
-local saved, armed, pause, groups, limits, override, firstHold, settings, canceledBefore =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limits', 'override', 'held', 'settings', 'canceled'), 1, 9)
+local out = ARGV[5] == '1' and 'out:canceled' or 'out:intercepted'
+local saved, armed, pause, groups, limits, override, firstHold, settings, canceledBefore, outBefore =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limits', 'override', 'held', 'settings', 'canceled', out), 1, 10)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -78,7 +79,10 @@ local where, id = 'gone', ''
 for i = 1, #ids do
   local state, taken = take(ids[i], i == 1 and (keyed or groups))
   if state and (taken or where == 'gone') then where, id = state, ids[i] end
-  if taken then break end
+  if taken then
+    mark(out, us((whole(outBefore) or 0) + 1))
+    break
+  end
 end
 if noted.first then
   -- from alarm: gate, sooner, arm

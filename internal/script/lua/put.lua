@@ -19,15 +19,16 @@
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored.
 
--- from time: now, us
--- from call: field, again, guard, remember
+-- from time: now, us, whole
+-- from call: field, again, guard, mark, remember
 -- from alarm: gate, sooner, arm
 -- from keys: lastof
 -- from edit: noted, LOOKS
 -- from put: PUTS, send, noteall
 local READ = 524288 -- bytes: the call ends before the message that would make it read more of other messages
-local saved, armed, big, pause, sent, groups, changes, overtakes =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts', 'changed', 'overtaken'), 1, 8)
+local saved, armed, big, pause, total, scheduled, imported, groups, changes, overtakes =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'in:stored', 'in:scheduled', 'in:imported', 'parts', 'changed',
+    'overtaken'), 1, 10)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
@@ -43,13 +44,23 @@ if grouped then guard(redis.call('HLEN', KEYS.parts)) end
 local answer = again(saved)
 if answer then return answer end
 redis.call('ZADD', KEYS.pending, 'XX', 0, '') -- changes nothing
+if not whole(total) then
+  -- from books: openbooks
+  openbooks()
+  total, scheduled, imported = '0', nil, nil
+end
+
+local sequences = {['schedule/'] = 0, ['import '] = 0} -- so many are stored of sequences whose names begin so
 
 -- put(name, number, after, acks, at) stores the message at ARGV at, if its sequence lets it, and returns the answer; nil as send.
 local function put(name, number, after, acks, at)
   local last = name and lastof(name)
   if last and last >= number then return '#' .. last end
   if name and after ~= '' and not (last and last >= after) then return '!' end
+  local before = noted.stored
   local answer, due = send(nil, acks, unpack(ARGV, at, at + PUTS[ARGV[at]]))
+  local kind = name and string.match(name, '^%w+[/ ]')
+  if sequences[kind] then sequences[kind] = sequences[kind] + noted.stored - before end
   if answer == '+' then answer = '+' .. us(due) end
   if name and answer and string.sub(answer, 1, 1) ~= '=' then redis.call('HSET', KEYS.sequence, name, number) end
   return answer
@@ -75,6 +86,8 @@ if noted.first then
   local first = gate(noted.first, pause)
   if sooner(first, armed) then arm(first) end
 end
-noteall(big, sent, groups, changes, overtakes)
+noteall(big, total, groups, changes, overtakes)
+if sequences['schedule/'] > 0 then mark('in:scheduled', us((whole(scheduled) or 0) + sequences['schedule/'])) end
+if sequences['import '] > 0 then mark('in:imported', us((whole(imported) or 0) + sequences['import '])) end
 remember(answers)
 return {us(now), answers, noted.uneven or ''}

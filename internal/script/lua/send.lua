@@ -13,8 +13,9 @@
 -- from time: now, us, whole
 -- from call: field, again, guard, mark, remember
 -- from message: SMALL, redue
-local saved, armed, big, pause, sent =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
+local saved, armed, big, pause, total =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'in:stored'), 1, 5)
+total = whole(total)
 guard(redis.call('HLEN', KEYS.msg))
 local answer = again(saved)
 if answer then return answer end
@@ -92,10 +93,13 @@ if first then
   local wakes = sooner(first, armed)
   if wakes then guard(redis.call('ZCARD', KEYS.wake)) end
   redis.call('ZADD', KEYS.pending, unpack(adds))
-  redis.call('HSET', KEYS.msg, unpack(ARGV, 7, stored + 6))
+  if not total then
+    -- from books: openbooks
+    openbooks()
+  end
+  mark('in:stored', us((total or 0) + redis.call('HSET', KEYS.msg, unpack(ARGV, 7, stored + 6))))
   if claims[1] then redis.call('HSET', KEYS.key, unpack(claims)) end
   if wakes then arm(first) end
-  mark('sent', us((whole(sent) or 0) + stored / 2))
 end
 if longest > big then mark('big', longest) end
 remember(refused)

@@ -1,4 +1,5 @@
--- set stops hand-outs until an instant or resumes them, sets the limits that go before those of consumers, or lifts a Throttle.
+-- set stops hand-outs until an instant or resumes them, sets the limits that go before those of consumers, lifts a Throttle, or accepts
+-- what the books do not explain.
 --
 -- KEYS: pending, ready, retry, msg, wake, state
 -- ARGV: 1, 2: lib/call.lua; 3 a word, and its fields from 4 on:
@@ -6,10 +7,11 @@
 --         'for'     the same, but us from now on
 --         'limits'  '<n> <us> <burst> <places>', as state.override has them; '': none
 --         'lift'    none: the Throttle ends
+--         'accept'  none: what is there counts as right (lib/books.lua)
 -- Returns {now, before}, of a repeat the now of the first call. before: of 'limits' what they were, '' for none; of 'lift' until when
---       the queue was throttled, '' if it was not; else ''. Or an error, and nothing was changed: DQNOQUEUE; DQPAST, of 'until' an
---       instant that is not after now.
--- Cost: 10 commands of O(log n), 6 of 'limits', 7 of 'lift'.
+--       the queue was throttled, '' if it was not; of 'accept' how many messages were missing, as in balance; else ''. Or an
+--       error, and nothing was changed: DQNOQUEUE; DQPAST, of 'until' an instant that is not after now.
+-- Cost: 10 commands of O(log n), 6 of 'limits', 7 of 'lift', 10 of 'accept'.
 -- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
@@ -53,6 +55,11 @@ if word == 'until' or word == 'for' then
     redis.call('HDEL', KEYS.state, 'pause', 'paused')
   end
   if first and sooner(first, armed) then arm(first) end
+elseif word == 'accept' then
+  -- from books: acceptbooks
+  guard(redis.call('HLEN', KEYS.msg))
+  redis.call('ZREM', KEYS.wake, '') -- the first write
+  before = us(acceptbooks())
 else
   redis.call('ZREM', KEYS.wake, '') -- the first write
   if word == 'lift' then

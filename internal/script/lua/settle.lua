@@ -40,22 +40,11 @@
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
--- from call: field, STALE, recall, guard, mark, remember
+-- from call: mark, remember
 local plain, fetched = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
-  overtaken, supersededBefore, canceled = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings',
-    'held', 'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
-local reply, at = recall(saved)
-if reply then
-  local overflow, doneOverflow, void, ended, stopped, answers = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
-  return {at, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0'}
-elseif reply == false then
-  return {err = STALE}
-end
-guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg))
-if limited then guard(redis.call('ZCARD', KEYS.wake)) end
--- step leases, scan
-local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- replaced: what was superseded
+-- step read, leases, scan
+local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- kept: done since; replaced: what was superseded
+local ackedKept, unkept, trimmed = 0, 0, 0 -- kept of these by acks; superseded and deleted; deleted because there were too many
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 and alive and known then
   acked = redis.call('HDEL', KEYS.msg, unpack(ARGV, before + 1, before + plain))
@@ -75,8 +64,9 @@ if FIELDS then
   if noted.first and (not first or noted.first < first) then first = noted.first end
   if follows then
     -- from put: noteall
-    local big, sent = unpack(redis.call('HMGET', KEYS.state, 'big', 'sent'), 1, 2)
-    noteall(big, sent, groups, changed, overtaken)
+    local big, total, before = unpack(redis.call('HMGET', KEYS.state, 'big', 'in:stored', 'in:followed'), 1, 3)
+    noteall(big, total, groups, changed, overtaken)
+    if whole(total) and noted.stored > 0 then mark('in:followed', us((whole(before) or 0) + noted.stored)) end
   end
 end
 -- step release
@@ -92,15 +82,7 @@ local overflow, doneOverflow = 0, 0
 if dead + kept > 0 then
   -- step trim
 end
-local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
-if holdEnds then
-  firstHold = whole(firstHold) or 0
-  if firstHold == 0 or holdEnds < firstHold then mark('held', us(holdEnds)) end
-end
-count('acked', ackedBefore, acked)
-count('failed', failedBefore, failed)
-count('garbage', garbageBefore, dead)
-count('superseded', supersededBefore, replaced)
+-- step count
 if first then
   -- from alarm: sooner, arm
   if sooner(first, armed) then

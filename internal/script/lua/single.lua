@@ -12,15 +12,15 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'sent', 'pause')
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'in:stored', 'pause')
 local pause = tonumber(state[4])
 if state[4] and not (pause and pause <= now) then return 0 end -- the field stays after the end of a pause
 -- The record of the caller's last call is its number, a blank, 16 digits, a blank, and what was refused. If anything was refused, no
 -- number is left here.
 local last = state[1] and tonumber(string.sub(state[1], 1, -19))
 if state[1] and not (last and last < tonumber(ARGV[2])) then return 0 end -- a repeat, or too late
-local sent = tonumber(state[3] or 0) -- of state, as lib/history.lua says
-if not (sent and sent >= 0 and sent < 1e15 and sent % 1 == 0) then return 0 end
+local stored = tonumber(state[3] or '') -- of state, as lib/books.lua says; without it send opens the books
+if not (stored and stored >= 0 and stored < 1e15 and stored % 1 == 0) then return 0 end
 
 local due, text, envelope
 if ARGV[3] ~= '' then
@@ -39,7 +39,8 @@ end
 local armed = tonumber(state[2])
 local wake = not (armed and armed > 0 and armed <= due)
 redis.call('ZADD', KEYS.pending, text, ARGV[4])
-local failed = redis.pcall('HSET', KEYS.msg, ARGV[4], envelope)
+local new = redis.pcall('HSET', KEYS.msg, ARGV[4], envelope)
+local failed = new
 if wake and type(failed) == 'number' then failed = redis.pcall('ZADD', KEYS.wake, text, 'w') end
 if type(failed) ~= 'number' then
   redis.call('ZREM', KEYS.pending, ARGV[4])
@@ -47,10 +48,10 @@ if type(failed) ~= 'number' then
   return failed
 end
 local record = string.format('%s %016d ', ARGV[2], now)
-local count = string.format('%d', sent + 1)
+local count = string.format('%d', stored + new)
 if wake then
-  redis.call('HSET', KEYS.state, field, record, 'sent', count, 'armed', text)
+  redis.call('HSET', KEYS.state, field, record, 'in:stored', count, 'armed', text)
 else
-  redis.call('HSET', KEYS.state, field, record, 'sent', count)
+  redis.call('HSET', KEYS.state, field, record, 'in:stored', count)
 end
 return now

@@ -33,9 +33,10 @@ local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARG
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled, garbage =
+local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
+local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled, garbage, outBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held',
-    'settings', 'canceled', 'garbage'), 1, 11)
+    'settings', 'canceled', 'garbage', out), 1, 12)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
@@ -69,6 +70,7 @@ if first then
   if sooner(first, armed) then arm(first) end
 end
 if dead > 0 then mark('garbage', us((whole(garbage) or 0) + dead)) end
+if deleted > 0 then mark(out, us((whole(outBefore) or 0) + deleted)) end
 if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1))) end
 remember(said)
 return {us(now), said}

@@ -24,6 +24,8 @@ var Totals = map[delayqueue.EventCode]Total{
 	delayqueue.LostEvent:       {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
 	delayqueue.VanishedEvent: {"vanished", "receive",
 		"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
+	delayqueue.RolledBackEvent: {"rolled_back", "receive",
+		"Sends and acks, of those that this process had seen, that the server has forgotten, at most."},
 	delayqueue.FinalFailedEvent: {"dead", "nack", "Messages that this process gave up on: they went to garbage."},
 	delayqueue.SupersededEvent: {"superseded", "ack",
 		"Messages that ended in this process because another send took their keys while they were handled."},

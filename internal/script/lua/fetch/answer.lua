@@ -1,12 +1,10 @@
--- The alarm is set, the counts go to history, the consumer record is written, and the reply is made.
+-- The alarm is set, the consumer record is written, and the reply is made.
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
---        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, counted, dead, late,
---        latest, lost, replaced, started, FIELDS, state, byAge, dropped, droppedBefore, anyone, doneMax, garbageAge, garbageMax,
---        maxLosses, seen, fails, described, out, parts, missing
+--        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
+--        anyone, doneMax, garbageAge, garbageMax, maxLosses, seen, fails, described, out, parts, missing, heardAt, heardCall, totals
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
--- from history: KINDS, merged
 
 -- The alarm is set for the next instant of work. For one instant the marker is set once, not with each tick, because the consumer
 -- that takes it wakes up. While more is due each call sets it, because it may have been taken.
@@ -59,36 +57,6 @@ if limit then
   end
 end
 
--- The counts of this call, and of all calls since they were moved last, go to history at most once a second.
-local function ms(n) return math.floor(n / 1000 + 0.5) end
-local counts, any, countedBefore =
-  {0, repeated and 0 or #given, 0, 0, lost, #dead / 3, replaced, started, ms(late), ms(latest)}, false, whole(counted) or 0
-for i = 1, #KINDS do
-  counts[i] = merged(i, counts[i], whole(state[FIELDS + i]) or 0)
-  any = any or counts[i] > 0
-end
-if any and (countedBefore > now or now - countedBefore >= 1000000) then
-  -- from history: hour, day, tally, kept
-  local spans = {us(hour), 'd' .. us(day)}
-  local sums = redis.pcall('HMGET', KEYS.history, unpack(spans))
-  if not sums.err then
-    redis.pcall('HSET', KEYS.history, spans[1], tally(sums[1], counts), spans[2], tally(sums[2], counts))
-    if byAge and not sums[1] then -- the first of this hour
-      local fields, old = redis.pcall('HRANDFIELD', KEYS.history, SWEEP), {} -- all fields, or SWEEP of them
-      for i = 1, #fields do
-        if not kept(fields[i]) then old[#old + 1] = fields[i] end
-      end
-      if old[1] then redis.pcall('HDEL', KEYS.history, unpack(old)) end
-    end
-    for i = 1, #KINDS do counts[i] = 0 end
-    mark('counted', us(now))
-  end
-end
-for i = 1, #KINDS do
-  if us(counts[i]) ~= (state[FIELDS + i] or '0') then mark(KINDS[i], us(counts[i])) end
-end
-if dropped > 0 then mark('dropped', us((whole(droppedBefore) or 0) + dropped)) end
-
 -- One random record of a consumer is looked at, and deleted if it is old or from the future. Without any consumer all expire in a month.
 if anyone and not anyone.err then
   local at, itsLease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
@@ -111,7 +79,8 @@ local numbers = {
   bytes > 0 and list or '', us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
   us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
-  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0), #missing / 2,
+  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
+  (heardAt and heardCall .. ' ' .. heardAt or '0 0') .. ' ' .. totals, #missing / 2,
 }
 for _, list in ipairs({numbers, fails, dead, described, missing, parts}) do
   for i = 1, #list do out[#out + 1] = list[i] end

@@ -1,6 +1,6 @@
 -- The call and the state of the queue are read. The first write follows.
 -- gives: MOVES, SWEEP, bytes, want, holdsLastChance, jitter, FIELDS, big, cursor, grace, canceled, seen, state, swept, counted,
---        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, repeated, doneMax,
+--        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, heardAt, heardCall, told, repeated, doneMax,
 --        garbageAge, garbageMax, leaseUS, maxLosses, lastChance, byAge, byPages, score, leased, furthest, holdOver, overdue,
 --        alarm, byAlarm, oldest, pended, ready, retried, pending, anyone, leaseEnd, dead, lost, overflow, replaced, size,
 --        moved, fromReady, picked, name, listed
@@ -20,14 +20,15 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 18 -- of state, before those of KINDS
+local FIELDS = 19 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'canceled',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', unpack(KINDS))
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', 'told', unpack(KINDS))
 local saved, armed, seen, grace, big, swept, cursor, canceled, pause, settings, droppedBefore, counted, done, firstHold,
-  groups, limits, overtaken, aging =
+  groups, limits, overtaken, aging, told =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, SMALL)
-local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- the last call of this consumer
+local heardCall, heardAt = string.match(saved or '', '^(%d+) (%d+) ')
+local heard = whole(heardAt) or now -- the last call of this consumer
 local repeated = recall(saved) -- nil: the call is new
 if repeated == false then return {err = STALE} end
 local name = ARGV[1] .. ':' .. ARGV[2] -- of the lease of what this call hands out
@@ -103,6 +104,7 @@ end
 if limited or overtaken and (listed or leased and leased <= now) then guard(redis.call('ZCARD', KEYS.done)) end
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
+if not state[FIELDS + 1] then guard(redis.call('HLEN', KEYS.msg)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
 
 redis.call('ZREM', KEYS.unack, '') -- the first write

@@ -1,7 +1,7 @@
 -- The deliveries of a lost reply are leased anew, and described or handed out again. Those without room in this reply go back to
 -- ready, and nothing is counted.
 -- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
---        score, picked
+--        score, picked, leaves
 -- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described
 -- from time: now, us
 -- from lease: lend, isheld
@@ -28,7 +28,7 @@ local function replace(id, n, failures, losses, errors)
   -- from record: finish
   local ends, bytesRead = finish(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
   replaced, size = replaced + 1, size + bytesRead
-  if ends then keptUntil = math.min(keptUntil or ends, ends) end
+  if ends then keptUntil = math.min(keptUntil or ends, ends) else leaves('out:superseded', 1) end
 end
 
 -- addparts(nth, id, envelope) reads the parts of a group for the reply: none if any is missing. It also reads what is left of a countdown.

@@ -1,7 +1,7 @@
 -- Garbage that is too old or too much, done messages whose time is over, and holds that are over are deleted. If there is more than
 -- one call may delete, the next call follows at once (answer), unless the clock was perhaps stepped (read).
 -- takes: groups, oldest, overdue, byAge, garbageAge, garbageMax, overflow, done, keptUntil, SWEEP, score, moved, holdOver,
---        MOVES
+--        MOVES, leaves
 -- gives: more, trimmed
 -- from time: now, us, whole
 -- from call: mark
@@ -28,6 +28,9 @@ if trimmed[1] then
     overflow = math.max(0, #trimmed - aged)
   end
   redis.call('ZREM', KEYS.garbage, unpack(trimmed))
+  aged = math.min(aged, #trimmed)
+  if aged > 0 then leaves('out:aged', redis.call('HDEL', KEYS.msg, unpack(trimmed, 1, aged))) end
+  if #trimmed > aged then leaves('out:trimmed', redis.call('HDEL', KEYS.msg, unpack(trimmed, aged + 1))) end
 end
 if keptUntil and ((whole(done) or 0) == 0 or keptUntil < whole(done)) then mark('done', us(keptUntil)) end
 if overdue and #trimmed < SWEEP then
@@ -36,13 +39,13 @@ if overdue and #trimmed < SWEEP then
     if groups then more = not clearAll(over) or more end
     redis.call('ZREM', KEYS.done, unpack(over))
     redis.call('HDEL', KEYS.result, unpack(over))
+    leaves('out:over', redis.call('HDEL', KEYS.msg, unpack(over)))
     for _, id in ipairs(over) do trimmed[#trimmed + 1] = id end
   end
   mark('done', us(score(redis.call('ZRANGE', KEYS.done, 0, 0, 'WITHSCORES')) or 0))
 end
 if trimmed[1] then
   moved = moved + #trimmed
-  redis.call('HDEL', KEYS.msg, unpack(trimmed))
   redis.call('HDEL', KEYS.fail, unpack(trimmed))
 end
 

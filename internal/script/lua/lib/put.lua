@@ -53,14 +53,14 @@ local function store(own, acks, word, delay, version, id, envelope, counted, due
     redis.call('HSET', KEYS.key, key, id)
   end
   local lane, width = laneof(other)
-  redis.call('HSET', KEYS.msg, id, other)
+  noted.stored = noted.stored + redis.call('HSET', KEYS.msg, id, other)
   if lane then lanes().enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
     noted.grown = true
   end
   if not lane then noted.first = math.min(noted.first or due, due) end
-  noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #other)
+  noted.longest = math.max(noted.longest, #other)
   return '+', due
 end
 
@@ -100,10 +100,10 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
   return store(own, acks, word, nil, nil, id, edited(other, edits), counted, due, key)
 end
 
--- noteall(big, sent, groups, changes, overtakes) notes what these sends have done. The arguments are big, sent, parts, changed and overtaken
--- of state as they were.
-local function noteall(big, sent, groups, changes, overtakes)
-  if noted.stored > 0 then mark('sent', us((whole(sent) or 0) + noted.stored)) end
+-- noteall(big, total, groups, changes, overtakes) notes what these sends have done. The arguments are big, in:stored, parts, changed and
+-- overtaken of state as they were. If the books are not open (settle), the next fetch opens them.
+local function noteall(big, total, groups, changes, overtakes)
+  if noted.stored > 0 and whole(total) then mark('in:stored', us(whole(total) + noted.stored)) end
   if noted.longest > math.max(whole(big) or 0, SMALL) then mark('big', us(noted.longest)) end
   if noted.grown and not groups then mark('parts', '1') end
   if noted.changed and not changes then mark('changed', '1') end

@@ -1,6 +1,6 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
 -- takes: leavelane, left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
---        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, overrun
+--        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, overrun, ackedKept, unkept
 -- from time: now, us, whole
 -- from record: setfailure
 -- from keys: heldUntil, freekey, erase
@@ -47,6 +47,7 @@ while ARGV[i] do
     local other = (parts or 0) > 0 or (changed or noted.changed) and key ~= '' -- it may be another message since
     if not left[lease] and not other then -- the server may have forgotten the fetch
       there = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
+      there = there and redis.call('HEXISTS', KEYS.msg, id) == 1
     end
     local valid, past = begin(there, tag, id)
     if valid then
@@ -65,9 +66,10 @@ while ARGV[i] do
           dropparts(id, parts, 0)
         end
         erase(id, key, keysHeld, unlist)
+        if past then unkept = unkept + 1 end
       else
         setfailure(id, number, counts, errorsOf(id, number))
-        kept = kept + 1
+        kept, ackedKept = kept + 1, ackedKept + (past and 0 or 1)
         freekey(id, key, keysHeld, unlist)
         redis.call('ZADD', KEYS.done, us(now + tonumber(keep)), id)
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
@@ -85,7 +87,7 @@ while ARGV[i] do
       if word == 'throttle' then throttle = math.max(throttle, tonumber(last)) end
       local errors = text == '' and errorsOf(id, number) or '\30' .. us(now) .. ' ' .. text
       if past then
-        if finishes(id, number, counts, errors) then kept = kept + 1 end
+        if finishes(id, number, counts, errors) then kept = kept + 1 else unkept = unkept + 1 end
       else
         setfailure(id, number, counts, errors)
         if word == 'garbage' then

@@ -1,6 +1,6 @@
 -- Garbage and done messages are trimmed when they come in, the oldest first. state.settings says how many there may be; it is known
 -- while anybody consumes.
--- takes: settings, dead, overflow, clearAll, doneOverflow, kept
+-- takes: settings, dead, overflow, clearAll, doneOverflow, kept, trimmed
 -- from time: now, us, scored
 -- from call: mark
 -- from settings: CENTURY, agreed
@@ -16,7 +16,7 @@ if overflow > 0 then
   local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
   if clearAll and not clearAll(oldest) then overflow = #oldest end
   redis.call('ZREM', KEYS.garbage, unpack(oldest))
-  redis.call('HDEL', KEYS.msg, unpack(oldest))
+  trimmed = redis.call('HDEL', KEYS.msg, unpack(oldest))
   redis.call('HDEL', KEYS.fail, unpack(oldest))
 end
 if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5], kept + 100) end -- each may have 1 MB
@@ -59,7 +59,7 @@ if doneOverflow > 0 then
   end
   if clearAll and not clearAll(oldest) then doneOverflow = #oldest end
   redis.call('ZREM', KEYS.done, unpack(oldest))
-  redis.call('HDEL', KEYS.msg, unpack(oldest))
+  trimmed = trimmed + redis.call('HDEL', KEYS.msg, unpack(oldest))
   redis.call('HDEL', KEYS.fail, unpack(oldest))
   redis.call('HDEL', KEYS.result, unpack(oldest))
 end

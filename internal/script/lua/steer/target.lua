@@ -1,6 +1,6 @@
 -- One target is changed, or one hold is ended.
 -- takes: laned, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step
--- gives: release, first, steer
+-- gives: release, first, steer, deleted
 -- from time: now, us, scored
 -- from message: keyof, redue
 -- from record: split, delivery, tagof, failure, setfailure
@@ -21,7 +21,7 @@ local function release(key)
 end
 
 -- steer(i) changes the target at ARGV i, and returns the word for it.
-local first, nth = nil, 0
+local first, nth, deleted = nil, 0, 0 -- deleted: so many were
 local function steer(i)
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
   if bykey then
@@ -63,6 +63,7 @@ local function steer(i)
   elseif holder and holder ~= id then
     where = named(holder, acked)
   elseif deletes then
+    deleted = deleted + 1
     remove(place, tag, id)
     if laned then relanes().outof(envelope, place, tag, id, score) end
     if place == 'unack' and placesOf(limits, override) > 0 then

@@ -1,0 +1,89 @@
+package script
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+)
+
+// This file has the typed calls about the books.
+
+// Balance has the fields of Balance in the face.
+type Balance struct {
+	Since       time.Time
+	Entered     int64
+	Sent        int64
+	Followed    int64
+	Scheduled   int64
+	Imported    int64
+	Found       int64
+	Left        int64
+	Acked       int64
+	Over        int64
+	Superseded  int64
+	Intercepted int64
+	Canceled    int64
+	Deleted     int64
+	Aged        int64
+	Trimmed     int64
+	WrittenOff  int64
+	Here        int64
+	Unaccounted int64
+}
+
+// Balance reads the books at one instant, until Redis answers (link.Read). It returns ErrNoQueue if the queue was never used.
+func (s *Store) Balance(ctx context.Context) (Balance, error) { return link.Read(ctx, s.balance) }
+
+func (s *Store) balance(ctx context.Context) (b Balance, err error) {
+	r := s.run(ctx, BalanceScript, nil)
+	r.int64()
+	fields := r.int64()
+	b.Since, b.Here, b.Unaccounted = message.InstantTime(r.int64()), r.int64(), r.int64()
+	b.Sent, b.Found = r.int64(), r.int64()
+	kept := r.int64()
+	b.Followed, b.Scheduled, b.Imported = r.int64(), r.int64(), r.int64()
+	b.Acked = r.int64() - kept
+	b.Over, b.Superseded, b.Intercepted, b.Canceled, b.Deleted = r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
+	b.Aged, b.Trimmed, b.WrittenOff = r.int64(), r.int64(), r.int64()
+	b.Entered = b.Sent + b.Found
+	b.Sent -= b.Followed + b.Scheduled + b.Imported
+	b.Left = b.Acked + b.Over + b.Superseded + b.Intercepted + b.Canceled + b.Deleted + b.Aged + b.Trimmed + b.WrittenOff
+	if err = r.err("balance"); err == nil && fields == 0 && b.Here == 0 {
+		err = ErrNoQueue
+	}
+	return b, err
+}
+
+// AcceptBalance counts what is there as right, and returns how many messages were missing; less than 0: how many were too many.
+func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (missing int64, err error) {
+	_, before, err := s.set(ctx, c, "accept")
+	if err == nil {
+		missing, err = strconv.ParseInt(before, 10, 64)
+	}
+	return missing, err
+}
+
+// Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
+type Totals struct {
+	Call   int64              // number of the last call of this caller that the server knew; 0: it knew none
+	Heard  message.ServerTime // when that was
+	Stored int64              // messages that entered
+	Acked  int64
+}
+
+// totals reads them. Those that another program has written count as 0.
+func (r *reply) totals() (t Totals) {
+	words := strings.Fields(r.text())
+	number := func(i int) int64 {
+		if i >= len(words) {
+			return 0
+		}
+		n, _ := strconv.ParseInt(words[i], 10, 64)
+		return max(n, 0)
+	}
+	return Totals{number(0), message.ServerTime(number(1)), number(2), number(3)}
+}
