@@ -196,6 +196,7 @@ var chinese = map[string]string{
 	"Give up, and let its lane go on":                               "放弃此消息，让通道继续",
 	"%s given up":                                                   "%s 条已放弃",
 	"skip":                                                          "跳过",
+	"accept balance":                                                "确认账目差额",
 
 	"Messages":  "消息",
 	"Message":   "消息",

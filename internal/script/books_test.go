@@ -65,3 +65,65 @@ func TestAcceptRubbish(t *testing.T) {
 		})
 	}
 }
+
+// TestBooksOfRareWays: what leaves in ways that are rare is counted once, under its cause.
+func TestBooksOfRareWays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		do   func(r *rig)
+		want Balance // but for Since
+	}{
+		"superseded, acked, and kept": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.answers(NewCaller(), on(ConflictReplace, true, msg("b", time.Hour, keyed("k"))))
+			r.settle(NewCaller(), kept("a", time.Minute, "", "k"))
+		}, Balance{Entered: 2, Sent: 2, Here: 2}},
+		"acked, and gone, after a fetch was forgotten": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot(r.Keys.pending, "a")
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
+			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
+			r.do("HDEL", r.Keys.key, "k")
+		}, Balance{Entered: 1, Sent: 1, Unaccounted: 1}},
+		"too many in garbage": {func(r *rig) {
+			r.with.GarbageMax = 1
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			r.done(ends(OutcomeGarbage, "a", 1, 0, "x"), ends(OutcomeGarbage, "b", 1, 0, "x"), ends(OutcomeGarbage, "c", 1, 0, "x"))
+		}, Balance{Entered: 3, Sent: 3, Left: 2, Trimmed: 2, Here: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				c.do(r)
+				got := r.balance()
+				got.Since = time.Time{}
+				r.equal("books", got, c.want)
+				r.read()
+			})
+		})
+	}
+}
+
+// TestHistoryWithoutTold: if it is not known what history has of the totals, history is not told of all of them again.
+func TestHistoryWithoutTold(t *testing.T) {
+	t.Parallel()
+	for _, told := range []string{"", "x", "-1 5", "9"} {
+		t.Run(told, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				c := NewCaller()
+				r.put(msg("a", time.Hour), msg("b", time.Hour))
+				r.fetch(c, 0)
+				r.do("HSET", r.Keys.State, "told", told)
+				r.at(2 * time.Second)
+				r.fetch(c, 0)
+				r.put(msg("c", time.Hour))
+				r.at(4 * time.Second)
+				r.fetch(c, 0)
+				sent := int64(0)
+				for _, hour := range r.history().Hours {
+					sent += hour.Sent
+				}
+				r.equal("sent", sent, int64(3))
+			})
+		})
+	}
+}
