@@ -71,9 +71,13 @@ func describeBooks(b delayqueue.Balance) {
 
 // unbalanced is the finding that the books do not balance.
 func unbalanced(b delayqueue.Balance) check.Finding {
-	text := fmt.Sprintf("%s vanished without a word", plural(int(b.Unaccounted), "message"))
-	if b.Unaccounted < 0 {
-		text = fmt.Sprintf("%s appeared without a word", plural(int(-b.Unaccounted), "message"))
-	}
+	text := differenceOf(b.Unaccounted)
 	return check.Finding{Kind: check.Unbalanced, Structure: "books", Item: text, Text: "books: " + text + "."}
+}
+
+func differenceOf(missing int64) string {
+	if missing < 0 {
+		return plural(int(-missing), "message") + " appeared without a word"
+	}
+	return plural(int(missing), "message") + " vanished without a word"
 }

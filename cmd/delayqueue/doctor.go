@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/schedule"
@@ -100,6 +101,9 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64)
 	}
 	m := a.newMonitor(q.Name)
 	books, err := m.Balance(ctx)
+	if err != nil && !errors.Is(err, delayqueue.ErrNoQueue) && !errors.Is(err, delayqueue.ErrWrongType) && !redis.HasErrorPrefix(err, "NOPERM") {
+		return err
+	}
 	known := err == nil && !books.Since.IsZero()
 	if known && books.Unaccounted != 0 {
 		broken = append(broken, unbalanced(books))
@@ -165,6 +169,9 @@ func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int6
 		return 0, err
 	}
 	left = len(found)
+	if b, err := a.newMonitor(q.Name).Balance(ctx); err == nil && b.Unaccounted != 0 {
+		left++
+	}
 	if !a.json {
 		describeResults(plan)
 		if left > 0 {
@@ -239,7 +246,9 @@ func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *
 			Text: structure + ": " + fmt.Sprintf(format, args...) + "."})
 	}
 	if len(s.WrongType) == 0 {
-		switch v := l.Judge(); {
+		others := *l
+		others.Counts.Unaccounted = 0 // that was said
+		switch v := others.Judge(); {
 		case v.Code == health.NoConsumers && v.Level == health.Critical:
 			add(noConsumer, "queue", q.Name, "%s", a.words(v.Text))
 		case v.Code == health.Throttled && v.Level == health.Warning:

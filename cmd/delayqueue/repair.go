@@ -136,6 +136,8 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 			}
 			if plan[0].Result = "done"; missing == 0 {
 				plan[0].Result = "sound"
+			} else {
+				plan[0].Item = differenceOf(missing) // now
 			}
 			_ = bar.Add(1) // a bar that cannot be drawn stops nothing
 			return nil
@@ -177,6 +179,9 @@ func describeResults(plan []repair) {
 		results[r.Result]++
 	}
 	say("repaired %s", plural(results["done"]+results["garbage"], "thing"))
+	if last := plan[len(plan)-1]; last.What == "books" && last.Result == "done" {
+		say("accepted in the books: %s", last.Item)
+	}
 	if n := results["garbage"]; n > 0 {
 		say("%s went to garbage, because another live message has the key", plural(n, "message"))
 	}

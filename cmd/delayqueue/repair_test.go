@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -65,7 +66,7 @@ func tellDoctorLeases(w *world) {
 func tellDoctorBooks(w *world) {
 	var ids []any
 	for range 12 {
-		ids = append(ids, w.send("orders", "a"))
+		ids = append(ids, w.send("orders", "a", delayqueue.WithDelay(time.Hour)))
 	}
 	r := w.run("doctor", "orders")
 	w.contains(r.out, "they balance", "entered     12  12 sent", "left         0", "here        12")
@@ -78,7 +79,7 @@ func tellDoctorBooks(w *world) {
 	w.contains(r.out, "they do not balance", "unaccounted  5", "books do not balance (1)", "books: 5 messages vanished without a word")
 	w.contains(w.run("doctor", "orders", "--json").out, `"unaccounted":5`, `"sent":12`)
 	r = w.run("doctor", "orders", "--repair", "--yes", "--operator", "ann")
-	w.contains(r.out, "accept in the books: 5 messages vanished without a word", "repaired 1 thing", "the queue is sound now")
+	w.contains(r.out, "accept in the books: 5 messages vanished without a word", "repaired 1 thing", "accepted in the books: 5 messages vanished without a word", "the queue is sound now")
 	r = w.run("doctor", "orders")
 	w.contains(r.out, "they balance", "left         5  5 written off")
 	w.contains(w.run("journal", "orders").out, "accept balance", "missing", "5", "ann")

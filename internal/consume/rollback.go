@@ -37,7 +37,7 @@ const callerKept = time.Hour
 func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollback, gone bool) {
 	last, t, now := r.last, got.Totals, seenTotals{got.Now, got.Totals.Stored, got.Totals.Acked}
 	same := r.caller == c.ID // else the consumer has taken another name
-	forgotten := same && t.Call < r.call && (t.Call != 0 || got.Now.Sub(last.at) < callerKept)
+	forgotten := same && t.Call < r.call && (t.Call != 0 || got.Now.Sub(last.at).Abs() < callerKept)
 	var from seenTotals
 	switch {
 	case last.at == 0:
@@ -46,7 +46,7 @@ func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollba
 	case forgotten: // it is older than this consumer, or gone
 		gone, from = true, r.first
 	case t.Stored < last.stored || t.Acked < last.acked:
-		gone, from = true, now
+		gone, from = true, seenTotals{stored: min(now.stored, r.first.stored), acked: min(now.acked, r.first.acked)}
 	}
 	if gone {
 		back.until = last.at
@@ -103,10 +103,11 @@ func (p *poller) remember(got *script.FetchReply) {
 	if !gone {
 		return
 	}
-	p.settings.Log.Error("delayqueue: the server has gone back to an earlier state of this queue, as in a failover or a restart that lost the last "+
-		"writes, or the queue was deleted: of what this consumer had seen, at most so many sends and acks are forgotten: such messages are lost, or "+
-		"come again",
-		slog.Time("since", message.InstantTime(int64(back.since)).UTC()), slog.Time("until", message.InstantTime(int64(back.until)).UTC()),
-		slog.Int64("sent", back.sent), slog.Int64("acked", back.acked))
+	attrs := []any{slog.Time("until", message.InstantTime(int64(back.until)).UTC()), slog.Int64("sent", back.sent), slog.Int64("acked", back.acked)}
+	if back.since != 0 {
+		attrs = append(attrs, slog.Time("since", message.InstantTime(int64(back.since)).UTC()))
+	}
+	p.settings.Log.Error("delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of the sends "+
+		"and acks that this consumer had seen are forgotten", attrs...)
 	p.events.RolledBack(int(back.sent+back.acked), message.InstantTime(int64(back.since)))
 }

@@ -43,6 +43,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Paused: true}}, Critical, Unaccounted, "messages have vanished without a word: 12"},
+		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Unack: 1}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: -3}, Consumers: idle}, Critical, Unaccounted, "messages have appeared without a word: 3"},
 		{Look{Counts: delayqueue.Counts{Paused: true, Ready: 5, Behind: time.Hour}}, Warning, Paused, "paused"},
 		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Warning, Paused,

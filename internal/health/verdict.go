@@ -55,18 +55,26 @@ const (
 	longInLane    = time.Hour
 )
 
-// Judge says the worst that is known of a queue.
+// Judge says the worst that is known of a queue. That its books do not balance stays until somebody accepts that, so it hides nothing that is as
+// bad.
 func (l *Look) Judge() Verdict {
+	v, missing := l.judge(), l.Counts.Unaccounted
+	if v.Level == Critical || missing == 0 {
+		return v
+	}
+	if missing < 0 {
+		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -missing)}
+	}
+	return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", missing)}
+}
+
+func (l *Look) judge() Verdict {
 	n := l.Counts
 	busy, workers := l.Workers()
 	failing := Failing(l.LastHour())
 	switch {
 	case l.Err != nil:
 		return Verdict{Critical, Unreadable, say("cannot be read: %s", l.Err)}
-	case n.Unaccounted > 0:
-		return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", n.Unaccounted)}
-	case n.Unaccounted < 0:
-		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -n.Unaccounted)}
 	case n.Paused:
 		return Verdict{Warning, Paused, PauseOf(n)}
 	case workers == 0 && n.Ready > 0:

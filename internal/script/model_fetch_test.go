@@ -20,7 +20,11 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	}
 	repeat := called && call.n == c.N
 	out := FetchReply{Now: message.ServerTime(m.now), Tags: []string{}, Envelopes: []string{}, Agreed: m.agree()}
-	out.Totals = Totals{call.n, message.ServerTime(call.at), m.books["in:stored"], m.books["out:acked"]}
+	before := struct{ n, at int64 }{call.n, call.at}
+	if repeat {
+		before = call.before
+	}
+	out.Totals = Totals{before.n, message.ServerTime(before.at), m.books["in:stored"], m.books["out:acked"]}
 	jitter := func(width int) int64 { // the script's own generator
 		seed = seed * 16807 % (1<<31 - 1)
 		return int64(float64(seed) / (1<<31 - 1) * float64(width))
@@ -105,7 +109,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	m.count("garbage", len(out.Dead))
 	m.count("superseded", out.Replaced)
 	m.keepHistory(byAge)
-	m.calls[c.ID], m.used = answered{n: c.N, at: m.now}, true
+	m.calls[c.ID], m.used = answered{n: c.N, at: m.now, before: before}, true
 	return out
 }
 

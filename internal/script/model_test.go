@@ -64,6 +64,8 @@ type answered struct {
 	n      int64
 	answer any
 	at     int64 // when it was carried out last
+
+	before struct{ n, at int64 } // of a fetch: the call before
 }
 
 // errStale is the answer to a call that is older than its caller's last.
@@ -92,7 +94,7 @@ func (m *model) once(c Caller, carryOut func() any) any {
 	if _, refused := answer.(error); refused { // and forgotten
 		return answer
 	}
-	m.calls[c.ID], m.used = answered{c.N, answer, m.now}, true
+	m.calls[c.ID], m.used = answered{n: c.N, answer: answer, at: m.now}, true
 	return answer
 }
 

@@ -26,7 +26,8 @@
 --       limits: ARGV 15 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
 --       -1: a message that is due waits for a place); '' if there are none
 --       canceled: of state (lib/lease.lua)
---       books: number and us of the last call of this caller that the server knew ('0': none), and in:stored and out:acked of state
+--       books: number and us of the call of this caller before this one, as far as the server knows ('0': none), and in:stored and
+--       out:acked of state
 --       fails: the fail record ('' for none) of each of the first given; the others come from pending and have none
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison
 --       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more

@@ -71,7 +71,8 @@ if anyone and not anyone.err then
     redis.pcall('EXPIRE', KEYS.consumers, 2678400)
   end
 end
-remember('')
+local known = heardAt and heardCall .. ' ' .. heardAt or '0 0'
+remember(known)
 
 -- The reply, as fetch.lua says.
 local envelopes = #out
@@ -80,7 +81,7 @@ local numbers = {
   us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
   #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
-  (heardAt and heardCall .. ' ' .. heardAt or '0 0') .. ' ' .. totals, #missing / 2,
+  known .. ' ' .. totals, #missing / 2,
 }
 for _, list in ipairs({numbers, fails, dead, described, missing, parts}) do
   for i = 1, #list do out[#out + 1] = list[i] end

@@ -29,8 +29,9 @@ local saved, armed, seen, grace, big, swept, cursor, canceled, pause, settings, 
 big = math.max(whole(big) or 0, SMALL)
 local heardCall, heardAt = string.match(saved or '', '^(%d+) (%d+) ')
 local heard = whole(heardAt) or now -- the last call of this consumer
-local repeated = recall(saved) -- nil: the call is new
+local repeated = recall(saved) -- nil: the call is new; else what was remembered of the call before it
 if repeated == false then return {err = STALE} end
+if repeated then heardCall, heardAt = string.match(repeated, '^(%d+) (%d+)$') end
 local name = ARGV[1] .. ':' .. ARGV[2] -- of the lease of what this call hands out
 if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
 

@@ -32,10 +32,11 @@ local function difference(values, here)
   return sum
 end
 
--- acceptbooks() makes the books balance, whatever is there, and returns the difference that was. Like openbooks it comes behind the first write.
-local function acceptbooks()
+-- acceptbooks(uncounted) makes the books balance, whatever is there, and returns the difference that was. Like openbooks it comes behind the
+-- first write. uncounted: messages that this call has deleted and not counted yet.
+local function acceptbooks(uncounted)
   local values = redis.call('HMGET', KEYS.state, unpack(BOOKS, 1, 15))
-  local missing, rubbish = difference(values, redis.call('HLEN', KEYS.msg)), false
+  local missing, rubbish = difference(values, redis.call('HLEN', KEYS.msg) + uncounted), false
   for i = 1, 15 do rubbish = rubbish or (whole(values[i] or '0') or 1e15) >= 1e15 end
   redis.call('HDEL', KEYS.state, 'sent', 'acked')
   if not missing or rubbish then openbooks() end
