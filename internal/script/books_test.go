@@ -21,19 +21,21 @@ func TestBooksBesideAnOlderVersion(t *testing.T) {
 		c := NewCaller()
 		r.put(msg("a", time.Hour), msg("b", time.Hour), msg("c", time.Hour))
 		r.fetch(c, 0)
+		r.hand(msg("d", 0))
+		r.done(kept("d", 7*time.Minute, "")) // over when a fetch accepts
 		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
 		r.do("ZREM", r.Keys.pending, queuetest.IDOf("a"))
 		r.equal("unaccounted", r.balance().Unaccounted, int64(1))
 		r.do("HSET", r.Keys.State, "acked", "1")
 		r.vanished = 0
-		r.equal("books", r.balance(), Balance{Here: 2})
+		r.equal("books", r.balance(), Balance{Here: 3})
 		r.read()
 		for _, at := range []time.Duration{5 * time.Minute, 11 * time.Minute} {
 			r.at(at)
 			r.fetch(c, 0)
 		}
 		b := r.balance()
-		r.equal("written off, unaccounted, here", []int64{b.WrittenOff, b.Unaccounted, b.Here}, []int64{1, 0, 2})
+		r.equal("written off, over, unaccounted, here", []int64{b.WrittenOff, b.Over, b.Unaccounted, b.Here}, []int64{1, 1, 0, 2})
 		_, left := r.read().Fields["acked"]
 		r.equal("acked is there", left, false)
 	})
