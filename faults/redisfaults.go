@@ -21,7 +21,7 @@ var redisFaults = []scenario{
 	},
 	{
 		name:  "power lost, appendfsync everysec",
-		holds: "lost is what Redis itself lost, and no more; new messages work",
+		holds: "lost is what Redis itself lost, and no more; consumers notice it; new messages work",
 		setUp: wired("--appendonly", "yes", "--appendfsync", "everysec"),
 		load:  longLease,
 		hit:   func(t *trial) { t.wipe(t.tearLog) },
@@ -34,7 +34,7 @@ var redisFaults = []scenario{
 	},
 	{
 		name:  "Redis killed, no persistence",
-		holds: "lost is what Redis itself lost, and no more; new messages work",
+		holds: "lost is what Redis itself lost, and no more; consumers notice it; new messages work",
 		setUp: wired(),
 		load:  longLease,
 		hit:   func(t *trial) { t.wipe(func() {}) },
@@ -68,9 +68,12 @@ var redisFaults = []scenario{
 	},
 }
 
-func wantLoss(_ *trial, v *verdict) {
+func wantLoss(t *trial, v *verdict) {
 	if v.lost == 0 {
 		v.problem("Redis has lost nothing")
+	}
+	if t.logged("has gone back to an earlier state") == 0 {
+		v.problem("no consumer noticed that the server has gone back")
 	}
 }
 
