@@ -109,7 +109,7 @@ func FuzzReply(f *testing.F) {
 		if got, err := s.Intercept(ctx, &Caller{}, "id", "x", false); !bad(err) && got.State != reply[0] {
 			t.Errorf("%v is %v", reply, got.State)
 		}
-		if done, err := s.Steer(ctx, &Caller{}, SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}}); !bad(err) && len(done) != 2 {
+		if done, err := s.Steer(ctx, &Caller{}, SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}}); !bad(err) && (len(done) == 0 || len(done) > 2) {
 			t.Errorf("%v: %d answers for 2", reply, len(done))
 		}
 		if got, err := s.List(ctx, ListRequest{In: statePending, Limit: 10}); !bad(err) && len(got.Entries) > 10 {
