@@ -179,7 +179,7 @@ func (e *events) Tell(what event.Code, n int, ids ...string) {
 	e.put(Event{Code: EventCode(what), Time: time.Now(), Count: n, IDs: ids})
 }
 
-// RolledBack tells the listeners that the server has forgotten what was done to n messages at most.
+// RolledBack tells the listeners that the server has forgotten n sends and acks at most.
 func (e *events) RolledBack(n int, since time.Time) {
 	e.put(Event{Code: RolledBackEvent, Time: time.Now(), Count: n, Since: since})
 }

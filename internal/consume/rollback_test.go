@@ -23,6 +23,7 @@ func TestRemembrance(t *testing.T) {
 		"a clock that is stepped back": {[]look{{100, 1, 0, 0, 10, 5}, {50, 2, 1, 100, 11, 5}, {51, 3, 2, 50, 11, 5}}, rollback{}, false},
 		"the same, and a lost reply":   {[]look{{100, 1, 0, 0, 10, 5}, {50, 2, 2, 49, 11, 5}}, rollback{}, false},
 		"after an hour of silence":     {[]look{{1, 1, 0, 0, 10, 5}, {3700, 2, 0, 0, 12, 5}}, rollback{}, false},
+		"a clock that is stepped back for hours, and a record that was deleted for that": {[]look{{20000, 1, 0, 0, 10, 5}, {20001, 2, 1, 20000, 30, 5}, {1000, 3, 0, 0, 30, 5}}, rollback{}, false},
 		"under another name":           {[]look{{1, 9, 0, 0, 10, 5}, {2, -1, 0, 0, 12, 5}}, rollback{}, false},
 		"only hand-outs are forgotten": {[]look{{1, 1, 0, 0, 10, 5}, {2, 2, 1, 1, 10, 5}, {3, 3, 1, 1, 10, 5}}, rollback{}, false},
 		"sends are forgotten":          {[]look{{1, 1, 0, 0, 10, 5}, {2, 2, 1, 1, 30, 5}, {5, 3, 1, 1, 10, 5}}, rollback{1, 2, 20, 0}, true},

@@ -38,7 +38,7 @@ type Listeners interface {
 	On() bool
 	// Tell says that the same thing happened to n messages. If ids are given, they are those of the messages.
 	Tell(what Code, n int, ids ...string)
-	// RolledBack says that the server has forgotten what was done since an instant (zero: not known) to n messages at most.
+	// RolledBack says that the server has forgotten n sends and acks at most, which were since an instant (zero: not known).
 	RolledBack(n int, since time.Time)
 	// Logger is the log of the queue.
 	Logger() *slog.Logger

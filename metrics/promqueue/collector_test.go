@@ -74,6 +74,10 @@ func TestCollector(t *testing.T) {
 			"handling_seconds ack orders": 4,
 		})
 		s.Lane(t, read, "messages orders waiting", "oldest_waiting_timestamp_seconds orders")
+		if n, err := cli.HDel(t.Context(), "{dq:orders}:msg", cli.ZRange(t.Context(), "{dq:orders}:pending", 0, 0).Val()...).Result(); n != 1 {
+			t.Fatal(n, err)
+		}
+		scenario.Eventually(t, read, map[string]float64{"unaccounted_messages orders": 1, "unaccounted_messages idle": 0})
 		if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
 			t.Errorf("lint: %v, %v", problems, err)
 		}

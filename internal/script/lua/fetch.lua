@@ -40,7 +40,8 @@
 --       at most 500. More: 3 for each lease that is over, at most 100, and at most 3 for each of its tags, at most 500; 3 if the consumer says
 --       something; at most once a second 2 if anything was counted (5 once an hour); 1 if there are groups or countdowns, and O(parts) and 1
 --       for each that is handed out; 3 if the queue has limits, 11 with places; 3 for each page of expired messages (16, then twice as
---       many each time); if anything was superseded 5 for a repeat, and 1 if leases are over.
+--       many each time); if anything was superseded 5 for a repeat, and 1 if leases are over; 2 for
+--       each cause for which messages are deleted; 3 for the first call of a queue.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 

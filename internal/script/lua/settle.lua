@@ -30,11 +30,11 @@
 --       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000
 --       turns: another call must settle the rest; with '!' behind it if its sends would change over 4 MB, which no call does. '0': none
 -- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each lease,
---       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 5 if there is too much garbage, of
---       at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13 if some was acked just now (at most 100
+--       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
+--       at most 500 messages; 4 if anything is done, 7 if there is too much of that, up to 14 if some was acked just now (at most 100
 --       messages more than came in go, and the records of up to 4 times as many are read); for each send as in put, 2 for all, 3 if any has
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
---       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2
+--       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was, 1 if any is deleted; for each ack of a group O(parts) and 1, 2
 --       more if it has left its key, 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle;
 --       2 for each turn that ends, 5 more if it is given on (lib/turn.lua), 3 for all.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
