@@ -16,7 +16,7 @@ import (
 )
 
 // An IdSource makes UUIDv7s from buffered random bytes. The ids of one process rise. The last ten bits of an id are 0. They
-// are reserved for a queue over several slots, to say in which slot a message is.
+// are for the shard of the message (WithShard).
 type IdSource struct {
 	mu     sync.Mutex
 	random io.Reader
@@ -33,6 +33,24 @@ func (s *IdSource) Next() string {
 	}
 	id[14], id[15] = id[14]&^3, 0 // the 52 random bits that are left keep processes apart that send within the same 256 ns
 	return id.String()
+}
+
+// WithShard is an id whose last ten bits say where the shard of its message lies on the circle of slots, from 0 to 1023.
+func WithShard(id string, at int) string {
+	head, rest := len(id)-3, uint64(0)
+	if head > 0 {
+		rest, _ = strconv.ParseUint(id[head:head+1], 16, 8)
+	}
+	return fmt.Sprintf("%s%03x", id[:max(head, 0)], rest<<8&0xc00|uint64(at)&0x3ff)
+}
+
+// ShardIn is what the last ten bits of an id say; 0 of a text that is no id.
+func ShardIn(id string) int {
+	if len(id) != 36 {
+		return 0
+	}
+	bits, _ := strconv.ParseUint(id[33:], 16, 16)
+	return int(bits & 0x3ff)
 }
 
 // SentAt is the time in an id, in unix us by the sender's clock. The 12 bits behind the version hold a fraction of the ms, as

@@ -21,6 +21,7 @@ type Store struct {
 	*link.Server
 	Queue  string
 	Prefix string
+	Shard  string // as errors and the log call it; "": the queue has no other
 	Keys   *keys
 }
 
@@ -31,7 +32,7 @@ func NewStore(cli redis.UniversalClient, prefix, name string) *Store {
 
 // ForConsumer makes a store for a consumer, which has a lease to keep. Its caller releases it.
 func (s *Store) ForConsumer(lease time.Duration) *Store {
-	return &Store{Server: s.Server.ForConsumer(lease), Queue: s.Queue, Keys: s.Keys}
+	return &Store{Server: s.Server.ForConsumer(lease), Queue: s.Queue, Shard: s.Shard, Keys: s.Keys}
 }
 
 var (

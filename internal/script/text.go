@@ -39,6 +39,7 @@ var (
 	SteerScript     = loadScript("steer")
 	SetScript       = loadScript("set")
 	DropScript      = loadScript("drop")
+	ShardsScript    = loadScript("shards")
 	ConsumersScript = loadScript("consumers")
 	HistoryScript   = loadScript("history")
 	ForecastScript  = loadScript("forecast")

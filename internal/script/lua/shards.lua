@@ -1,0 +1,25 @@
+-- shards says how many shards the queue has, and makes them more.
+--
+-- KEYS: state
+-- ARGV: 1 how many the queue is to have, 0: the call only reads, 2 how many of them are to have names; 0: this is the first shard, which says so
+-- Returns {shards, names} as they are now; 0 and 0: the queue does not say so, and has one.
+-- Cost: 1 command, at most 3. It may be called twice, because it only makes more of them.
+-- Keeps: shards is a multiple of names, and of what it was. names never changes. A queue that was used before it had shards has its names in the
+--       first.
+
+-- from time: whole
+local said = redis.call('HGET', KEYS.state, 'shards')
+local n, names = string.match(said or '', '^(%d+) (%d+)$')
+n, names = whole(n), whole(names)
+if not (n and names and names > 0 and n >= names and n <= 64 and n % names == 0) then n, names = nil, nil end
+local want = tonumber(ARGV[1])
+if want > 1 and (not n or want > n and want % n == 0) then
+  if not n then
+    names = tonumber(ARGV[2])
+    if names == 0 then names = redis.call('HLEN', KEYS.state) > 0 and 1 or want end
+    if want % names > 0 then return {'0', '0'} end
+  end
+  n = want
+  redis.call('HSET', KEYS.state, 'shards', string.format('%d %d', n, names))
+end
+return {string.format('%d', n or 0), string.format('%d', names or 0)}

@@ -1,0 +1,93 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file has the names of the shards of a queue over several slots, and how many there are. PROTOCOL.md, "Shards", is for both.
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = 64
+
+// slots are those of a Redis Cluster.
+const slots = 16384
+
+// crcTable is of CRC-16/XMODEM, as the Cluster specification has it (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			crc = crc<<1 ^ crc>>15*0x1021
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+func crc16(crc uint16, text string) uint16 {
+	for i := range len(text) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^text[i]]
+	}
+	return crc
+}
+
+// HashTag is the part of a name that decides on its slot: what stands between the first { and the first } behind it, if that is anything.
+func HashTag(name string) string {
+	if _, rest, found := strings.Cut(name, "{"); found {
+		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
+			return tag
+		}
+	}
+	return name
+}
+
+// ShardOf is the shard of a name, one of so many.
+func ShardOf(name string, of int) int { return int(crc16(0, HashTag(name))%slots) * of / slots }
+
+// shardName is the name under which shard i of so many lies, and the name of the queue for the first. The slots of the shards divide
+// the circle of slots evenly. A name ends in the smallest number that leads to its slot.
+func shardName(prefix, name string, i, of int) string {
+	if i == 0 {
+		return name
+	}
+	crc := crc16(0, prefix+":"+name)
+	slot := (int(crc%slots) + i*slots/of) % slots
+	crc = crc16(crc, "/")
+	for salt := 0; ; salt++ { // some 16,000 numbers
+		if digits := strconv.Itoa(salt); int(crc16(crc, digits)%slots) == slot {
+			return name + "/" + digits
+		}
+	}
+}
+
+// NewShard makes a store for shard i of so many.
+func NewShard(cli redis.UniversalClient, prefix, name string, i, of int) *Store {
+	s := NewStore(cli, prefix, shardName(prefix, name, i, of))
+	s.Queue, s.Shard = name, fmt.Sprintf("shard %d of %d", i+1, of)
+	return s
+}
+
+// A ShardsReply says how many shards a queue has. Names is how many of them have keys, lanes and sequences. Both are 0 if
+// the queue does not say so: then it has one.
+type ShardsReply struct{ N, Names int }
+
+// Shards says how many shards the queue has.
+func (s *Store) Shards(ctx context.Context) (ShardsReply, error) { return s.shards(ctx, 0, 0) }
+
+// Join makes the queue have so many shards, if these are a multiple of those that it has. names is what the first shard says; 0: this
+// is the first shard.
+func (s *Store) Join(ctx context.Context, n, names int) (ShardsReply, error) { return s.shards(ctx, n, names) }
+
+func (s *Store) shards(ctx context.Context, n, names int) (out ShardsReply, err error) {
+	r := s.run(ctx, ShardsScript, []any{n, names})
+	out.N, out.Names = r.number(), r.number()
+	if out.N > MaxShards || out.Names > max(out.N, 1) {
+		r.fail("%d shards, %d with names", out.N, out.Names)
+	}
+	return out, r.err("shards")
+}

@@ -1,0 +1,241 @@
+// Package shard makes one queue of several. A queue over many slots is n queues, its shards, under one name. What is named by a key, a
+// lane or a sequence is in the shard of that name, and what is named by an id in the shard that the id says. Calls for the whole queue go
+// to all shards at once, and their replies are put together here.
+//
+// It may import script, link and message. A Queue owns what its process knows of the number of shards, which is in Redis (script.Store.Join).
+// No call of a queue with one shard may cost more than without this package, but for a look at the number of shards now and then. Nothing is
+// atomic over several shards, and nothing may depend on that.
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the journal, events, schedules, and the
+// number of shards. Its other calls are for all shards. A Queue is safe for concurrent use.
+type Queue struct {
+	*script.Store
+	Asked int // shards that this process asks for; 0: as many as the queue has
+
+	mu     sync.Mutex // guards the fields below
+	known  *Set       // nil: nothing is known
+	looked time.Time  // when the queue was asked last
+}
+
+// New makes a queue of its first shard.
+func New(first *script.Store, asked int) *Queue { return &Queue{Store: first, Asked: asked} }
+
+// A Set is the shards of a queue at one time. It does not change.
+type Set struct {
+	All   []*script.Store // in the order of their slots
+	Names int             // so many of them have names
+}
+
+// lookEvery is how long a process relies on what it knows of the number of shards. Calls by an id or a name are right even if that is old.
+const lookEvery = 5 * time.Second
+
+// circle is the number of places that an id can say.
+const circle = 1024
+
+// At is where shard i lies on the circle. It does not depend on how many shards there are.
+func (s *Set) At(i int) int { return i * circle / len(s.All) }
+
+// at is the shard at this place; nil if there is none.
+func (s *Set) at(place int) *script.Store {
+	n := len(s.All)
+	if i := (place*n + circle - 1) / circle; i < n && s.At(i) == place {
+		return s.All[i]
+	}
+	return nil
+}
+
+// Named is the number of the shard of a name, among all.
+func (s *Set) Named(name string) int {
+	return script.ShardOf(name, s.Names) * (len(s.All) / s.Names)
+}
+
+// Look returns the shards. It asks Redis if it has not done so for a while. If Redis does not answer, what was known holds.
+func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
+
+// Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
+func (q *Queue) Known() *Set {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.known
+}
+
+func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
+	q.mu.Lock()
+	known, looked := q.known, q.looked
+	q.mu.Unlock()
+	if known != nil && time.Since(looked) < fresh {
+		return known, nil
+	}
+	if known == nil {
+		got, err := link.Read(ctx, q.ask)
+		if err != nil {
+			return nil, err
+		}
+		return q.learn(got), nil
+	}
+	got, err := q.ask(ctx)
+	if err != nil {
+		q.mu.Lock()
+		q.looked = time.Now()
+		q.mu.Unlock()
+		return known, nil
+	}
+	return q.learn(got), nil
+}
+
+// ask asks the first shard, and tells it how many this process wants. If the first does not answer, another one may know.
+func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
+	want := q.Asked
+	if want <= 1 {
+		want = 0
+	}
+	names := 0
+	if known := q.Known(); known != nil && len(known.All) > 1 { // if the queue was deleted meanwhile, names stay where this process sends them
+		names = known.Names
+	}
+	got, err := q.Store.Join(ctx, want, names)
+	if err == nil {
+		if want > 0 && got.N > 1 {
+			q.copyTo(ctx, got)
+		}
+		return got, nil
+	}
+	for i := 1; i < q.Asked && link.Transient(err) && ctx.Err() == nil; i++ {
+		if other, oerr := q.shard(i, q.Asked).Shards(ctx); oerr == nil && other.N > 0 {
+			return other, nil
+		}
+	}
+	return got, err
+}
+
+// copyTo tells the other shards how many there are, for a process that starts while the first does not answer. That may fail.
+func (q *Queue) copyTo(ctx context.Context, r script.ShardsReply) {
+	var wait sync.WaitGroup
+	for i := 1; i < r.N; i++ {
+		wait.Go(func() { _, _ = q.shard(i, r.N).Join(ctx, r.N, r.Names) })
+	}
+	wait.Wait()
+}
+
+func (q *Queue) shard(i, of int) *script.Store { return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of) }
+
+// learn notes how many shards there are.
+func (q *Queue) learn(got script.ShardsReply) *Set {
+	n, names := max(got.N, 1), max(got.Names, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.looked = time.Now()
+	if q.known != nil && len(q.known.All) == n && q.known.Names == names {
+		return q.known
+	}
+	q.known = &Set{All: []*script.Store{q.Store}, Names: names}
+	for i := 1; i < n; i++ {
+		q.known.All = append(q.known.All, q.shard(i, n))
+	}
+	return q.known
+}
+
+// ByID returns the shard of an id. A message of a sender that knows of more shards may be in one that this process has not seen.
+func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
+	place := message.ShardIn(id)
+	if place == 0 {
+		return q.Store, nil
+	}
+	set, err := q.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if set.at(place) == nil {
+		if set, err = q.look(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
+	if s := set.at(place); s != nil {
+		return s, nil
+	}
+	return q.Store, nil
+}
+
+// ByName returns the shard of a key, a lane or a sequence.
+func (q *Queue) ByName(ctx context.Context, name string) (*script.Store, error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return set.All[set.Named(name)], nil
+}
+
+// By returns the shard of "key" or an id.
+func (q *Queue) By(ctx context.Context, by, what string) (*script.Store, error) {
+	if by == "key" {
+		return q.ByName(ctx, what)
+	}
+	return q.ByID(ctx, what)
+}
+
+// A MissingError says that not all shards have answered, or have done what they were told.
+type MissingError struct {
+	Answered, Of int
+	Err          error // of one of the others
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%d of %d shards: %v", e.Answered, e.Of, e.Err)
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// all calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
+// the error is a *MissingError. If none does, it is that of the first.
+func all[T any](ctx context.Context, q *Queue, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return each(ctx, set.All, f)
+}
+
+func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
+	if len(shards) == 1 {
+		got, err := f(ctx, shards[0])
+		if err != nil {
+			return nil, err
+		}
+		return []T{got}, nil
+	}
+	got, errs := make([]T, len(shards)), make([]error, len(shards))
+	var wait sync.WaitGroup
+	for i, s := range shards {
+		wait.Go(func() { got[i], errs[i] = f(ctx, s) })
+	}
+	wait.Wait()
+	var answered []T
+	var first error
+	for i, err := range errs {
+		if err == nil {
+			answered = append(answered, got[i])
+		} else if err = fmt.Errorf("%s: %w", shards[i].Shard, err); first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		return answered, nil
+	}
+	if len(answered) == 0 {
+		return nil, errors.Unwrap(first)
+	}
+	return answered, &MissingError{len(answered), len(shards), first}
+}
