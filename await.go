@@ -11,6 +11,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Result is what became of a message.
@@ -152,7 +153,7 @@ type awaitAnswer struct {
 }
 
 // await waits for a message. The first look comes after the time after.
-func (l *looker) await(ctx context.Context, s *script.Store, id string, after time.Duration) (*Result, error) {
+func (l *looker) await(ctx context.Context, s *shard.Queue, id string, after time.Duration) (*Result, error) {
 	now := time.Now()
 	a := &awaited{id: id, begun: now, next: now.Add(after), answer: make(chan awaitAnswer, 1)}
 	l.add(a, s)
@@ -169,7 +170,7 @@ func (l *looker) await(ctx context.Context, s *script.Store, id string, after ti
 	return got.result, got.err
 }
 
-func (l *looker) add(a *awaited, s *script.Store) {
+func (l *looker) add(a *awaited, s *shard.Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.n++
@@ -199,7 +200,7 @@ func (l *looker) answer(a *awaited, r *Result, err error) {
 	}
 }
 
-func (l *looker) run(ctx context.Context, s *script.Store, sooner conc.Signal) {
+func (l *looker) run(ctx context.Context, s *shard.Queue, sooner conc.Signal) {
 	for ctx.Err() == nil {
 		due, idle := l.due(ctx)
 		if len(due) > 0 {
@@ -233,8 +234,31 @@ func (l *looker) due(ctx context.Context) (due []*awaited, idle time.Duration) {
 	return due, idle
 }
 
-// look asks for the awaited messages, and answers those that have ended.
-func (l *looker) look(ctx context.Context, s *script.Store, due []*awaited) {
+// look asks for the awaited messages, each in its shard, and answers those that have ended.
+func (l *looker) look(ctx context.Context, s *shard.Queue, due []*awaited) {
+	in := map[*script.Store][]*awaited{}
+	for _, a := range due {
+		one, err := s.ByID(ctx, a.id)
+		if err != nil {
+			one = s.Store // which does not answer either
+		}
+		in[one] = append(in[one], a)
+	}
+	if len(in) == 1 {
+		for one := range in {
+			l.lookIn(ctx, one, due)
+		}
+		return
+	}
+	var wait sync.WaitGroup
+	for one, some := range in {
+		wait.Go(func() { l.lookIn(ctx, one, some) })
+	}
+	wait.Wait()
+}
+
+// lookIn is look in one shard.
+func (l *looker) lookIn(ctx context.Context, s *script.Store, due []*awaited) {
 	ids := make([]string, len(due))
 	for i, a := range due {
 		ids[i] = a.id

@@ -29,12 +29,12 @@ type Handler = func(ctx context.Context, msg *Message) error
 type DelayQueue struct {
 	producer
 
-	mu       sync.Mutex // guards the fields below, but for workers
-	config   config
-	pool     *Pool               // the pool that has the queue; nil: none
-	consumer *consume.Consumer   // the last one that was started, nil before the first
-	ending   []*consume.Consumer // earlier ones that may not have ended yet
-	workers  consume.Workers     // of consumers that do not run in a pool
+	mu      sync.Mutex // guards the fields below, but for workers
+	config  config
+	pool    *Pool               // the pool that has the queue; nil: none
+	run     *run                // the last one that was started, nil before the first
+	ending  []*consume.Consumer // of earlier ones, those that may not have ended yet
+	workers consume.Workers     // of consumers that do not run in a pool
 }
 
 // NewQueue makes a queue on the Redis of cli, a *redis.Client (Sentinel's too) or a *redis.ClusterClient. Queues of one
@@ -65,25 +65,25 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 // ended, after StopConsume or Shutdown. While the queue consumes, a further call returns the same
 // channel. A stopped queue starts anew. StartConsume panics without a callback or handler, if the queue is in a Pool, and while
 // Drain is at work.
-func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Done() }
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
 
-func (q *DelayQueue) start() *consume.Consumer {
+func (q *DelayQueue) start() *run {
 	q.made()
 	q.mu.Lock()
-	c, pool := q.consumer, q.pool
+	r, pool := q.run, q.pool
 	q.mu.Unlock()
 	if pool != nil {
 		panic(pooled(q.store.Queue))
 	}
-	if c != nil && !c.Stopping() && !c.Drains() {
-		return c
+	if r != nil && !r.stopping() && !r.drains {
+		return r
 	}
 	settings := q.composed("StartConsume")
-	if c = q.startWith(settings, nil, consume.Portion{}); c.Drains() {
+	if r = q.startWith(settings, nil, consume.Portion{}); r.drains {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first",
 			q.store.Queue))
 	}
-	return c
+	return r
 }
 
 // pooled says why a queue does not start by itself.
@@ -105,32 +105,41 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 	return settings
 }
 
-// startWith starts a consumer, unless one consumes. ws are the workers that the consumer shares; nil: all workers of the queue itself.
-func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Consumer {
+// startWith starts a run, unless one is under way. ws are the workers that it shares; nil: all workers of the queue itself.
+func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ws == nil && q.pool != nil { // since start has looked
 		panic(pooled(q.store.Queue))
 	}
 	if q.consuming() {
-		return q.consumer
+		return q.run
 	}
-	return q.startLocked(settings, ws, at)
+	r := q.runLocked(settings, ws, at)
+	set := q.store.Known()
+	if set == nil && q.store.Asked <= 1 {
+		set = q.store.First()
+	}
+	if set != nil {
+		r.start(set)
+	}
+	go r.follow(set)
+	return r
 }
 
-// startLocked starts a consumer, with mu held, while none consumes.
-func (q *DelayQueue) startLocked(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Consumer {
+// runLocked makes a run, with mu held, while none is under way.
+func (q *DelayQueue) runLocked(settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
 	if ws == nil {
 		ws, at = &q.workers, consume.Portion{Weight: 1}
 		ws.Resize(settings.Workers)
 	}
 	q.ending = slices.DeleteFunc(q.consumers(), (*consume.Consumer).Ended)
-	q.consumer = consume.StartConsumer(&q.producer, q.store, q.events, settings, ws, at)
-	return q.consumer
+	q.run = newRun(q, settings, ws, at)
+	return q.run
 }
 
 // consuming reports whether the queue consumes, and does not stop, with mu held.
-func (q *DelayQueue) consuming() bool { return q.consumer != nil && !q.consumer.Stopping() }
+func (q *DelayQueue) consuming() bool { return q.run != nil && !q.run.stopping() }
 
 // servedBy is the key of a value in each handler's context, and names the queue of the handler.
 type servedBy struct{ queue *DelayQueue }
@@ -156,8 +165,8 @@ func (q *DelayQueue) StopConsume() { q.stopAll() }
 func (q *DelayQueue) stopAll() []*consume.Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer != nil {
-		q.consumer.Stop() // earlier ones were stopped before this one began
+	if q.run != nil {
+		q.run.stop() // earlier ones were stopped before this one began
 	}
 	return q.consumers()
 }
@@ -179,10 +188,10 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 
 // consumers are those that may not have ended, with mu held.
 func (q *DelayQueue) consumers() []*consume.Consumer {
-	if q.consumer == nil {
+	if q.run == nil {
 		return nil
 	}
-	return append(slices.Clone(q.ending), q.consumer)
+	return append(slices.Clone(q.ending), q.run.all()...)
 }
 
 // Run consumes until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
@@ -192,25 +201,27 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	if err := q.ownHandler(ctx, "Run"); err != nil {
 		return err
 	}
-	c := q.start()
+	r := q.start()
 	select {
 	case <-ctx.Done():
-		c.Stop()
-	case <-c.Done():
+		r.stop()
+	case <-r.done:
 	}
-	<-c.Done()
+	<-r.done
 	return nil
 }
 
-func (q *DelayQueue) current() *consume.Consumer {
+func (q *DelayQueue) current() *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.consumer
+	return q.run
 }
 
-// hint tells the consumer how soon a message is due that this DelayQueue has just sent.
+// hint tells consumers how soon a message is due that this DelayQueue has just sent.
 func (q *DelayQueue) hint(in time.Duration) {
-	if c := q.current(); c != nil {
-		c.Hint(in)
+	if r := q.current(); r != nil {
+		for _, c := range r.all() {
+			c.Hint(in)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/clock"
 	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // ErrConsuming: the queue is consuming, another Drain of it is under way, or it is in a Pool.
@@ -59,38 +60,63 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 			return next(ctx, msg)
 		}
 	})
-	d := new(consume.Drain)
-	if settings.Drain = d; clock.Of(ctx) != nil {
+	if settings.Drain = new(consume.Drain); clock.Of(ctx) != nil {
 		settings.Step(clock.Of(ctx))
 	}
-	c := q.startDrain(settings)
-	if c == nil {
+	r := q.startDrain(settings)
+	if r == nil {
 		return 0, failed(ErrConsuming)
 	}
-	select {
-	case <-ctx.Done():
-		c.Stop()
-	case <-c.Done():
+	defer r.end()
+	set, err := q.store.Find(ctx)
+	if err != nil {
+		return 0, failed(err)
 	}
-	<-c.Done()
-	switch {
-	case d.Done:
-	case d.Err != nil:
-		err = failed(d.Err)
-	case ctx.Err() != nil:
-		err = failed(link.WithLast(link.Ended(ctx), c.Outage()))
-	default:
-		err = failed(ErrStopped)
+	for {
+		before := n.Load()
+		done, err := r.drain(ctx, set)
+		if err != nil {
+			return int(n.Load()), failed(err)
+		}
+		if !done {
+			return int(n.Load()), failed(ErrStopped)
+		}
+		if len(set.All) == 1 || n.Load() == before { // else a handler may have sent to a shard that was done
+			return int(n.Load()), nil
+		}
 	}
-	return int(n.Load()), err
 }
 
-// startDrain starts a consumer, or returns nil if something else consumes the queue.
-func (q *DelayQueue) startDrain(settings consume.Settings) *consume.Consumer {
+// startDrain makes a run, or returns nil if something else consumes the queue.
+func (q *DelayQueue) startDrain(settings consume.Settings) *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.pool != nil || q.consuming() {
 		return nil
 	}
-	return q.startLocked(settings, nil, consume.Portion{})
+	return q.runLocked(settings, nil, consume.Portion{})
+}
+
+// drain handles what is due in each shard. done is false if the run was stopped.
+func (r *run) drain(ctx context.Context, set *shard.Set) (done bool, err error) {
+	started := r.start(set)
+	done = len(started) > 0
+	defer context.AfterFunc(ctx, r.stop)()
+	for _, c := range started {
+		<-c.Done()
+		d := c.Drained()
+		if done = done && d.Done; err == nil && d.Err != nil {
+			r.stop() // the others go on for as long as there is something to do
+			err = d.Err
+		} else if err == nil && !d.Done && ctx.Err() != nil {
+			err = link.WithLast(link.Ended(ctx), c.Outage())
+		}
+	}
+	return done, err
+}
+
+// end ends a run that drains.
+func (r *run) end() {
+	r.stop()
+	close(r.done)
 }

@@ -177,6 +177,9 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	if err := p.makeMessage(&m, payload, d, opts); err != nil {
 		return err
 	}
+	if err := p.leads(&m, h.Of, d.route()); err != nil {
+		return p.notMade(d, fmt.Errorf("Then: %w", err))
+	}
 	if m.Put != nil && m.Put.Sequence != "" {
 		return p.notMade(d, fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
 	}
@@ -184,4 +187,20 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 		return p.notMade(d, fmt.Errorf("Then: %w", err))
 	}
 	return nil
+}
+
+// leads makes the id of a follower say that it lies in the shard of the acked message, and refuses names that do not.
+func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane string), r route) error {
+	set := p.store.Known()
+	if set == nil || len(set.All) == 1 {
+		return nil
+	}
+	id, key, lane := acked()
+	m.ID = message.WithShard(m.ID, message.ShardIn(id))
+	tag := script.HashTag(r.name)
+	if r.err == nil && r.name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {
+		return fmt.Errorf("%w: %q may lie in another shard than the acked message (WithShards): that one needs a key or a lane with {%s}",
+			ErrBadOption, r.name, tag)
+	}
+	return r.err
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/produce"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/redis/go-redis/v9"
 )
 
 // A steerer takes back and reschedules messages that were sent. It is safe for concurrent use.
 type steerer struct {
-	store   *script.Store
+	store   *shard.Queue
 	calls   script.LimitedCalls
 	timeout conc.SharedTimeout // of calls without a context
 	events  *events

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -34,6 +35,9 @@ var (
 	// deleted, or its name, its prefix or the address of Redis is misspelt. Calls that change something return ErrNoQueue, too,
 	// and make no key: Intercept, Cancel and Reschedule, and those of ops.Queue except PassSequence and Note. It wraps ErrNotFound.
 	ErrNoQueue = script.ErrNoQueue
+	// ErrMissingShards: some shards of the queue (WithShards) did not answer, or did not do what the call says. The text says how many did. Counts and
+	// other results beside this error are those of the shards that answered.
+	ErrMissingShards = shard.ErrMissing
 )
 
 func (s *steerer) failed(err error, format string, args ...any) error {
@@ -77,9 +81,9 @@ type Counts struct {
 func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 	c, err := m.store.ReadCounts(ctx)
 	if err != nil {
-		return Counts{}, m.failed(err, "counts")
+		err = m.failed(err, "counts")
 	}
-	return Counts(c.QueueCounts), nil
+	return Counts(c.QueueCounts), err
 }
 
 // A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each script of this library
@@ -119,9 +123,9 @@ type Balance struct {
 func (m *Monitor) Balance(ctx context.Context) (Balance, error) {
 	b, err := m.store.Balance(ctx)
 	if err != nil {
-		return Balance{}, m.failed(err, "balance")
+		err = m.failed(err, "balance")
 	}
-	return Balance(b), nil
+	return Balance(b), err
 }
 
 // GetPendingCount returns how many messages are not yet due. Those that wait for a retry do not count.

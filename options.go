@@ -19,7 +19,10 @@ import (
 // A QueueOption is fixed when a queue is made. All programs that share the queue must use the same options.
 type QueueOption func(*identity)
 
-type identity struct{ prefix string }
+type identity struct {
+	prefix string
+	shards int // 0: as many as the queue has
+}
 
 // UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of different prefixes share nothing.
 // It panics if p is empty, is no UTF-8, holds {, }, a colon or control characters, or begins or ends with a blank. A name may
@@ -30,6 +33,27 @@ func UseCustomPrefix(p string) QueueOption {
 			"control characters, and begins and ends with no blank", p))
 	}
 	return func(id *identity) { id.prefix = p }
+}
+
+// WithShards spreads the queue over n slots of a Redis Cluster (1 to 64), for a queue that outgrows one node. All else stays as it is, with these
+// exceptions:
+//   - Messages without a name go round the shards. A key, a lane or a sequence is a name, and lies in the shard of its hash. All names of one
+//     message must lie together: as in Redis, only what stands between { and } counts, so WithLane("customer-42") goes with
+//     WithKey("{customer-42}order-17"). What follows by Then may have names only if the acked message has one that lies with them.
+//   - Nothing is atomic over shards. Limits are divided by n, rounded up, and Throttle holds up one shard. Counts and the like are sums
+//     of numbers that were read at about the same time.
+//   - While a node is away, sends without a name go on over the other shards.
+//
+// The number belongs to the queue. More than before must be a multiple, and messages without a name use the new shards at once. Names stay in
+// the shards that the queue had when it was used first, so choose the largest number of nodes that the queue will ever need. A process with
+// another number uses that of the queue, and its log says so. For fewer shards, or names in all, drain the queue and delete it
+// (ops.Queue.DeleteQueue). Default: as many as the queue has, or 1. Shards on a single server work, and gain nothing. WithShards panics if n is
+// out of bounds. docs/servers.md has more.
+func WithShards(n int) QueueOption {
+	if n < 1 || n > script.MaxShards {
+		panic(fmt.Sprintf("delayqueue: WithShards(%d): from 1 to %d", n, script.MaxShards))
+	}
+	return func(id *identity) { id.shards = n }
 }
 
 // ---- Settings of a consumer ----

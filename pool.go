@@ -45,8 +45,8 @@ type Pool struct {
 
 // A poolRun is one stretch of consuming all queues of a pool.
 type poolRun struct {
-	consumers []*consume.Consumer
-	done      chan struct{} // closed when all of them have ended
+	runs []*run
+	done chan struct{} // closed when all of them have ended
 }
 
 // NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
@@ -145,11 +145,12 @@ func (p *Pool) start() *poolRun {
 	}
 	r = &poolRun{done: make(chan struct{})}
 	for i, s := range p.shares {
-		r.consumers = append(r.consumers, s.Queue.startWith(settings[i], &p.workers, consume.Portion{Weight: s.Weight, AtMost: s.AtMost, Order: i}))
+		at := consume.Portion{Weight: float64(s.Weight), AtMost: s.AtMost, Order: i}
+		r.runs = append(r.runs, s.Queue.startWith(settings[i], &p.workers, at))
 	}
 	go func() {
-		for _, c := range r.consumers {
-			<-c.Done()
+		for _, one := range r.runs {
+			<-one.done
 		}
 		close(r.done)
 	}()
@@ -159,7 +160,7 @@ func (p *Pool) start() *poolRun {
 
 // stopping reports whether all queues stop, or have ended.
 func (r *poolRun) stopping() bool {
-	return !slices.ContainsFunc(r.consumers, func(c *consume.Consumer) bool { return !c.Stopping() })
+	return !slices.ContainsFunc(r.runs, func(one *run) bool { return !one.stopping() })
 }
 
 // StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
@@ -212,8 +213,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	r := p.start()
 	select {
 	case <-ctx.Done():
-		for _, c := range r.consumers {
-			c.Stop()
+		for _, one := range r.runs {
+			one.stop()
 		}
 	case <-r.done:
 	}

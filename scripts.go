@@ -8,6 +8,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/produce"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // This file has the requests of the face to package script, and makes public types of the replies.
@@ -30,7 +31,7 @@ func resultOf(id string, said *script.AwaitReply) *Result {
 }
 
 // publish tells events to the Monitors of all machines.
-func publish(s *script.Store, limit time.Duration, batch []Event) error {
+func publish(s *shard.Queue, limit time.Duration, batch []Event) error {
 	text, err := json.Marshal(batch)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	if settings.Drain != nil && settings.Drain.stepped {
 		c.store.AttemptTimeout = steppedAttempt
 	}
-	c.lifecycle = newLifecycle(settings.Lease, c.settings.Log, func() bool { return c.member.unhandled() > 0 })
+	c.lifecycle = newLifecycle(settings.Lease, settings.Log, settings.Outages, func() bool { return c.member.unhandled() > 0 })
 	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
 	c.leases.Consumer, c.overruns.Consumer, c.notices.Consumer = c, c, c
@@ -49,11 +49,11 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.settler = settler{Consumer: c, caller: script.NewCaller(), joint: make(chan *jointCall)}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
-		Consumer: c, hints: wake.NewHints(), caller: script.NewCaller(),
+		Consumer: c, hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
 		agreed: settings.FetchSettings, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
-			moreDue: c.member.workers.shared},
+			moreDue: c.member.shares()},
 	}
 	go c.run()
 	return c
@@ -95,8 +95,8 @@ func (c *Consumer) Stopping() bool { return c.lifecycle.stopping() }
 // Done is closed when consuming has ended.
 func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
 
-// Drains reports whether the consumer ends by itself, when nothing is due.
-func (c *Consumer) Drains() bool { return c.settings.Drain != nil }
+// Drained is what became of a drain, once the consumer has ended.
+func (c *Consumer) Drained() *Drain { return c.settings.Drain }
 
 // Outage is why Redis does not answer at present, and nil if it does.
 func (c *Consumer) Outage() error { return c.lifecycle.outage.Cause() }

@@ -18,6 +18,9 @@ type Drain struct {
 	Err  error // why the consumer gave up
 }
 
+// ForShard is a drain of one shard, as this one.
+func (d *Drain) ForShard() *Drain { return &Drain{stepped: d.stepped} }
+
 // Step makes settings those of a rig: one message after the other, in order, and the longest delay where a delay is drawn. Handlers find
 // the rig's clock in their contexts.
 func (s *Settings) Step(now func() time.Time) {

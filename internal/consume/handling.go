@@ -13,6 +13,8 @@ type handling struct {
 	owner    any  // of the consumer
 	retained bool // the message is kept once it is acked, with its result
 
+	id, key, lane string // of the message
+
 	mu          sync.Mutex // guards the fields below
 	ended       bool
 	result      string
@@ -57,6 +59,9 @@ func (h *handling) Whose() (owner any, err error) {
 	})
 	return owner, err
 }
+
+// Of returns the names of the message that is handled.
+func (h *handling) Of() (id, key, lane string) { return h.id, h.key, h.lane }
 
 // SetResult notes a result, if the message is kept. h may be nil.
 func (h *handling) SetResult(value string) error {

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -32,7 +33,12 @@ type Settings struct {
 	script.FetchSettings
 	Limits script.RateLimits // that this consumer asks for, of the whole queue
 	Log    *slog.Logger      // names the queue
-	Drain  *Drain            // nil, unless the consumer ends when nothing is due
+
+	// Of a queue with several shards, each of which has a consumer:
+	ID      string        // of all of them; "": each has its own
+	Outages *link.Outages // of all of them; nil: there is one
+
+	Drain *Drain // nil, unless the consumer ends when nothing is due
 }
 
 // DefaultDelay is exponential backoff with equal jitter, half fixed and half at random.

@@ -118,7 +118,7 @@ func (m *member) lead() float64 {
 
 // before reports whether a free worker takes the member's delivery rather than o's, with mu held.
 func (m *member) before(o *member) bool {
-	if m.workers.strict {
+	if m.workers.strict && m.order != o.order {
 		return m.order < o.order
 	}
 	if over := m.busy >= m.own(); over != (o.busy >= o.own()) {

@@ -75,13 +75,13 @@ func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set .
 	freed := conc.NewSignal()
 	q := &simulatedQueue{
 		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: conc.NewSignal(),
-		member: s.ws.join(freed, Portion{weight, atMost, len(s.queues)}),
+		member: s.ws.join(freed, Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)}),
 	}
 	q.due <- due
 	q.consumer.member = q.member
 	q.consumer.settings = Settings{Callback: q.handle, Base: context.Background(), Log: slog.New(slog.DiscardHandler),
 		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
-	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
+	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, nil, func() bool { return true })
 	q.consumer.settler.outbox.Read = q.settle
 	s.queues = append(s.queues, q)
 	for _, f := range set {

@@ -20,11 +20,11 @@ const maxBuffered = 100 * time.Millisecond
 // A worker whose handler runs on past its limit, or past the end of Shutdown's context, is replaced, until as many handlers of a queue run on
 // as the queue may have workers. Those above take workers from that queue, and from no other.
 type Workers struct {
-	shared     bool          // several queues share the workers; does not change
-	lapseAfter time.Duration // does not change; see ShareAmong
+	mu         sync.Mutex    // guards the fields below, and those of members
+	shared     bool          // several consumers share the workers
+	lapseAfter time.Duration // see ShareAmong
 
-	mu      sync.Mutex // guards the fields below, and those of members
-	strict  bool       // in the order of the queues
+	strict  bool // in the order of the queues
 	size    int
 	used    int         // workers that have a delivery, except those that were replaced
 	running []*worker   // workers with a goroutine, also those that were replaced, each at its index
@@ -47,8 +47,9 @@ type member struct {
 	workers *Workers
 	freed   conc.Signal // sent when there may be room for more; the poller receives it
 	weight  float64
-	atMost  int // workers; see most
-	order   int // in the pool
+	atMost  int  // workers; see most
+	order   int  // in the pool
+	grouped bool // several members are of one queue
 
 	// These are guarded by workers.mu.
 	buffer []*delivery   // fetched, not yet started
@@ -69,10 +70,19 @@ const forgets = 64
 // maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
 const maxWorkers = 1 << 28
 
-// ShareAmong sets how many queues share the workers, and how many workers there are. A queue takes a fetch of another one into account for
-// lapse, or for four times what that one's fetches usually take. ShareAmong is called before there is a member.
-func (ws *Workers) ShareAmong(queues, size int, lapse time.Duration) {
-	ws.size, ws.shared, ws.lapseAfter = min(size, maxWorkers), queues > 1, lapse
+// ShareAmong sets how many consumers share the workers, and how many workers there are. A consumer takes a fetch of another one into account for
+// lapse, or for four times what that one's fetches usually take. Once shared, workers stay so.
+func (ws *Workers) ShareAmong(consumers, size int, lapse time.Duration) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.size, ws.shared, ws.lapseAfter = min(size, maxWorkers), ws.shared || consumers > 1, lapse
+}
+
+// Share says that several consumers share the workers, before the second of them joins.
+func (ws *Workers) Share() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.shared, ws.lapseAfter = true, cmp.Or(ws.lapseAfter, LapseAfter)
 }
 
 // BeStrict makes the order of the queues count instead of their weights. It is called while no consumer is a member; handlers that run on may
@@ -92,16 +102,18 @@ func (ws *Workers) Resize(n int) {
 
 // A Portion says how many of the workers a consumer may have.
 type Portion struct {
-	Weight int
-	AtMost int // workers; 0: all
-	Order  int // in the pool
+	Weight  float64
+	AtMost  int  // workers, of all consumers of the queue; 0: all
+	Order   int  // of the queue in the pool
+	Grouped bool // the queue has several consumers, one for each shard
 }
 
 // join makes a consumer a member of the workers.
 func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m := &member{workers: ws, freed: freed, weight: float64(at.Weight), atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order}
+	m := &member{workers: ws, freed: freed, weight: at.Weight, atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order,
+		grouped: at.Grouped}
 	m.share, m.expects = m.most(), math.MaxInt32
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
@@ -135,8 +147,26 @@ func without[T comparable](items []T, item T) []T {
 	return items[:last]
 }
 
-// most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on.
-func (m *member) most() int { return max(min(m.atMost, 2*m.atMost-m.workers.stuck[m.order]), 0) }
+// most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on, or if other
+// members of its queue have some.
+func (m *member) most() int {
+	most := min(m.atMost, 2*m.atMost-m.workers.stuck[m.order])
+	if m.grouped && m.atMost < m.workers.size {
+		for _, o := range m.workers.members {
+			if o != m && o.order == m.order {
+				most -= o.busy
+			}
+		}
+	}
+	return max(most, 0)
+}
+
+// shares reports whether other consumers may have the workers, too.
+func (m *member) shares() bool {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.shared
+}
 
 // unhandled is how many deliveries are in the buffer or in a handler.
 func (m *member) unhandled() int {

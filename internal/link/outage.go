@@ -10,13 +10,32 @@ import (
 // An Outage logs the beginning and the end of a time without Redis, once each, whichever call notices. It is safe for
 // concurrent use.
 type Outage struct {
-	Log *slog.Logger
+	Log    *slog.Logger
+	Shards *Outages // those of all shards of the queue; nil: it has one
 
 	mu      sync.Mutex           // guards the fields below
 	worked  map[string]time.Time // kinds of calls, each with the instant of its last answer
 	failing map[string]failing   // kinds of calls that fail
 	since   time.Time            // beginning of the outage that is in the log; zero: there is none
 	last    error                // of the attempt that failed last
+}
+
+// Outages are those of the shards of a queue. The first that begins and the last that ends are logged, because one node has many shards.
+// It is safe for concurrent use.
+type Outages struct {
+	mu sync.Mutex
+	n  int // that are under way
+}
+
+// alone notes an outage that begins (1) or ends (-1), and says whether no other is under way.
+func (o *Outages) alone(change int) bool {
+	if o == nil {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n += change
+	return o.n == max(change, 0)
 }
 
 // failing says when attempts at one kind of call began to fail, and when the last attempt failed.
@@ -57,7 +76,9 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 		o.worked[call] = time.Now()
 		delete(o.failing, call)
 		if len(o.failing) == 0 && !o.since.IsZero() {
-			text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
+			if o.Shards.alone(-1) {
+				text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
+			}
 			o.since = time.Time{}
 		}
 		return slog.LevelInfo, text, attrs
@@ -74,7 +95,9 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	o.failing[call] = f
 	if o.since.IsZero() && time.Since(f.since) >= OutageAfter {
 		o.since = f.since
-		text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
+		if o.Shards.alone(1) {
+			text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
+		}
 	}
 	return slog.LevelError, text, attrs
 }

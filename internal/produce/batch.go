@@ -27,6 +27,8 @@ type batch struct {
 	deserted    chan struct{}         // closes when awaited is 0; nil: nobody waits for that
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
+	target      *target               // nil: Batcher.Store
+	stuck       bool                  // it does not count as in flight: its target does not answer, and may have stored it
 
 	// Memory for a batch of one, in the same allocation.
 	oneItem     [1]*BatchItem
@@ -80,16 +82,20 @@ func (b *Batcher) sendBatch(c *script.Caller, batch *batch, attempt int) {
 		b.waitToRetry(batch, link.Backoff(attempt)-time.Since(begun))
 		attempt++
 	}
-	b.resume(batch)
+	b.finish(batch)
 }
 
-// resume puts the rest of a batch, which is done, back among the calls that wait.
-func (b *Batcher) resume(batch *batch) {
-	if batch.rest == nil {
+// finish puts the rest of a batch, which is done, back among the calls that wait.
+func (b *Batcher) finish(batch *batch) {
+	if batch.rest == nil && batch.target == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.leave(batch)
+	if batch.rest == nil {
+		return
+	}
 	if batch.rest.heldBack = false; len(batch.rest.Items) > 0 {
 		b.waiting = append(b.waiting, batch.rest)
 	}
@@ -122,7 +128,7 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 		return true // all calls are withdrawn, with the errors of their contexts
 	}
 	begun := time.Now()
-	reply, err := b.Store.Send(ctx, c, script.SendRequest{Messages: batch.messages, Replicas: b.Replicas, Timeout: b.ReplicaTimeout})
+	reply, err := b.storeOf(batch).Send(ctx, c, script.SendRequest{Messages: batch.messages, Replicas: b.Replicas, Timeout: b.ReplicaTimeout})
 	if err == nil || errors.Is(err, link.ErrNotReplicated) {
 		if b.complete(batch, reply, err); len(batch.items) > 0 {
 			return b.attempt(ctx, c, batch) // no retry: the call has done what one may
@@ -142,7 +148,7 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 	if len(batch.items) > 1 && !batch.maybeStored && !link.ConcernsAll(err) {
 		// One message may be the reason.
 		for _, m := range batch.items {
-			b.sendBatch(c, b.batchOfOne(m), 1)
+			b.sendBatch(c, b.batchOfOne(batch, m), 1)
 		}
 		return true
 	}
@@ -157,6 +163,9 @@ func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 	defer b.mu.Unlock()
 	if !batch.maybeStored {
 		batch.items = slices.DeleteFunc(batch.items, func(m *BatchItem) bool { return m.call == nil })
+		if batch.target != nil {
+			b.address(batch)
+		}
 		c.Next()
 	}
 	if batch.awaited == 0 || len(batch.items) == 0 {
@@ -187,14 +196,17 @@ func (b *batch) goOn(left []*BatchItem) {
 }
 
 // batchOfOne makes a batch of one message of a larger batch.
-func (b *Batcher) batchOfOne(m *BatchItem) *batch {
+func (b *Batcher) batchOfOne(of *batch, m *BatchItem) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	one := &batch{items: []*BatchItem{m}}
+	one := &batch{items: []*BatchItem{m}, target: of.target}
 	if m.call != nil {
 		one.awaited = 1
 	}
 	m.batch = one
+	if one.target != nil {
+		one.target.inFlight++
+	}
 	return one
 }
 
@@ -207,6 +219,9 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	}
 	b.lastErr = err
 	noted := b.outageNow()
+	if batch.target != nil && link.Transient(err) {
+		b.missed(batch)
+	}
 	b.mu.Unlock()
 	if link.Transient(err) {
 		noted.Report("send", begun, err)
@@ -216,7 +231,7 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 // outageNow is where outages are noted, with mu held.
 func (b *Batcher) outageNow() *link.Outage {
 	if b.outage == nil {
-		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue))}
+		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue)), Shards: b.Outages}
 	}
 	return b.outage
 }

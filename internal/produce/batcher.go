@@ -23,9 +23,10 @@ import (
 // A Batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
 type Batcher struct {
 	// Set before the first send, and only read afterwards.
-	Store          *script.Store
+	Store          *script.Store // of all messages, unless Spread was called
 	Events         event.Listeners
-	Replicas       int // that confirm each batch
+	Outages        *link.Outages // of all batchers of the queue; nil: it has no other
+	Replicas       int           // that confirm each batch
 	ReplicaTimeout time.Duration
 	OnStored       func(soonest time.Duration) // is told how soon the first of the stored messages is due; nil: none
 	ForgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
@@ -40,6 +41,9 @@ type Batcher struct {
 	inFlight     int          // batches, or goroutines that flush
 	lastErr      error        // of the last attempt, if that failed
 	outage       *link.Outage // nil before the first answer
+	targets      []*target    // nil: Store
+	turn         int          // of targets, for the next batch
+	takenAt      time.Time    // when the last batch for a target was made up
 }
 
 const (
@@ -125,7 +129,7 @@ func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	}
 	b.waiting = append(b.waiting, call)
 	b.waitingBytes += call.bytes
-	if b.inFlight == maxInFlight {
+	if b.inFlight >= maxInFlight {
 		b.mu.Unlock()
 		b.wait(call, items)
 		return
@@ -209,7 +213,7 @@ func (b *Batcher) flushInline(ctx context.Context, batch *batch) {
 	c := script.ProcessCallers.Take()
 	done, forget := b.attempt(ctx, c, batch), b.drawForget()
 	if done {
-		b.resume(batch)
+		b.finish(batch)
 	}
 	if done && !forget && b.endFlush() {
 		script.ProcessCallers.Put(c)
@@ -297,5 +301,8 @@ func (b *Batcher) takeBatch() *batch {
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
 	next.awaited = len(next.items)
+	if b.targets != nil {
+		b.aim(next)
+	}
 	return next
 }

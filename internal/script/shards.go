@@ -81,7 +81,9 @@ func (s *Store) Shards(ctx context.Context) (ShardsReply, error) { return s.shar
 
 // Join makes the queue have so many shards, if these are a multiple of those that it has. names is what the first shard says; 0: this
 // is the first shard.
-func (s *Store) Join(ctx context.Context, n, names int) (ShardsReply, error) { return s.shards(ctx, n, names) }
+func (s *Store) Join(ctx context.Context, n, names int) (ShardsReply, error) {
+	return s.shards(ctx, n, names)
+}
 
 func (s *Store) shards(ctx context.Context, n, names int) (out ShardsReply, err error) {
 	r := s.run(ctx, ShardsScript, []any{n, names})

@@ -2,7 +2,7 @@
 // lane or a sequence is in the shard of that name, and what is named by an id in the shard that the id says. Calls for the whole queue go
 // to all shards at once, and their replies are put together here.
 //
-// It may import script, link and message. A Queue owns what its process knows of the number of shards, which is in Redis (script.Store.Join).
+// It may import script, link, message and conc. A Queue owns what its process knows of the number of shards, which is in Redis (script.Store.Join).
 // No call of a queue with one shard may cost more than without this package, but for a look at the number of shards now and then. Nothing is
 // atomic over several shards, and nothing may depend on that.
 package shard
@@ -11,9 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -25,9 +28,8 @@ type Queue struct {
 	*script.Store
 	Asked int // shards that this process asks for; 0: as many as the queue has
 
-	mu     sync.Mutex // guards the fields below
-	known  *Set       // nil: nothing is known
-	looked time.Time  // when the queue was asked last
+	known  atomic.Pointer[Set] // nil: nothing is known
+	looked conc.AtomicTime     // when the queue was asked last
 }
 
 // New makes a queue of its first shard.
@@ -65,18 +67,28 @@ func (s *Set) Named(name string) int {
 // Look returns the shards. It asks Redis if it has not done so for a while. If Redis does not answer, what was known holds.
 func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
 
-// Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
-func (q *Queue) Known() *Set {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.known
+// Find is Look for a call that is tried until its context ends.
+func (q *Queue) Find(ctx context.Context) (*Set, error) {
+	var got script.ShardsReply
+	err := link.Repeat(ctx, math.MaxInt, func() (err error) {
+		got, err = q.ask(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q.learn(got), nil
 }
 
+// First is the first shard alone.
+func (q *Queue) First() *Set { return &Set{All: []*script.Store{q.Store}, Names: 1} }
+
+// Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
+func (q *Queue) Known() *Set { return q.known.Load() }
+
 func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
-	q.mu.Lock()
-	known, looked := q.known, q.looked
-	q.mu.Unlock()
-	if known != nil && time.Since(looked) < fresh {
+	known := q.Known()
+	if known != nil && q.looked.Age(time.Now()) < fresh {
 		return known, nil
 	}
 	if known == nil {
@@ -88,9 +100,7 @@ func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 	}
 	got, err := q.ask(ctx)
 	if err != nil {
-		q.mu.Lock()
-		q.looked = time.Now()
-		q.mu.Unlock()
+		q.looked.Set(time.Now())
 		return known, nil
 	}
 	return q.learn(got), nil
@@ -130,22 +140,24 @@ func (q *Queue) copyTo(ctx context.Context, r script.ShardsReply) {
 	wait.Wait()
 }
 
-func (q *Queue) shard(i, of int) *script.Store { return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of) }
+func (q *Queue) shard(i, of int) *script.Store {
+	return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of)
+}
 
 // learn notes how many shards there are.
 func (q *Queue) learn(got script.ShardsReply) *Set {
 	n, names := max(got.N, 1), max(got.Names, 1)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.looked = time.Now()
-	if q.known != nil && len(q.known.All) == n && q.known.Names == names {
-		return q.known
+	q.looked.Set(time.Now())
+	known := q.Known()
+	if known != nil && len(known.All) == n && known.Names == names {
+		return known
 	}
-	q.known = &Set{All: []*script.Store{q.Store}, Names: names}
+	set := &Set{All: []*script.Store{q.Store}, Names: names}
 	for i := 1; i < n; i++ {
-		q.known.All = append(q.known.All, q.shard(i, n))
+		set.All = append(set.All, q.shard(i, n))
 	}
-	return q.known
+	q.known.Store(set)
+	return set
 }
 
 // ByID returns the shard of an id. A message of a sender that knows of more shards may be in one that this process has not seen.
@@ -186,6 +198,9 @@ func (q *Queue) By(ctx context.Context, by, what string) (*script.Store, error) 
 	return q.ByID(ctx, what)
 }
 
+// ErrMissing is in each MissingError.
+var ErrMissing = errors.New("some shards are missing")
+
 // A MissingError says that not all shards have answered, or have done what they were told.
 type MissingError struct {
 	Answered, Of int
@@ -193,10 +208,10 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("%d of %d shards: %v", e.Answered, e.Of, e.Err)
+	return fmt.Sprintf("only %d of %d shards: %v", e.Answered, e.Of, e.Err)
 }
 
-func (e *MissingError) Unwrap() error { return e.Err }
+func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 
 // all calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
 // the error is a *MissingError. If none does, it is that of the first.

@@ -1,0 +1,138 @@
+package produce
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file spreads batches over the shards of a queue. Each batch goes to the next shard that answers, and its messages get ids that say so.
+// A batch that was not written to a connection may go to another shard. A batch that may have been stored must not: it waits for its own
+// shard, and other batches do not wait for it.
+
+// A target is a shard to which a Batcher sends.
+type target struct {
+	store *script.Store
+	at    int // place on the circle of slots, for the ids of its messages
+
+	// Guarded by Batcher.mu.
+	inFlight int  // batches that go there
+	down     bool // its last attempt found no server: batches pass it over until a probe is answered
+}
+
+// Spread makes the batcher send to these shards in turn, beside those to which it sends already. at are their places.
+func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, outages *link.Outages) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.targets == nil {
+		b.Outages, b.outage = outages, nil
+	}
+	for i, s := range stores {
+		if !slices.ContainsFunc(b.targets, func(t *target) bool { return t.at == at(i) }) {
+			b.targets = append(b.targets, &target{store: s, at: at(i)})
+		}
+	}
+}
+
+func (b *Batcher) storeOf(batch *batch) *script.Store {
+	if batch.target != nil {
+		return batch.target.store
+	}
+	return b.Store
+}
+
+// aim gives a new batch a target, with mu held. While only two batches are in flight, all shards have fewer. If a full batch leaves messages that
+// wait, another one is sent beside it, up to two for each shard.
+func (b *Batcher) aim(batch *batch) {
+	batch.target = b.pick()
+	batch.target.inFlight++
+	b.takenAt = time.Now()
+	if len(batch.items) == batch.most() && len(b.waiting) > b.withdrawn && b.inFlight < maxInFlight*len(b.targets) {
+		b.inFlight++
+		go b.flush(script.ProcessCallers.Take())
+	}
+}
+
+// pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu held.
+func (b *Batcher) pick() *target {
+	n, best := len(b.targets), b.turn%len(b.targets)
+	for i := range n {
+		j := (b.turn + i) % n
+		t, than := b.targets[j], b.targets[best]
+		if than.down && !t.down || than.down == t.down && t.inFlight < than.inFlight {
+			best = j
+		}
+	}
+	b.turn = best + 1
+	return b.targets[best]
+}
+
+// address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
+// target does not answer, the batch goes to another one.
+func (b *Batcher) address(batch *batch) {
+	if batch.target.down {
+		batch.target.inFlight--
+		batch.target = b.pick()
+		batch.target.inFlight++
+	}
+	for _, m := range batch.items {
+		if at := batch.target.at; message.ShardIn(m.ID) != at {
+			m.ID = message.WithShard(m.ID, at)
+		}
+	}
+}
+
+// missed notes that a target did not answer, with mu held.
+func (b *Batcher) missed(batch *batch) {
+	t := batch.target
+	if !t.down {
+		t.down = true
+		go b.probe(t)
+	}
+	if !batch.maybeStored || batch.stuck {
+		return
+	}
+	batch.stuck = true
+	if len(b.waiting) > b.withdrawn {
+		go b.flush(script.ProcessCallers.Take()) // in its place
+	} else {
+		b.inFlight--
+	}
+}
+
+// leave notes that a batch is done, with mu held.
+func (b *Batcher) leave(batch *batch) {
+	if batch.target == nil {
+		return
+	}
+	batch.target.inFlight--
+	if batch.stuck { // its goroutine goes on to the next batch
+		batch.stuck = false
+		b.inFlight++
+	}
+}
+
+// probeFor is how long a shard is asked whether it answers, after the last batch was made up. Later the next batch finds out.
+const probeFor = 10 * time.Second
+
+// probe asks a shard until it answers.
+func (b *Batcher) probe(t *target) {
+	for n := 1; ; n++ {
+		link.Sleep(context.Background(), link.Backoff(n))
+		ctx, cancel := context.WithTimeout(context.Background(), NoContextTimeout)
+		_, err := t.store.Shards(ctx)
+		cancel()
+		b.mu.Lock()
+		if !link.Transient(err) && !errors.Is(err, context.DeadlineExceeded) || time.Since(b.takenAt) > probeFor {
+			t.down = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+	}
+}
