@@ -120,10 +120,10 @@ func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, a
 	if set == nil && q.store.Asked <= 1 {
 		set = q.store.First()
 	}
-	if set != nil {
+	if r.set = set; set != nil {
 		r.start(set)
 	}
-	go r.follow(set)
+	go r.follow()
 	return r
 }
 

@@ -67,7 +67,7 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	if r == nil {
 		return 0, failed(ErrConsuming)
 	}
-	defer r.end()
+	defer r.drained()
 	set, err := q.store.Find(ctx)
 	if err != nil {
 		return 0, failed(err)
@@ -115,8 +115,8 @@ func (r *run) drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 	return done, err
 }
 
-// end ends a run that drains.
-func (r *run) end() {
+// drained ends a run that drains.
+func (r *run) drained() {
 	r.stop()
 	close(r.done)
 }

@@ -23,14 +23,25 @@ type run struct {
 	done     chan struct{} // closed when consuming has ended
 	outages  link.Outages  // of all consumers
 
+	ctx  context.Context // ends with stop
+	end  context.CancelFunc
+	look sync.WaitGroup // for the call of follow that is under way
+
+	// Used by the call of follow that is under way.
+	set    *shard.Set  // whose shards are consumed; nil: none are known
+	tries  int         // while none are known
+	outage link.Outage // while none are known
+	told   bool        // that this process asks for another number
+
 	mu        sync.Mutex          // guards the fields below
-	consumers []*consume.Consumer // those of shards that were made more are among them until they have ended
-	stopped   chan struct{}       // closed by stop
+	consumers []*consume.Consumer // those of fewer shards are among them until they have ended
 }
 
 func newRun(q *DelayQueue, settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
-	return &run{queue: q, settings: settings, workers: ws, at: at, drains: settings.Drain != nil, done: make(chan struct{}),
-		stopped: make(chan struct{})}
+	r := &run{queue: q, settings: settings, workers: ws, at: at, drains: settings.Drain != nil, done: make(chan struct{}),
+		outage: link.Outage{Log: settings.Log}}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	return r
 }
 
 // start starts a consumer for each shard, unless the run stops. Those of fewer shards give way to them.
@@ -70,64 +81,70 @@ const (
 	followTime = 2 * time.Second
 )
 
-// follow looks how many shards the queue has, and starts consumers for more than there are. It ends the run after stop. set are the
-// shards that are consumed; nil: none are known.
-func (r *run) follow(set *shard.Set) {
-	outage := link.Outage{Log: r.settings.Log}
-	asked := r.queue.store.Asked
-	for n, told := 1, false; !r.stopping(); n++ {
-		ctx, cancel := context.WithTimeout(context.Background(), followTime)
-		begun := time.Now()
-		now, err := r.queue.store.Look(ctx)
-		cancel()
-		if set == nil { // else a consumer says so
-			outage.Report("shards", begun, err)
-		}
-		wait := followEvery
-		switch {
-		case err == nil && (set == nil || len(now.All) != len(set.All)):
+// follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no
+// goroutine.
+func (r *run) follow() {
+	r.mu.Lock()
+	if r.stopping() {
+		r.mu.Unlock()
+		return
+	}
+	r.look.Add(1)
+	r.mu.Unlock()
+	defer r.look.Done()
+	ctx, cancel := context.WithTimeout(r.ctx, followTime)
+	defer cancel()
+	store, begun, wait := r.queue.store, time.Now(), followEvery
+	now, err := store.Look(ctx)
+	if r.stopping() {
+		return
+	}
+	if r.set == nil { // else a consumer notes it
+		r.outage.Report("shards", begun, err)
+		r.tries++
+		wait = link.Backoff(r.tries)
+	}
+	if err == nil {
+		if wait = followEvery; r.set == nil || len(now.All) != len(r.set.All) {
 			r.start(now)
-			set = now
-		case err != nil && set == nil:
-			wait = link.Backoff(n)
 		}
-		if err == nil && asked > 0 && len(now.All) != asked && !told {
-			told = true
-			r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
-				slog.Int("asked", asked), slog.Int("shards", len(now.All)))
-		}
-		select {
-		case <-r.stopped:
-		case <-time.After(wait):
-		}
+		r.set = now
 	}
-	for _, c := range r.all() {
-		<-c.Done()
+	if err == nil && store.Asked > 0 && len(now.All) != store.Asked && !r.told {
+		r.told = true
+		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
+			slog.Int("asked", store.Asked), slog.Int("shards", len(now.All)))
 	}
-	close(r.done)
+	again := time.AfterFunc(wait, r.follow)
+	context.AfterFunc(r.ctx, func() { again.Stop() })
 }
 
 // stop begins the end of all consumers, and returns at once.
 func (r *run) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.stopping() {
-		close(r.stopped)
-	}
 	for _, c := range r.consumers {
 		c.Stop()
 	}
+	if r.stopping() {
+		return
+	}
+	r.end()
+	if r.drains {
+		return // Drain ends it
+	}
+	consumers := slices.Clone(r.consumers)
+	go func() {
+		r.look.Wait()
+		for _, c := range consumers {
+			<-c.Done()
+		}
+		close(r.done)
+	}()
 }
 
 // stopping reports whether stop was called.
-func (r *run) stopping() bool {
-	select {
-	case <-r.stopped:
-		return true
-	default:
-		return false
-	}
-}
+func (r *run) stopping() bool { return r.ctx.Err() != nil }
 
 // all are the consumers that may not have ended.
 func (r *run) all() []*consume.Consumer {

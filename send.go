@@ -93,7 +93,7 @@ func (p *producer) batcherFor(ctx context.Context, m *script.SendMessage, r rout
 	if set == nil {
 		var err error
 		if set, err = p.store.Find(ctx); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("how many shards the queue has is not known: %w", err)
 		}
 	}
 	p.mu.Lock()

@@ -28,6 +28,7 @@ type Queue struct {
 	*script.Store
 	Asked int // shards that this process asks for; 0: as many as the queue has
 
+	asking sync.Mutex          // held while Find asks
 	known  atomic.Pointer[Set] // nil: nothing is known
 	looked conc.AtomicTime     // when the queue was asked last
 }
@@ -67,17 +68,21 @@ func (s *Set) Named(name string) int {
 // Look returns the shards. It asks Redis if it has not done so for a while. If Redis does not answer, what was known holds.
 func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
 
-// Find is Look for a call that is tried until its context ends.
-func (q *Queue) Find(ctx context.Context) (*Set, error) {
-	var got script.ShardsReply
-	err := link.Repeat(ctx, math.MaxInt, func() (err error) {
-		got, err = q.ask(ctx)
+// Find returns the shards as far as they are known, and asks until its context ends if nothing is.
+func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
+	err = link.Repeat(ctx, math.MaxInt, func() error {
+		q.asking.Lock() // for an attempt at most, while others ask the same
+		defer q.asking.Unlock()
+		if set = q.Known(); set != nil {
+			return nil
+		}
+		got, err := q.ask(ctx)
+		if err == nil {
+			set = q.learn(got)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return q.learn(got), nil
+	return set, err
 }
 
 // First is the first shard alone.
