@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/produce"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -190,17 +191,17 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 }
 
 // leads makes the id of a follower say that it lies in the shard of the acked message, and refuses names that do not.
-func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane string), r route) error {
+func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane string), r produce.Route) error {
 	set := p.store.Known()
 	if set == nil || len(set.All) == 1 {
 		return nil
 	}
 	id, key, lane := acked()
 	m.ID = message.WithShard(m.ID, message.ShardIn(id))
-	tag := script.HashTag(r.name)
-	if r.err == nil && r.name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {
+	tag := script.HashTag(r.Name)
+	if r.Err == nil && r.Name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {
 		return fmt.Errorf("%w: %q may lie in another shard than the acked message (WithShards): that one needs a key or a lane with {%s}",
-			ErrBadOption, r.name, tag)
+			ErrBadOption, r.Name, tag)
 	}
-	return r.err
+	return r.Err
 }

@@ -273,7 +273,7 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 // synced, the message is gone.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule,
-		func(*config) { q.batcher.Replicas, q.batcher.ReplicaTimeout = n, timeout })
+		func(*config) { q.sender.Replicas, q.sender.ReplicaTimeout = n, timeout })
 }
 
 const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"

@@ -37,12 +37,7 @@ type producer struct {
 	steerer
 	defaultRetries int
 	ids            message.IdSource
-	batcher        produce.Batcher // of all messages, or with several shards of those without a name
-
-	mu      sync.Mutex               // guards the fields below
-	spread  *shard.Set               // to which batcher sends; nil: the first alone
-	byShard map[int]*produce.Batcher // of messages with a name, by the shard's place on the circle of slots
-	outages link.Outages             // of all batchers
+	sender         produce.Sender
 }
 
 // newProducer makes a producer. It panics as NewQueue does, and the panic names call.
@@ -59,78 +54,24 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 		opt(&id)
 	}
 	st, ev := script.NewStore(cli, id.prefix, name), new(events)
-	return producer{steerer: steerer{store: shard.New(st, id.shards), events: ev}, defaultRetries: 3, ids: message.NewIDSource(),
-		batcher: produce.Batcher{Store: st, Events: ev, ForgetOdds: produce.DefaultForgetOdds}}
+	all := shard.New(st, id.shards)
+	return producer{steerer: steerer{store: all, events: ev}, defaultRetries: 3, ids: message.NewIDSource(),
+		sender: produce.Sender{Queue: all, Batcher: produce.Batcher{Store: st, Events: ev, ForgetOdds: produce.DefaultForgetOdds}}}
 }
 
-// A route says where a message goes by its names: its key, its lane, its sequence, and the key for whose countdown it counts.
-type route struct {
-	name string // "": it has none
-	err  error  // why its names lie in different shards; nil: they do not
-}
-
-func (d *draft) route() (r route) {
+// route says where a message goes by its names: its key, its lane, its sequence, and the key for whose countdown it counts.
+func (d *draft) route() (r produce.Route) {
 	for _, name := range [...]string{d.Key, d.Lane.Name, d.put.Sequence, d.Counts} {
 		switch {
 		case name == "":
-		case r.name == "":
-			r.name = name
-		case r.err == nil && script.HashTag(name) != script.HashTag(r.name):
-			r.err = fmt.Errorf("%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as in %q",
-				ErrBadOption, r.name, name, "{"+script.HashTag(r.name)+"}"+name)
+		case r.Name == "":
+			r.Name = name
+		case r.Err == nil && script.HashTag(name) != script.HashTag(r.Name):
+			r.Err = fmt.Errorf("%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as in %q",
+				ErrBadOption, r.Name, name, "{"+script.HashTag(r.Name)+"}"+name)
 		}
 	}
 	return r
-}
-
-// batcherFor returns the batcher that sends a message, and makes the id say which shard that is. An error says that the shard is not known,
-// or not one. With one shard it costs nothing, but for the first message with a name.
-func (p *producer) batcherFor(ctx context.Context, m *script.SendMessage, r route) (*produce.Batcher, error) {
-	set := p.store.Known()
-	if r.name == "" && (p.store.Asked <= 1 && set == nil || set != nil && len(set.All) == 1) {
-		return &p.batcher, nil
-	}
-	if set == nil {
-		var err error
-		if set, err = p.store.Find(ctx); err != nil {
-			return nil, fmt.Errorf("how many shards the queue has is not known: %w", err)
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.spread != set && len(set.All) > 1 {
-		p.spread = set
-		p.batcher.Spread(set.All, set.At, &p.outages)
-	}
-	switch {
-	case r.name == "" || len(set.All) == 1:
-		return &p.batcher, nil
-	case r.err != nil:
-		return nil, r.err
-	}
-	i := set.Named(r.name)
-	at := set.At(i)
-	m.ID = message.WithShard(m.ID, at)
-	b := p.byShard[at]
-	if b == nil {
-		b = &produce.Batcher{Store: set.All[i], Events: p.events, Outages: &p.outages, OnStored: p.batcher.OnStored, ForgetOdds: p.batcher.ForgetOdds,
-			Replicas: p.batcher.Replicas, ReplicaTimeout: p.batcher.ReplicaTimeout}
-		if p.byShard == nil {
-			p.byShard = map[int]*produce.Batcher{}
-		}
-		p.byShard[at] = b
-	}
-	return b, nil
-}
-
-// send sends one message, and returns when it has its result.
-func (p *producer) send(ctx context.Context, l *loneSend) {
-	b, err := p.batcherFor(ctx, &l.item.SendMessage, l.route)
-	if err != nil {
-		l.item.Err, l.item.Stored = err, produce.StoredNo
-		return
-	}
-	b.Send(ctx, &l.call)
 }
 
 // A Publisher is the sending half of a queue, for a process that does not consume. It sends, takes back (Intercept,
@@ -171,7 +112,7 @@ func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
 	if !validReplicaAck(n, timeout) {
 		panic(fmt.Sprintf("delayqueue: WithReplicaAck(%d, %v): %s", n, timeout, replicaAckRule))
 	}
-	p.batcher.Replicas, p.batcher.ReplicaTimeout = n, timeout
+	p.sender.Replicas, p.sender.ReplicaTimeout = n, timeout
 	return p
 }
 
@@ -180,7 +121,7 @@ type loneSend struct {
 	item  produce.BatchItem
 	call  produce.SendCall
 	items [1]*produce.BatchItem
-	route route
+	route produce.Route
 }
 
 // drafts are those that no call has. All are zero.
@@ -225,7 +166,7 @@ func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgO
 	if err != nil {
 		return err
 	}
-	p.send(p.timeout.Context(produce.NoContextTimeout), l)
+	p.sender.SendOne(p.timeout.Context(produce.NoContextTimeout), &l.call, &l.item, l.route)
 	return p.sendError(&l.item)
 }
 
@@ -243,7 +184,7 @@ func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) 
 		return nil, err
 	}
 	m := &l.item
-	p.send(ctx, l)
+	p.sender.SendOne(ctx, &l.call, m, l.route)
 	err = p.sendError(m)
 	if err != nil && m.Stored != produce.StoredYes {
 		return nil, err
@@ -260,7 +201,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	results := make([]SendResult, len(batch))
 	items := make([]produce.BatchItem, len(batch))
 	infos := make([]MessageInfo, len(batch))
-	made, routes := make([]*produce.BatchItem, 0, len(batch)), make([]route, 0, len(batch))
+	made, routes := make([]*produce.BatchItem, 0, len(batch)), make([]produce.Route, 0, len(batch))
 	var d draft
 	var last map[string]int64 // of each sequence
 	for i := range batch {
@@ -281,7 +222,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 			made, routes = append(made, &items[i]), append(routes, d.route())
 		}
 	}
-	p.sendAll(ctx, made, routes)
+	p.sender.SendAll(ctx, made, routes)
 	var failed []error
 	for i := range batch {
 		if m := &items[i]; m.ID != "" {
@@ -297,39 +238,6 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	}
 	findStops(items, results)
 	return results, &batchError{queue: p.store.Queue, of: len(batch), failed: failed}
-}
-
-// sendAll sends messages, and returns when all have their results. Each shard with names has a call of its own.
-func (p *producer) sendAll(ctx context.Context, made []*produce.BatchItem, routes []route) {
-	var first *produce.Batcher
-	var calls map[*produce.Batcher]*produce.SendCall // of the others
-	call := &produce.SendCall{Items: made[:0:len(made)]}
-	for i, m := range made {
-		b, err := p.batcherFor(ctx, &m.SendMessage, routes[i])
-		switch {
-		case err != nil:
-			m.Err, m.Stored = err, produce.StoredNo
-		case first == nil || b == first:
-			first = b
-			call.Items = append(call.Items, m)
-		default:
-			if calls == nil {
-				calls = map[*produce.Batcher]*produce.SendCall{}
-			}
-			if calls[b] == nil {
-				calls[b] = new(produce.SendCall)
-			}
-			calls[b].Items = append(calls[b].Items, m)
-		}
-	}
-	var wait sync.WaitGroup
-	for b, call := range calls {
-		wait.Go(func() { b.Send(ctx, call) })
-	}
-	if first != nil {
-		first.Send(ctx, call)
-	}
-	wait.Wait()
 }
 
 // sendError is the error of a message as the user gets it.

@@ -14,8 +14,8 @@ import (
 const (
 	// tickInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
 	tickInterval = time.Second
-	// ticksASecond is how often the idle consumers of one link tick together, if they are more than that. Each of them ticks at least
-	// every third of a lease, and every maxIdleInterval.
+	// ticksASecond is how often the idle consumers of one link tick together, if they are more than that. Those of the shards of a queue tick once.
+	// Each of them ticks at least every third of a lease, and every maxIdleInterval.
 	ticksASecond    = 3
 	maxIdleInterval = 10 * time.Second
 	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. That deletes old garbage, and finds an
@@ -23,9 +23,10 @@ const (
 	fullLookEvery = 30 * time.Second
 )
 
-// idleInterval is the longest time between two ticks of an idle consumer, one of so many on a link. Otherwise it is interval.
-func idleInterval(consumers int, interval, lease time.Duration) time.Duration {
-	return max(interval, min(time.Duration(consumers)*time.Second/ticksASecond, lease/3, maxIdleInterval))
+// idleInterval is the longest time between two ticks of an idle consumer, one of so many on a link that tick so often together. Otherwise it
+// is interval.
+func idleInterval(consumers, ticks int, interval, lease time.Duration) time.Duration {
+	return max(interval, min(time.Duration(consumers)*time.Second/time.Duration(ticks), lease/3, maxIdleInterval))
 }
 
 // untilTick is how long after a poll with this answer the next one is, at the latest.
@@ -33,7 +34,11 @@ func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration 
 	s := &p.state
 	d, before := s.interval, s.idleTicks
 	if p.isIdle(got) {
-		d = idleInterval(p.store.Link.ConsumersNow(), s.interval, p.settings.Lease)
+		ticks := ticksASecond
+		if p.settings.Sharded {
+			ticks = 1
+		}
+		d = idleInterval(p.store.Link.ConsumersNow(), ticks, s.interval, p.settings.Lease)
 	}
 	if s.idleTicks = d > s.interval; s.idleTicks && !before {
 		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not tick together

@@ -35,6 +35,7 @@ type Settings struct {
 	Log    *slog.Logger      // names the queue
 
 	// Of a queue with several shards, each of which has a consumer:
+	Sharded bool
 	ID      string        // of all of them; "": each has its own
 	Outages *link.Outages // of all of them; nil: there is one
 

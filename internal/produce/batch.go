@@ -152,7 +152,7 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 		}
 		return true
 	}
-	b.complete(batch, reply, err)
+	b.complete(batch, reply, b.storeOf(batch).InShard(err))
 	return true
 }
 
@@ -217,7 +217,7 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 		// The attempt has used its permit and was refused. An unused permit tells withdraw that nothing is stored.
 		batch.permit = new(script.WritePermit)
 	}
-	b.lastErr = err
+	b.lastErr = b.storeOf(batch).InShard(err)
 	noted := b.outageNow()
 	if batch.target != nil && link.Transient(err) {
 		b.missed(batch)

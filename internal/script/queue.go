@@ -166,6 +166,14 @@ func NoID(by, what string) error {
 	return fmt.Errorf("%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
 }
 
+// InShard says in which shard an error was, if the queue has several.
+func (s *Store) InShard(err error) error {
+	if s.Shard == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.Shard, err)
+}
+
 // Failed says which call failed.
 func (s *Store) Failed(err error, format string, args ...any) error {
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.Queue, fmt.Sprintf(format, args...), err)

@@ -24,6 +24,10 @@ const (
 	// wakeBlock is how long one BZPOPMIN waits, and wakeGrace how late its answer may be. So a connection that is half open is noticed.
 	wakeBlock = 10 * time.Second
 	wakeGrace = 2 * time.Second
+	// In a Cluster there is a call for each queue, so calls wait longer if there are more than wakeCalls, up to longestBlock. An idle process makes that
+	// many calls in wakeBlock.
+	wakeCalls    = 3
+	longestBlock = time.Minute
 	// wakeBrief is the wakeBlock of calls that cannot be interrupted, and wakeProbe that of calls that show whether a key is refused.
 	wakeBrief = 100 * time.Millisecond
 	wakeProbe = time.Millisecond
@@ -37,6 +41,7 @@ const (
 // one marker, and the reply says of which queue. A queue that asks, or leaves, while a call is under way interrupts the call.
 type wakeLine struct {
 	lines    *wakeLines
+	alone    *link.Link  // of its only queue, which is in a Cluster; nil: queues share the line
 	changed  conc.Signal // a listener asks, or need not wait after a refusal any more
 	retryNow conc.Signal // Redis is back
 	ctx      context.Context
@@ -187,9 +192,13 @@ func (w *wakeLine) take() error {
 
 // begin begins a call for the listeners that ask, and returns nil if none does any more. A suspect listener is alone in its call.
 func (w *wakeLine) begin() *wakeCall {
+	wait := wakeBlock
+	if w.alone != nil {
+		wait = min(max(wait, wakeBlock*time.Duration(w.alone.ConsumersNow())/wakeCalls), longestBlock)
+	}
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
-	call, now := &wakeCall{wait: wakeBlock, answered: make(chan struct{})}, time.Now()
+	call, now := &wakeCall{wait: wait, answered: make(chan struct{})}, time.Now()
 	for _, l := range w.listeners {
 		if !l.asking || l.resumeAt.After(now) {
 			continue
@@ -341,7 +350,7 @@ func refusesCommand(err error) bool {
 
 // interrupt has the call ended, with lines.mu held. s is the store of the listener that wants it.
 func (w *wakeLine) interrupt(s *script.Store) {
-	if call := w.call; call.wait == wakeBlock && !call.interrupted {
+	if call := w.call; call.wait >= wakeBlock && !call.interrupted {
 		call.interrupted = true
 		id, connectedAt := w.id, w.connectedAt
 		w.unblocks.Go(func() { w.unblock(s, call, id, connectedAt) })

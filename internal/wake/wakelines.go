@@ -39,6 +39,8 @@ func (ls *wakeLines) join(l *WakeListener) {
 	w.listeners = []*WakeListener{l}
 	if shared {
 		ls.all = append(ls.all, w)
+	} else {
+		w.alone = l.store.Link
 	}
 	l.line = w
 	go w.run()
