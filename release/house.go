@@ -32,12 +32,12 @@ type bound struct {
 var bounds = []bound{
 	{"files of the root package without tests", rootFiles, 17},
 	{"lines of the root package without tests", rootLines, 3500},
-	{"exported top-level names of the root package", rootNames, 122},
+	{"exported top-level names of the root package", rootNames, 124},
 	{"lines of README.md", lines("README.md"), 150},
 	{"words of README.md", words("README.md"), 900},
 	{"lines of README.zh-CN.md", lines("README.zh-CN.md"), 150},
 	{"words of ARCHITECTURE.md", words("ARCHITECTURE.md"), 1500},
-	{"bytes of PROTOCOL.md", size("PROTOCOL.md"), 46 << 10},
+	{"bytes of PROTOCOL.md", size("PROTOCOL.md"), 48 << 10},
 	{"lines of the longest file in internal/script/lua", longestLua, 120},
 }
 
