@@ -256,7 +256,7 @@ type run struct {
 
 func newRun(q *DelayQueue, settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
 	r := &run{queue: q, settings: settings, workers: ws, at: at, drains: settings.Drain != nil, done: make(chan struct{}),
-		outage: link.Outage{Log: settings.Log}}
+		outages: link.Outages{Log: settings.Log}, outage: link.Outage{Log: settings.Log}}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -278,7 +278,9 @@ func (r *run) start(set *shard.Set) (started []*consume.Consumer) {
 		if n := len(set.All); n > 1 {
 			settings.Sharded, settings.ID, settings.Outages, settings.Log = true, id, &r.outages, settings.Log.With(slog.String("shard", s.Shard))
 			settings.Limits = shard.Divide(settings.Limits, n)
-			settings.FetchLimit, settings.MaxBytes = (settings.FetchLimit+n-1)/n, (settings.MaxBytes+n-1)/n
+			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
+				*most = (*most + n - 1) / n // 0 stays: no bound
+			}
 			at.Weight, at.Grouped = at.Weight/float64(n), true
 			r.workers.Share()
 		}

@@ -20,22 +20,38 @@ type Outage struct {
 	last    error                // of the attempt that failed last
 }
 
-// Outages are those of the shards of a queue. The first that begins and the last that ends are logged, because one node has many shards.
+// Outages are those of the shards of a queue. The log has the beginning of the first and the end of the last, because one node has many shards.
 // It is safe for concurrent use.
 type Outages struct {
-	mu sync.Mutex
-	n  int // that are under way
+	Log *slog.Logger // names no shard; nil: that of each Outage
+
+	mu    sync.Mutex // guards the fields below
+	n     int        // that are under way
+	since time.Time  // when the first of these began
 }
 
-// alone notes an outage that begins (1) or ends (-1), and says whether no other is under way.
-func (o *Outages) alone(change int) bool {
+// begin notes an outage, and says whether it is the first. o may be nil.
+func (o *Outages) begin(since time.Time) bool {
 	if o == nil {
 		return true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.n += change
-	return o.n == max(change, 0)
+	if o.n++; o.n == 1 {
+		o.since = since
+	}
+	return o.n == 1
+}
+
+// end notes the end of an outage, and says whether it was the last, and since when there were any. o may be nil.
+func (o *Outages) end(since time.Time) (time.Time, bool) {
+	if o == nil {
+		return since, true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n--
+	return o.since, o.n == 0
 }
 
 // failing says when attempts at one kind of call began to fail, and when the last attempt failed.
@@ -61,7 +77,11 @@ func (o *Outage) Cause() error {
 // Report notes the result of an attempt at a call. begun is when that attempt began.
 func (o *Outage) Report(call string, begun time.Time, err error) {
 	if level, text, attrs := o.note(call, begun, err); text != "" {
-		o.Log.LogAttrs(context.Background(), level, text, attrs...) // not under mu: it is the user's
+		log := o.Log
+		if o.Shards != nil && o.Shards.Log != nil {
+			log = o.Shards.Log
+		}
+		log.LogAttrs(context.Background(), level, text, attrs...) // not under mu: it is the user's
 	}
 }
 
@@ -76,8 +96,8 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 		o.worked[call] = time.Now()
 		delete(o.failing, call)
 		if len(o.failing) == 0 && !o.since.IsZero() {
-			if o.Shards.alone(-1) {
-				text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
+			if since, last := o.Shards.end(o.since); last {
+				text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(since))}
 			}
 			o.since = time.Time{}
 		}
@@ -95,7 +115,7 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	o.failing[call] = f
 	if o.since.IsZero() && time.Since(f.since) >= OutageAfter {
 		o.since = f.since
-		if o.Shards.alone(1) {
+		if o.Shards.begin(o.since) {
 			text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
 		}
 	}

@@ -46,8 +46,11 @@ func HashTag(name string) string {
 	return name
 }
 
+// Slot is the slot of a key or a name.
+func Slot(name string) int { return int(crc16(0, HashTag(name)) % slots) }
+
 // ShardOf is the shard of a name, one of so many.
-func ShardOf(name string, of int) int { return int(crc16(0, HashTag(name))%slots) * of / slots }
+func ShardOf(name string, of int) int { return Slot(name) * of / slots }
 
 // shardName is the name under which shard i of so many lies, and the name of the queue for the first. The slots of the shards divide
 // the circle of slots evenly. A name ends in the smallest number that leads to its slot.

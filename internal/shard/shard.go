@@ -158,6 +158,9 @@ func (q *Queue) learn(got script.ShardsReply) *Set {
 		return known
 	}
 	set := &Set{All: []*script.Store{q.Store}, Names: names}
+	if n > 1 {
+		set.All[0] = q.shard(0, n)
+	}
 	for i := 1; i < n; i++ {
 		set.All = append(set.All, q.shard(i, n))
 	}
