@@ -250,8 +250,8 @@ func each[T any](ctx context.Context, shards []*script.Store, f func(context.Con
 	for i, err := range errs {
 		if err == nil {
 			answered = append(answered, got[i])
-		} else if err = fmt.Errorf("%s: %w", shards[i].Shard, err); first == nil {
-			first = err
+		} else if first == nil {
+			first = fmt.Errorf("shard %d of %d: %w", i+1, len(shards), err)
 		}
 	}
 	if first == nil {

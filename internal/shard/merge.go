@@ -1,0 +1,306 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file has what is known of the whole queue by numbers. The calls hide those of the first shard. They are tried until Redis answers, as
+// link.Read does. If some shards do not answer, the reply is that of the others, beside a *MissingError.
+
+// Failed says in an error which shard it is about, if there are several.
+func (s *Set) Failed(i int, err error) error {
+	if err == nil || len(s.All) == 1 {
+		return err
+	}
+	return fmt.Errorf("shard %d of %d: %w", i+1, len(s.All), err)
+}
+
+// readEach calls f for all shards at once, for each of them until it answers.
+func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
+	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {
+		return link.Read(ctx, func(ctx context.Context) (T, error) { return f(ctx, s) })
+	})
+}
+
+// ReadCounts adds up. Now is the latest of the clocks, so that nothing that was written before is later. It returns ErrNoQueue if no shard was
+// ever used.
+func (q *Queue) ReadCounts(ctx context.Context) (script.CountsReply, error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return script.CountsReply{}, err
+	}
+	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (script.CountsReply, error) { return s.Counts(ctx) })
+	if len(got) == 0 {
+		return script.CountsReply{}, err
+	}
+	c := got[0]
+	if len(set.All) > 1 {
+		c = sumOf(got, len(set.All))
+	}
+	if err == nil && !c.Used {
+		err = script.ErrNoQueue
+	}
+	return c, err
+}
+
+// sumOf is the counts of a queue with so many shards.
+func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
+	all.Layout = "1"
+	var asked, set []script.RateLimits
+	for i := range got {
+		c := &got[i]
+		all.Now, all.Used = max(all.Now, c.Now), all.Used || c.Used
+		if script.CheckLayout(all.Layout) == nil {
+			all.Layout = c.Layout
+		}
+		all.Pending, all.Ready, all.Unack, all.Retry = all.Pending+c.Pending, all.Ready+c.Ready, all.Unack+c.Unack, all.Retry+c.Retry
+		all.Waiting, all.Garbage, all.Done = all.Waiting+c.Waiting, all.Garbage+c.Garbage, all.Done+c.Done
+		all.Overruns, all.Unaccounted = all.Overruns+c.Overruns, all.Unaccounted+c.Unaccounted
+		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince), earlier(all.NextDue, c.NextDue)
+		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
+		addPause(&all.QueueCounts, &c.QueueCounts)
+		if c.Limited { // if one shard waits for an instant and another for a handler, the instant is when the next message may go at the latest
+			all.Limited = true
+			all.LimitedSince, all.LimitedUntil = earlier(all.LimitedSince, c.LimitedSince), earlier(all.LimitedUntil, c.LimitedUntil)
+		}
+		asked, set = append(asked, c.Asked), append(set, c.Set)
+	}
+	all.Asked, all.Set = Whole(firstOf(asked), shards), Whole(firstOf(set), shards)
+	return all
+}
+
+// addPause: a queue is paused if a shard is, until all shards go on. Who has paused it and why is what the first of them says.
+func addPause(all, c *script.QueueCounts) {
+	switch {
+	case !c.Paused:
+	case !all.Paused:
+		all.Paused, all.PausedUntil, all.PausedSince, all.PausedBy, all.PauseReason = true, c.PausedUntil, c.PausedSince, c.PausedBy, c.PauseReason
+	case all.PausedUntil.IsZero() || c.PausedUntil.IsZero():
+		all.PausedUntil = time.Time{} // until Resume
+	default:
+		all.PausedUntil = later(all.PausedUntil, c.PausedUntil)
+	}
+}
+
+// earlier is the earlier of two instants, of which one may be zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Balance adds up. Since is when the last of the shards opened its books. If a shard that has messages has no books, Since is zero, and Here alone
+// is known. A shard without any key counts for nothing. It returns ErrNoQueue if all are like that.
+func (q *Queue) Balance(ctx context.Context) (all script.Balance, err error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return all, err
+	}
+	got, err := each(ctx, set.All, func(ctx context.Context, s *script.Store) (*script.Balance, error) {
+		b, err := s.Balance(ctx)
+		if errors.Is(err, script.ErrNoQueue) {
+			return nil, nil
+		}
+		return &b, err
+	})
+	used, closed := false, false
+	for _, b := range got {
+		if b == nil {
+			continue
+		}
+		used = true
+		all.Since, closed = later(all.Since, b.Since), closed || b.Since.IsZero() && b.Here > 0
+		addBalance(&all, b)
+	}
+	if closed {
+		all = script.Balance{Here: all.Here}
+	}
+	if err == nil && !used {
+		err = script.ErrNoQueue
+	}
+	return all, err
+}
+
+func addBalance(all, b *script.Balance) {
+	for _, sum := range []struct {
+		to *int64
+		n  int64
+	}{
+		{&all.Entered, b.Entered}, {&all.Sent, b.Sent}, {&all.Followed, b.Followed}, {&all.Scheduled, b.Scheduled}, {&all.Imported, b.Imported},
+		{&all.Found, b.Found}, {&all.Left, b.Left}, {&all.Acked, b.Acked}, {&all.Over, b.Over}, {&all.Superseded, b.Superseded},
+		{&all.Intercepted, b.Intercepted}, {&all.Canceled, b.Canceled}, {&all.Deleted, b.Deleted}, {&all.Aged, b.Aged}, {&all.Trimmed, b.Trimmed},
+		{&all.WrittenOff, b.WrittenOff}, {&all.Here, b.Here}, {&all.Unaccounted, b.Unaccounted},
+	} {
+		*sum.to += sum.n
+	}
+}
+
+// A SpanCounts is what was counted in an hour or a day.
+type SpanCounts struct {
+	Start       time.Time // zero
+	Sent        int64
+	Delivered   int64
+	Acked       int64
+	Failed      int64
+	Lost        int64
+	Garbage     int64
+	Superseded  int64
+	Started     int64
+	Lateness    time.Duration
+	MaxLateness time.Duration
+}
+
+// A HistoryReply is what was counted in each hour and day, by hours and by days since 1970.
+type HistoryReply struct {
+	Now         int64 // of the first shard that answers, unix us
+	Hours, Days map[int64]SpanCounts
+}
+
+// History adds up.
+func (q *Queue) History(ctx context.Context) (HistoryReply, error) {
+	all := HistoryReply{Hours: map[int64]SpanCounts{}, Days: map[int64]SpanCounts{}}
+	set, err := q.Look(ctx)
+	if err != nil {
+		return all, err
+	}
+	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (one HistoryReply, err error) {
+		r, err := s.History(ctx)
+		one = HistoryReply{Now: r.Now, Hours: map[int64]SpanCounts{}, Days: map[int64]SpanCounts{}}
+		for span, n := range r.Hours {
+			one.Hours[span] = SpanCounts(n)
+		}
+		for span, n := range r.Days {
+			one.Days[span] = SpanCounts(n)
+		}
+		return one, err
+	})
+	for i, one := range got {
+		if i == 0 {
+			all = one
+			continue
+		}
+		addSpans(all.Hours, one.Hours)
+		addSpans(all.Days, one.Days)
+	}
+	return all, err
+}
+
+func addSpans(all, more map[int64]SpanCounts) {
+	for span, n := range more {
+		a := all[span]
+		if started := float64(a.Started) + float64(n.Started); started > 0 { // the mean of all
+			a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(n.Lateness)*float64(n.Started)) / started)
+		}
+		a.MaxLateness = max(a.MaxLateness, n.MaxLateness)
+		a.Sent, a.Delivered, a.Acked, a.Failed = a.Sent+n.Sent, a.Delivered+n.Delivered, a.Acked+n.Acked, a.Failed+n.Failed
+		a.Lost, a.Garbage, a.Superseded, a.Started = a.Lost+n.Lost, a.Garbage+n.Garbage, a.Superseded+n.Superseded, a.Started+n.Started
+		all[span] = a
+	}
+}
+
+// Forecast adds up. If from is 0, the spans begin at the now of the first shard.
+func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration, n int) (all script.ForecastReply, err error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return all, err
+	}
+	of := func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
+		return s.Forecast(ctx, from, step, n)
+	}
+	first, ferr := link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) { return of(ctx, set.All[0]) })
+	if ferr == nil {
+		from = first.From
+	} else if from == 0 && len(set.All) > 1 { // by the clock of this process
+		from = time.Now().UnixMicro()
+	}
+	got, err := each(ctx, set.All, func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
+		if s == set.All[0] {
+			return first, ferr
+		}
+		return link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) { return of(ctx, s) })
+	})
+	for i, one := range got {
+		if i == 0 {
+			all = one
+			continue
+		}
+		for j := range all.Due {
+			all.Due[j].Pending += one.Due[j].Pending
+			all.Due[j].Retry += one.Due[j].Retry
+		}
+	}
+	return all, err
+}
+
+// Limits of the whole queue and of a shard.
+
+// Divide is the part of a shard in limits of a queue with n shards. The shards together never go faster than the rate. The burst and the
+// concurrency are rounded up, so that each shard has at least 1.
+func Divide(l script.RateLimits, n int) (script.RateLimits, error) {
+	l.Burst, l.Concurrency = (l.Burst+n-1)/n, l.Concurrency/n+min(l.Concurrency%n, 1)
+	whole := l.Per
+	l.Per *= time.Duration(n)
+	if n > 1 && l.Rated() && (l.Per/time.Duration(n) != whole || !l.ValidRate()) {
+		return l, fmt.Errorf("%w: a rate of %d in %v is too slow for a queue with %d shards: each shard has its part of it, and %s",
+			message.ErrBadOption, l.Rate, whole, n, script.RateRule)
+	}
+	return l, nil
+}
+
+// Whole is what limits of a shard mean for a queue with n of them. It takes Divide back, but for what that rounds up.
+func Whole(l script.RateLimits, n int) script.RateLimits {
+	if n > 1 {
+		const most, mostBurst = 1<<31 - 1, 1_000_000 // that can be set
+		l.Per /= time.Duration(n)
+		l.Burst, l.Concurrency = min(l.Burst*n, mostBurst), int(min(int64(l.Concurrency)*int64(n), most))
+	}
+	return l
+}
+
+// firstOf are the limits that shards have alike: those of the first that has any.
+func firstOf(shards []script.RateLimits) (all script.RateLimits) {
+	for _, l := range shards {
+		if !all.Rated() {
+			all.Rate, all.Per, all.Burst = l.Rate, l.Per, l.Burst
+		}
+		if all.Concurrency == 0 {
+			all.Concurrency = l.Concurrency
+		}
+	}
+	return all
+}
+
+// cut reads a cursor over all shards: where the shard lies, a slash, and the cursor in that shard. Without a slash, it is one of the first shard.
+func (s *Set) cut(cursor string) (i int, rest string) {
+	head, rest, found := strings.Cut(cursor, "/")
+	if !found {
+		return 0, cursor
+	}
+	at := 0
+	if _, err := fmt.Sscan(head, &at); err != nil {
+		return 0, cursor
+	}
+	for i < len(s.All) && s.At(i) < at {
+		i++
+	}
+	return i, rest
+}
+
+// cursor is the opposite of cut.
+func (s *Set) cursor(i int, rest string) string { return fmt.Sprintf("%d/%s", s.At(i), rest) }
