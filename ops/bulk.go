@@ -137,7 +137,13 @@ func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.Stat
 	ctx, cancel := o.untilDone(ctx)
 	defer cancel()
 	err := o.valid(&b, can)
-	if o.Of = o.digest(m.store.Keys.State); err == nil && b.Cursor != "" {
+	if err == nil {
+		o.of, err = m.store.Look(ctx)
+	}
+	if err == nil {
+		o.Of = o.digest(m.store.Keys.State, len(o.of.All))
+	}
+	if err == nil && b.Cursor != "" {
 		err, o.resumed = o.countOn(b.Cursor), true
 	} else if err == nil {
 		err = m.begin(ctx, &o, b.Before)
@@ -226,13 +232,11 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	defer func() { // also if Progress panicked or ended this goroutine: then the call has stopped
 		m.leave(ctx, o, o.Place >= len(places), err)
 	}()
-	if o.through(places) {
-		o.position = position{Place: len(places)}
-	}
+	o.leaveOut(places)
 	for o.Place < len(places) {
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
-		if o.through(places) || o.Most > 0 && o.Result.Done >= o.Most {
+		if o.leaveOut(places); o.Most > 0 && o.Result.Done >= o.Most {
 			o.position = position{Place: len(places)}
 		}
 		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
@@ -286,7 +290,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 			return 0, err
 		}
 		do := o.request(p, targets, len(got.entries))
-		done, err := m.steerAs(ctx, o, do)
+		done, err := m.steerAs(ctx, o, p, do)
 		if err != nil {
 			return 0, err
 		}
@@ -319,20 +323,20 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 }
 
 // steerAs makes the operation's next call, again and again until Redis answers or ctx ends.
-func (m *Queue) steerAs(ctx context.Context, o *operation, do script.SteerRequest) (done []script.Steered, err error) {
+func (m *Queue) steerAs(ctx context.Context, o *operation, p place, do script.SteerRequest) (done []script.Steered, err error) {
 	o.n++
 	err = link.Repeat(ctx, math.MaxInt, func() error {
-		done, err = m.store.Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
+		done, err = p.of.All[p.shard].Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
 		return err
 	})
-	return done, err
+	return done, p.of.Failed(p.shard, err)
 }
 
 // moveOn notes where the next page begins.
 func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]bool) {
 	o.InPlace += len(got.entries)
 	if !got.more() || len(got.entries) == 0 || o.over(got, p, ready) {
-		o.position, o.InPlace, o.spreadTo = position{Place: o.Place + 1}, 0, 0
+		o.nextPlace(o.places())
 		return
 	}
 	for _, e := range slices.Backward(got.entries) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -35,33 +34,56 @@ type Handling struct {
 }
 
 // Consumers returns the consumers that are alive, the oldest first. A consumer that was killed counts as alive until its lease has run out,
-// and for 3 s at least.
+// and for 3 s at least. If some shards of the queue do not answer, Consumers returns what the others say beside the error.
 func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
 	alive, err := m.alive(ctx)
 	if err == nil && len(alive) == 0 {
 		err = m.there(ctx)
 	}
 	if err != nil {
-		return nil, m.failed(err, "consumers")
+		err = m.failed(err, "consumers")
 	}
 	slices.SortFunc(alive, func(a, b Consumer) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
-	return alive, nil
+	return alive, err
 }
 
 // alive returns the consumers that are alive, in no order.
-func (m *Queue) alive(ctx context.Context) ([]Consumer, error) {
-	return link.Read(ctx, func(ctx context.Context) (alive []Consumer, err error) {
-		for c, err := range consumers(ctx, m.store) {
-			if err != nil {
-				return nil, err
-			}
+func (m *Queue) alive(ctx context.Context) (alive []Consumer, err error) {
+	entries, err := m.store.Consumers(ctx)
+	at := map[string]int{}
+	for _, e := range entries {
+		c, lives := consumerOf(e.ID, e.Text, e.Now)
+		if !lives {
+			continue
+		}
+		if i, met := at[c.ID]; met {
+			alive[i].add(&c)
+		} else {
+			at[c.ID] = len(alive)
 			alive = append(alive, c)
 		}
-		return alive, nil
-	})
+	}
+	return alive, err
 }
 
-// consumers lists the consumers that are alive. It ends after the first error.
+// maxHandling is how many messages a consumer reports.
+const maxHandling = 100
+
+// add adds what the consumer has said in another shard.
+func (c *Consumer) add(more *Consumer) {
+	if more.Since.Before(c.Since) {
+		c.Since = more.Since
+	}
+	if more.Seen.After(c.Seen) {
+		c.Seen = more.Seen
+	}
+	c.Concurrency = max(c.Concurrency, more.Concurrency)
+	c.Handling = append(c.Handling, more.Handling...)
+	slices.SortStableFunc(c.Handling, func(a, b Handling) int { return cmp.Compare(b.For, a.For) })
+	c.Handling = c.Handling[:min(len(c.Handling), maxHandling)]
+}
+
+// consumers lists the consumers that are alive in a shard. It ends after the first error.
 func consumers(ctx context.Context, s *script.Store) iter.Seq2[Consumer, error] {
 	return func(yield func(Consumer, error) bool) {
 		seen := map[string]bool{}

@@ -69,9 +69,13 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady,
 			delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateDone}
 	}
+	set, err := m.store.Look(ctx)
+	if err != nil {
+		return found, err
+	}
 	var places []place
 	for _, state := range f.States {
-		some, err := m.places(state, Filter{})
+		some, err := placesOf(set, state, Filter{})
 		if err != nil {
 			return found, err
 		}
@@ -79,13 +83,15 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 	}
 	var at finding
 	if cursor != "" {
-		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
 			return found, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
-	} else if err := m.atOnce(ctx, &at, text, f.States, places, found); err != nil {
-		return found, err
+	} else {
+		at.Shards = several(set)
+		if err := m.atOnce(ctx, &at, text, f.States, places, found); err != nil {
+			return found, err
+		}
 	}
-	var err error
 	if len(found.Matches) == 0 {
 		limit := min(cmp.Or(max(f.Limit, 0), pageSize), script.MaxBatch)
 		messages, bytes := min(cmp.Or(max(f.Messages, 0), 10_000), 100_000), cmp.Or(max(f.Bytes, 0), 16<<20)
@@ -117,7 +123,7 @@ func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []d
 		if by == "id" && uuid.Validate(text) != nil {
 			continue
 		}
-		msg, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return statusIn(ctx, m.store, by, text, 0) })
+		msg, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.statusBy(ctx, by, text, 0) })
 		switch {
 		case err != nil && !errors.Is(err, delayqueue.ErrNotFound): // ErrNotFound: perhaps the key is held, and no message has it
 			return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -48,9 +47,7 @@ func (m *Queue) Forecast(ctx context.Context, from time.Time, step time.Duration
 	if err != nil {
 		return nil, m.failed(err, "forecast")
 	}
-	counted, err := link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) {
-		return m.store.Forecast(ctx, first.Us, step, n)
-	})
+	counted, err := m.store.Forecast(ctx, first.Us, step, n)
 	var all int64
 	for _, due := range counted.Due {
 		all += due.Pending + due.Retry
@@ -58,7 +55,10 @@ func (m *Queue) Forecast(ctx context.Context, from time.Time, step time.Duration
 	if err == nil && all == 0 {
 		err = m.there(ctx)
 	}
-	if err != nil {
+	switch {
+	case partly(err) != "":
+		return forecastOf(&counted, step), m.failed(err, "forecast")
+	case err != nil:
 		return nil, m.failed(err, "forecast")
 	}
 	return forecastOf(&counted, step), nil

@@ -120,20 +120,28 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 	if state != delayqueue.StateGarbage && state != delayqueue.StateRetry {
 		return g, fmt.Errorf("%w: state %s has no errors", delayqueue.ErrBadOption, state)
 	}
-	places, err := m.places(state, f)
+	set, err := m.store.Look(ctx)
+	if err != nil {
+		return g, err
+	}
+	places, err := placesOf(set, state, f)
 	if err != nil {
 		return g, err
 	}
 	f.turn(places)
 	var at walk
 	if cursor != "" {
-		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place != 0 {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
 			return g, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
-	} else if err := at.start(ctx, m, places); err != nil {
-		return g, err
-	} else if at.Total == 0 {
-		return g, m.there(ctx)
+	} else {
+		at.Shards = several(set)
+		if err := at.start(ctx, m, places); err != nil {
+			return g, err
+		}
+		if at.Total == 0 {
+			return g, m.there(ctx)
+		}
 	}
 	err = at.goOn(ctx, m, places, walkPage, min(cmp.Or(max(budget, 0), 10_000), 100_000), 64<<20, func(msg *MessageStatus) bool {
 		if f.matches(msg) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 )
 
 // A Tally is what was counted in an hour or a day.
@@ -50,8 +49,8 @@ func (m *Queue) History(ctx context.Context, by Span, n int) ([]Tally, error) {
 	if by != Hourly && by != Daily {
 		return nil, m.failed(fmt.Errorf("%w: %d: use Hourly or Daily", delayqueue.ErrBadOption, by), "history")
 	}
-	got, err := link.Read(ctx, m.store.History)
-	if err != nil {
+	got, err := m.store.History(ctx)
+	if err != nil && partly(err) == "" {
 		return nil, m.failed(err, "history")
 	}
 	spans, most := got.Hours, historyHours
@@ -67,10 +66,13 @@ func (m *Queue) History(ctx context.Context, by Span, n int) ([]Tally, error) {
 		some = some || out[i] != (Tally{})
 		out[i].Start = time.Unix(span*int64(by)*3600, 0).UTC()
 	}
-	if !some {
+	if err == nil && !some {
 		if err := m.there(ctx); err != nil {
 			return nil, m.failed(err, "history")
 		}
 	}
-	return out, nil
+	if err != nil {
+		err = m.failed(err, "history")
+	}
+	return out, err
 }

@@ -21,25 +21,27 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 		return before, m.failed(fmt.Errorf("%w: %v: %s", delayqueue.ErrBadOption, l, script.ConcurrencyRule), "set limits")
 	}
 	l.Per = script.RatePer(l.Per)
-	was, err := script.Once(ctx, &m.calls, func(c *script.Caller) (script.RateLimits, error) {
-		return m.store.SetLimits(ctx, c, script.RateLimits(l))
-	})
-	if before = Limits(was); err != nil {
+	was, err := m.store.SetLimits(ctx, &m.calls, script.RateLimits(l))
+	if before = Limits(was); err == nil || partly(err) != "" {
+		r := journalRecord{Act: ActSetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)}
+		m.done(ctx, r.partly(err))
+	}
+	if err != nil {
 		return before, m.failed(err, "set limits")
 	}
-	m.done(ctx, journalRecord{Act: ActSetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)})
 	return before, nil
 }
 
 // Unthrottle ends a Throttle of a handler, and reports whether there was one. Messages that were put off may go at
 // once, as far as limits allow. The message of that handler stays due when Throttle said: RunNow brings it sooner.
 func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
-	lifted, err = script.Once(ctx, &m.calls, func(c *script.Caller) (bool, error) { return m.store.LiftThrottle(ctx, c) })
-	if err != nil {
-		return false, m.failed(err, "unthrottle")
-	}
+	lifted, err = m.store.LiftThrottle(ctx, &m.calls)
 	if lifted {
-		m.done(ctx, journalRecord{Act: ActUnthrottle})
+		r := journalRecord{Act: ActUnthrottle}
+		m.done(ctx, r.partly(err))
+	}
+	if err != nil {
+		return lifted, m.failed(err, "unthrottle")
 	}
 	return lifted, nil
 }
@@ -66,9 +68,9 @@ func (l QueueLimits) InForce() Limits {
 func (m *Queue) Limits(ctx context.Context) (QueueLimits, error) {
 	c, err := m.store.ReadCounts(ctx)
 	if err != nil {
-		return QueueLimits{}, m.failed(err, "limits")
+		err = m.failed(err, "limits")
 	}
-	return QueueLimits{Asked: Limits(c.Asked), Set: Limits(c.Set)}, nil
+	return QueueLimits{Asked: Limits(c.Asked), Set: Limits(c.Set)}, err
 }
 
 // Limits bound a whole queue, over all its consumers. 0: this limit is not set. For SetLimits that means that the limit of the consumers

@@ -15,9 +15,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Filter selects messages of a state, and says how many are looked at at a time. The zero Filter selects all messages.
@@ -89,7 +88,8 @@ type Page struct {
 var ErrBadCursor = errors.New("bad cursor")
 
 // List returns a page of the messages in a state, in the order of MessageStatus.At; in StateReady first released messages, then retries,
-// then new ones. cursor is "" for the first page, and then the Next of the
+// then new ones. If the queue has several shards, released messages are listed shard by shard, and List reads as many messages of each shard as
+// it reads of a queue without shards. cursor is "" for the first page, and then the Next of the
 // page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large, and returns those that
 // match. So a page may be empty although others follow.
 //
@@ -105,12 +105,17 @@ func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, curs
 	return page, nil
 }
 
-// All lists the messages in a state, page by page. A pause follows each page, as long as the page took, so that others get their share
+// All lists the messages in a state, page by page; of a queue with several shards, first those of one shard, then those of the next. A pause
+// follows each page, as long as the page took, so that others get their share
 // of the server. All ends after the first error.
 func (m *Queue) All(ctx context.Context, state delayqueue.State, f Filter) iter.Seq2[*MessageStatus, error] {
 	return func(yield func(*MessageStatus, error) bool) {
 		var w walk
-		places, err := m.places(state, f)
+		set, err := m.store.Look(ctx)
+		var places []place
+		if err == nil {
+			places, err = placesOf(set, state, f)
+		}
 		if err == nil {
 			f.turn(places)
 			err = w.goOn(ctx, m, places, f.limit(), math.MaxInt, math.MaxInt, func(msg *MessageStatus) bool {
@@ -165,19 +170,41 @@ func readCursor(cursor string, v any) error {
 	return nil
 }
 
+// A pageCursor is a position in a queue of so many shards. Its JSON is a cursor.
+type pageCursor struct {
+	position
+	Shards int `json:"h,omitempty"` // 0: one
+}
+
+// several is the number of shards in a cursor, which is left out of most.
+func several(set *shard.Set) int {
+	if n := len(set.All); n > 1 {
+		return n
+	}
+	return 0
+}
+
 func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
-	var at position
+	var at pageCursor
 	if cursor != "" {
 		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil {
 			return nil, err
 		}
 	}
-	places, err := m.places(state, f)
+	set, err := m.store.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if cursor == "" {
+		at.Shards = several(set)
+	}
+	places, err := placesOf(set, state, f)
+	if err != nil {
+		return nil, err
+	}
+	places = merged(places)
 	f.turn(places)
-	if at.Place < 0 || at.Place >= len(places) {
+	if at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
 	got, err := m.list(ctx, places[at.Place], f.limit(), at.spot())
@@ -190,81 +217,12 @@ func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, curs
 			page.Messages = append(page.Messages, e.msg)
 		}
 	}
-	next := position{Place: at.Place + 1}
+	next := pageCursor{position{Place: at.Place + 1}, at.Shards}
 	if last := len(got.entries) - 1; got.more() && last >= 0 {
-		next = position{at.Place, got.entries[last].Score, []byte(got.entries[last].Tag)}
+		next.position = position{at.Place, got.entries[last].Score, []byte(got.entries[last].Tag)}
 	}
 	if next.Place < len(places) {
 		page.Next, err = cursorOf(&next)
 	}
 	return page, err
-}
-
-// A place is a part of a structure in which messages wait.
-type place struct {
-	in       delayqueue.State // the structure has the name of this state
-	state    delayqueue.State // of the messages in this part
-	from, to int64            // scores, the upper one not included
-	part     string           // "due", "later", or "" for both
-	back     bool             // from its end
-	again    bool             // the call was through with it, and looks again for messages with a lane that it has not met
-}
-
-// A listReply is a page of a place.
-type listReply struct {
-	now     int64
-	left    int // entries from here to the end, with those of this page
-	bytes   int // of envelopes and records
-	entries []entry
-}
-
-// An entry stands in a structure for a message.
-type entry struct {
-	script.Spot
-	msg *MessageStatus // nil if the message was deleted by another program
-}
-
-func (l *listReply) more() bool { return l.left > len(l.entries) }
-
-func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot) (listReply, error) {
-	q := script.ListRequest{In: script.StateWords[p.in], From: p.from, To: p.to, Part: p.part, Back: p.back, Most: m.most, Limit: limit, After: after}
-	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return m.store.List(ctx, q) })
-	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
-	for _, l := range got.Entries {
-		out.entries = append(out.entries, entry{l.Spot, m.statusAt(p, &l)})
-	}
-	return out, err
-}
-
-// statusAt is the status of a message of a place. It is nil if another program has deleted the message.
-func (m *Queue) statusAt(p place, l *script.Listed) *MessageStatus {
-	if l.Text == "" {
-		return nil
-	}
-	id, _ := message.SplitTag(l.Tag)
-	msg := statusWithin(id, p.state, script.ScoreInstant(l.Score), l.Text, l.Record, m.most)
-	msg.CountdownLeft = l.Missing
-	if p.in == delayqueue.StateReady { // the record says since when the message is there
-		msg.At = msg.EndedAt
-	}
-	return msg
-}
-
-// places are the structures in which messages of a state wait.
-func (m *Queue) places(state delayqueue.State, f Filter) ([]place, error) {
-	from, to := f.bounds()
-	switch state {
-	case delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateDone:
-		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
-	case delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateWaiting:
-		return []place{{in: state, state: state, from: from, to: to}}, nil
-	case delayqueue.StateReady:
-		return []place{
-			{in: delayqueue.StateReady, state: state},
-			{in: delayqueue.StateRetry, state: state, from: from, to: to, part: "due"},
-			{in: delayqueue.StatePending, state: state, from: from, to: to, part: "due"},
-		}, nil
-	default:
-		return nil, fmt.Errorf("%w: state %s has no messages", delayqueue.ErrBadOption, state)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A task is what a call for many was told.
@@ -36,6 +37,7 @@ type reach struct {
 
 	position
 	InPlace int        `json:"n,omitempty"` // looked at there
+	Earlier int64      `json:"e,omitempty"` // looked at in the shards before this one
 	Result  BulkResult `json:"got"`
 }
 
@@ -43,6 +45,7 @@ type reach struct {
 type operation struct {
 	task
 	reach
+	of     *shard.Set // the shards that there were when it began; nil: one, in tests
 	dry    bool
 	sample []*MessageStatus
 
@@ -62,11 +65,14 @@ type operation struct {
 // maxSample is how many messages a dry run shows.
 const maxSample = 10
 
-// digest tells calls apart that were told different things, or are about different queues.
-func (t *task) digest(queue string) string {
+// digest tells calls apart that were told different things, or are about different queues, or about one that has more shards now.
+func (t *task) digest(queue string, shards int) string {
 	text, _ := cursorOf(t) // there is nothing in it that cannot be written
 	h := fnv.New64a()
 	fmt.Fprint(h, queue, " ", text)
+	if shards > 1 {
+		fmt.Fprint(h, " ", shards)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -202,17 +208,27 @@ func (o *operation) meet(e entry) {
 	}
 }
 
-// through says whether the call is through with all places. Those that it may look at again are left out if nothing waited for turns when it
-// began, and in a dry run that goes on, which does not know what was met before.
-func (o *operation) through(places []place) bool {
-	if o.Place >= len(places) || !places[o.Place].again {
-		return o.Place >= len(places)
+// leaveOut moves on over places that the call need not look at again: if nothing waited for turns in that shard when the call began, and in a dry
+// run that goes on, which does not know what was met before.
+func (o *operation) leaveOut(places []place) {
+	for o.Place < len(places) && places[o.Place].again {
+		waited := false
+		for i, p := range places {
+			waited = waited || p.shard == places[o.Place].shard && p.in == delayqueue.StateWaiting && o.Left[i] > 0
+		}
+		if waited && !o.resumed {
+			return
+		}
+		o.nextPlace(places)
 	}
-	waited := false
-	for i, p := range places {
-		waited = waited || p.in == delayqueue.StateWaiting && o.Left[i] > 0
+}
+
+// nextPlace moves on to the next place, perhaps in the next shard.
+func (o *operation) nextPlace(places []place) {
+	o.position, o.InPlace, o.spreadTo = position{Place: o.Place + 1}, 0, 0
+	if o.Place < len(places) && places[o.Place].shard != places[o.Place-1].shard {
+		o.Earlier = o.Result.Looked
 	}
-	return !waited || o.resumed
 }
 
 // isNew says whether a message came into its state after Begun. now is the instant of the page.
@@ -245,9 +261,9 @@ func (o *operation) request(p place, targets []entry, looked int) script.SteerRe
 	if p.state == delayqueue.StateUnack {
 		do.What = script.SteerCancel
 	}
-	if o.Spread > 0 { // the page's share of the time goes to its messages that match
-		before := o.before()
-		share := float64(o.Spread) / float64(max(o.Result.Total, before+int64(looked)))
+	if o.Spread > 0 { // the page's share of the time goes to its messages that match; each shard has the whole time
+		before, total := o.before(p.shard)
+		share := float64(o.Spread) / float64(max(total, before+int64(looked)))
 		from := max(int64(share*float64(before)), o.spreadTo)
 		do.Us = max(o.Us, o.Now) + from
 		do.Step = max(int64(share*float64(before+int64(looked)))-from, 0) / int64(len(targets))
@@ -256,115 +272,34 @@ func (o *operation) request(p place, targets []entry, looked int) script.SteerRe
 	return do
 }
 
-// before is how many messages come before this page in a spread. There, what waits comes behind the messages that have turns, although the
-// call may look at it first: else lanes would change their order.
-func (o *operation) before() int64 {
-	places, n := o.places(), o.Result.Looked
+// before is how many messages of a shard come before this page in a spread, of how many. There, what waits comes behind the messages that have
+// turns, although the call may look at it first: else lanes would change their order.
+func (o *operation) before(shard int) (n, total int64) {
+	places, first := o.places(), -1
+	waiting := func(p *place) bool { return p.in == delayqueue.StateWaiting }
+	var others int64 // with turns
+	for i := range places {
+		p := &places[i]
+		if p.shard != shard || i >= len(o.Left) {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		if !p.again {
+			total += int64(o.Left[i])
+		}
+		if !p.again && !waiting(p) {
+			others += int64(o.Left[i])
+		}
+	}
+	n = o.Result.Looked - o.Earlier
 	switch {
-	case places[0].in != delayqueue.StateWaiting:
-	case o.Place == 0:
-		for i, p := range places {
-			if p.in != delayqueue.StateWaiting && !p.again {
-				n += int64(o.Left[i])
-			}
-		}
-	case places[o.Place].in != delayqueue.StateWaiting:
-		n = max(n-int64(o.Left[0]), 0)
+	case first < 0 || !waiting(&places[first]):
+	case o.Place == first:
+		n += others
+	case !waiting(&places[o.Place]):
+		n = max(n-int64(o.Left[first]), 0)
 	}
-	return n
-}
-
-// places are the structures to go through, some in two parts. Their order and direction are such that no message is missed, or met again
-// where it has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
-//
-// Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the others, and last for what
-// is made earlier, because turns that are taken away move messages from the others to waiting. There handlers that end move some the other
-// way, the first of their lanes, so these places are gone through again, in the other order.
-func (o *operation) places() (all []place) {
-	in := func(s delayqueue.State) bool { return slices.Contains(o.States, s) }
-	from, to := o.Filter.hot().bounds()
-	if in(delayqueue.StateUnack) {
-		all = append(all, place{in: delayqueue.StateUnack, state: delayqueue.StateUnack, from: from, to: to})
-	}
-	if in(delayqueue.StateGarbage) {
-		all = append(all, place{in: delayqueue.StateGarbage, state: delayqueue.StateGarbage, from: from, to: min(to, o.Begun+1)})
-	}
-	if in(delayqueue.StateDone) {
-		all = append(all, place{in: delayqueue.StateDone, state: delayqueue.StateDone, from: max(from, o.Begun+1), to: to})
-	}
-	waiting := func(structure delayqueue.State) {
-		from, to := from, to
-		if !in(delayqueue.StateReady) {
-			from = max(from, o.Begun+1)
-		}
-		if !in(structure) {
-			to = min(to, o.Begun+1)
-		}
-		all = o.parts(all, place{in: structure, state: structure}, from, to)
-	}
-	if in(delayqueue.StateRetry) || in(delayqueue.StateReady) {
-		waiting(delayqueue.StateRetry)
-	}
-	if in(delayqueue.StateReady) && (o.What == script.SteerDelete || o.shifts() > 0) {
-		all = append(all, place{in: delayqueue.StateReady, state: delayqueue.StateReady})
-	}
-	if in(delayqueue.StatePending) || in(delayqueue.StateReady) {
-		waiting(delayqueue.StatePending)
-	}
-	if in(delayqueue.StateWaiting) {
-		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting, back: o.What == script.SteerDelete} // at its head a width may end
-		for _, p := range o.parts(nil, p, from, to) {
-			if p.part == "later" { // made earlier
-				all = append(all, p)
-			} else {
-				all = slices.Insert(all, 0, p)
-			}
-		}
-		for _, p := range slices.Backward(all) { // turns are not taken away any more
-			if p.part == "later" && in(delayqueue.StatePending) {
-				p.again = true
-				all = append(all, p)
-			}
-		}
-	}
-	return all
-}
-
-// shifts is by how many us the call makes due messages due later. 0 or less: due messages stay where they are.
-func (o *operation) shifts() int64 {
-	if o.What == script.SteerAt {
-		return o.Us - o.Begun
-	}
-	return o.Us
-}
-
-// parts adds the parts of retry or pending between two scores.
-func (o *operation) parts(all []place, p place, from, to int64) []place {
-	add := func(from, to int64) {
-		if from < to {
-			p.from, p.to = from, to
-			all = append(all, p)
-		}
-	}
-	switch {
-	case o.What == script.SteerAt: // the messages due before that instant, and those due after it
-		target := max(o.Us, o.Begun)
-		if o.shifts() > 0 {
-			add(from, min(to, target))
-		}
-		p.part = "later"
-		add(max(from, target+o.Spread+1), to)
-		if last := len(all) - 1; last >= 0 && all[last].part == p.part {
-			all[last].from = max(all[last].from, o.Now+o.Spread+1) // messages that have come due since stay
-		}
-	case o.What == script.SteerBy && o.Us > 0:
-		p.back = true
-		add(from, to)
-	case o.What == script.SteerBy:
-		p.part = "later"
-		add(max(from, o.Begun+1), to)
-	default:
-		add(from, to)
-	}
-	return all
+	return n, total
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/message"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // Pause stops all hand-outs until Resume. A message that was handed out before and waits for a worker is handled, or goes back after
@@ -32,9 +31,7 @@ func (m *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	}
 	var until int64
 	if err == nil {
-		until, err = script.Once(ctx, &m.calls, func(c *script.Caller) (int64, error) {
-			return m.store.PauseFor(ctx, c, d.Microseconds(), m.who.by, m.who.why)
-		})
+		until, err = m.store.PauseFor(ctx, &m.calls, d.Microseconds(), m.who.by, m.who.why)
 	}
 	return m.paused(ctx, until, err)
 }
@@ -43,12 +40,12 @@ func (m *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 func (m *Queue) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
 
 func (m *Queue) pause(ctx context.Context, until int64) error {
-	return m.paused(ctx, until, m.calls.Call(ctx, func(c *script.Caller) error { return m.store.Pause(ctx, c, until, m.who.by, m.who.why) }))
+	return m.paused(ctx, until, m.store.Pause(ctx, &m.calls, until, m.who.by, m.who.why))
 }
 
 // paused publishes a pause until that instant, or its end, and writes the entry of the journal.
 func (m *Queue) paused(ctx context.Context, until int64, err error) error {
-	if err != nil {
+	if err != nil && partly(err) == "" {
 		return m.failed(err, "pause or resume")
 	}
 	code, r := delayqueue.PausedEvent, journalRecord{Act: ActPause}
@@ -60,6 +57,9 @@ func (m *Queue) paused(ctx context.Context, until int64, err error) error {
 		r.Detail = "until " + instantText(message.InstantTime(until))
 	}
 	m.tell(code, 0)
-	m.done(ctx, r)
+	m.done(ctx, r.partly(err))
+	if err != nil {
+		return m.failed(err, "pause or resume")
+	}
 	return nil
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // onBehalf is the person who acts, and the reason, as given.
@@ -21,7 +23,7 @@ type onBehalf struct{ by, why string }
 // concurrent use.
 type Queue struct {
 	*delayqueue.Monitor
-	store      *script.Store
+	store      *shard.Queue
 	calls      script.LimitedCalls
 	who        onBehalf
 	most       int          // bytes that are read of a message at most; 0: any number
@@ -32,7 +34,7 @@ type Queue struct {
 // Of returns the queue of a Monitor.
 func Of(m *delayqueue.Monitor) *Queue {
 	cli, prefix := m.Redis()
-	return &Queue{Monitor: m, store: script.NewStore(cli, prefix, m.Name())}
+	return &Queue{Monitor: m, store: shard.New(script.NewStore(cli, prefix, m.Name()), 0)}
 }
 
 // WithOperator says in whose name the Queue acts. The name stands in the events of its calls (Event.By), with a pause
@@ -68,6 +70,23 @@ func (m *Queue) there(ctx context.Context) error {
 	return err
 }
 
+// partly says of how many shards a change was made that was not made in all; "" if it was made in all, or in none.
+func partly(err error) string {
+	var missing *shard.MissingError
+	if !errors.As(err, &missing) {
+		return ""
+	}
+	return fmt.Sprintf("in %d of %d shards", missing.Answered, missing.Of)
+}
+
+// partly adds how many shards were changed, if err says that not all were.
+func (r journalRecord) partly(err error) journalRecord {
+	if some := partly(err); some != "" {
+		r.Detail = strings.TrimPrefix(r.Detail+"; "+some, "; ")
+	}
+	return r
+}
+
 // tellTime bounds the attempts to publish an event. A failure is not reported, because perhaps nobody listens.
 const tellTime = time.Second
 
@@ -95,10 +114,15 @@ func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
 	if err == nil && alive > 0 && !force {
 		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
 	}
+	if err != nil && partly(err) == "" {
+		return m.failed(err, "delete it")
+	}
+	if err == nil {
+		m.tell(delayqueue.QueueDeletedEvent, 0)
+	}
+	m.done(ctx, journalRecord{Act: ActDeleteQueue, N: int64(messages)}.partly(err))
 	if err != nil {
 		return m.failed(err, "delete it")
 	}
-	m.tell(delayqueue.QueueDeletedEvent, 0)
-	m.done(ctx, journalRecord{Act: ActDeleteQueue, N: int64(messages)})
 	return nil
 }

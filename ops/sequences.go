@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/conc"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -59,8 +59,10 @@ func (m *Queue) sequencePage(ctx context.Context, cursor string) (*SequencePage,
 		if err := readCursor(cursor, &at); err != nil {
 			return nil, err
 		}
-		if _, err := strconv.ParseUint(at, 10, 64); err != nil {
-			return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
+		for word := range strings.SplitSeq(at, "/") { // of a shard, and in it
+			if _, err := strconv.ParseUint(word, 10, 64); err != nil {
+				return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
+			}
 		}
 	}
 	got, err := m.sequences(ctx, "", at)
@@ -75,12 +77,12 @@ func (m *Queue) sequencePage(ctx context.Context, cursor string) (*SequencePage,
 }
 
 func (m *Queue) sequences(ctx context.Context, name, cursor string) (script.SequencesReply, error) {
-	return link.Read(ctx, func(ctx context.Context) (script.SequencesReply, error) { return m.store.Sequences(ctx, name, cursor) })
+	return m.store.Sequences(ctx, name, cursor)
 }
 
 // DropSequence deletes a sequence: any number may come next. It returns ErrNotFound if there is none of this name.
 func (m *Queue) DropSequence(ctx context.Context, name string) error {
-	found, err := script.Once(ctx, &m.calls, func(c *script.Caller) (bool, error) { return m.store.DropSequence(ctx, c, name) })
+	found, err := m.store.DropSequence(ctx, &m.calls, name)
 	if err == nil && !found {
 		err = delayqueue.ErrNotFound
 	}
@@ -97,13 +99,10 @@ func (m *Queue) DropSequence(ctx context.Context, name string) error {
 // need not be sent.
 func (m *Queue) PassSequence(ctx context.Context, name string, n int64) (before int64, err error) {
 	if err = message.CheckSequence("PassSequence", name); err == nil {
-		err = m.calls.Call(ctx, func(c *script.Caller) error {
-			last, was, err := m.store.PassSequence(ctx, c, name, n)
-			if before = last; err == nil && !was {
-				err = delayqueue.ErrNotFound
-			}
-			return err
-		})
+		var was bool
+		if before, was, err = m.store.PassSequence(ctx, &m.calls, name, n); err == nil && !was {
+			err = delayqueue.ErrNotFound
+		}
 		if m.who.by != "" && (err == nil || errors.Is(err, delayqueue.ErrNotFound)) { // without an operator a program calls, such as a scheduler
 			m.done(ctx, journalRecord{Act: ActPassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
 		}

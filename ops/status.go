@@ -72,6 +72,15 @@ func (e *KeyHeldError) Error() string {
 // Is makes errors.Is(err, delayqueue.ErrNotFound) true.
 func (e *KeyHeldError) Is(target error) bool { return target == delayqueue.ErrNotFound }
 
+// statusBy is statusIn for the shard of the message.
+func (m *Queue) statusBy(ctx context.Context, by, what string, most int) (*MessageStatus, error) {
+	s, err := m.store.By(ctx, by, what)
+	if err != nil {
+		return nil, err
+	}
+	return statusIn(ctx, s, by, what, most)
+}
+
 // statusIn finds one message, and the consumer that handles it. It returns nil if the message is nowhere, and a *KeyHeldError if an
 // acked one holds the key.
 func statusIn(ctx context.Context, s *script.Store, by, what string, most int) (*MessageStatus, error) {
@@ -166,7 +175,7 @@ func (m *Queue) GetKey(ctx context.Context, key string) (*MessageStatus, error) 
 }
 
 func (m *Queue) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	found, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return statusIn(ctx, m.store, by, what, m.most) })
+	found, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.statusBy(ctx, by, what, m.most) })
 	if err == nil && found == nil {
 		err = cmp.Or(m.there(ctx), script.NoID(by, what), delayqueue.ErrNotFound)
 	}

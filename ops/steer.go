@@ -90,7 +90,7 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 	switch {
 	case one.Holder != "":
 		dup := &delayqueue.DuplicateKeyError{Queue: s.store.Queue, ID: one.Holder, Held: one.Held}
-		if msg, err := statusIn(ctx, s.store, "id", name, 0); err == nil && msg != nil {
+		if msg, err := s.statusBy(ctx, "id", name, 0); err == nil && msg != nil {
 			dup.Key = msg.Key
 		}
 		return s.failed(dup, "%s %s", verbs[do.What], name)

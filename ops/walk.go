@@ -12,6 +12,7 @@ import (
 // walk is a cursor.
 type walk struct {
 	position
+	Shards int   `json:"h,omitempty"` // as in a pageCursor
 	Looked int64 `json:"l,omitempty"` // messages, by all calls
 	Total  int64 `json:"n,omitempty"` // messages in these places, when the first call began
 }

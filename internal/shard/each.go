@@ -68,8 +68,8 @@ type ConsumerEntry struct {
 	Now      int64 // the clock of that shard, unix us
 }
 
-// Consumers are the entries of all consumers in all shards. A consumer has an entry in each shard, perhaps two. If some shards do not
-// answer, the entries of the others come beside a *MissingError.
+// Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not answer, the entries of the
+// others come beside a *MissingError.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerEntry, error) {
 	set, err := q.Look(ctx)
 	if err != nil {
@@ -84,11 +84,17 @@ func (q *Queue) Consumers(ctx context.Context) ([]ConsumerEntry, error) {
 }
 
 func entriesOf(ctx context.Context, s *script.Store) (entries []ConsumerEntry, err error) {
+	at := map[string]int{} // an entry may come twice
 	for e, err := range s.Consumers(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, ConsumerEntry(e))
+		i, met := at[e.ID]
+		if !met {
+			i = len(entries)
+			at[e.ID], entries = i, append(entries, ConsumerEntry{})
+		}
+		entries[i] = ConsumerEntry(e)
 	}
 	return entries, nil
 }
