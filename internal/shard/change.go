@@ -250,7 +250,10 @@ func mayDrop(ctx context.Context, set *Set, force bool) (alive int, err error) {
 		if err == nil {
 			err = script.CheckLayout(c.Layout)
 		}
-		if err != nil && !errors.Is(err, script.ErrWrongType) || force {
+		if errors.Is(err, script.ErrWrongType) {
+			err = nil
+		}
+		if err != nil || force {
 			return nil, err
 		}
 		entries, err := entriesOf(ctx, s)

@@ -1,0 +1,15 @@
+package shard
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+func TestMain(m *testing.M) {
+	link.ReadFor = queuetest.Patience / 2
+	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
+}
