@@ -1,0 +1,146 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// TestBulkOfShards: a call for many does in each shard what it would do in a queue.
+func TestBulkOfShards(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		for j := range 4 {
+			d.end(i, script.OutcomeGarbage, fmt.Sprintf("bad %d", j), "good")
+		}
+		d.send(i, "later", time.Hour)
+		d.end(i, script.OutcomeRetry, "again")
+		d.end(i, script.OutcomeReady, "released")
+	}
+	b := Bulk{Filter: Filter{Contains: "bad", Limit: 3}}
+	b.DryRun, b.Progress = true, func(r *BulkResult) bool { return r.Looked < 13 }
+	got, err := d.m.BulkRequeue(queuetest.CtxB, b)
+	if err != nil || got.Finished || got.Total != 24 || got.Next == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	b.Cursor, b.Progress = got.Next, nil
+	got, err = d.m.BulkRequeue(queuetest.CtxB, b)
+	bulked(d.Fixture, "dry run", got, err, 24, 12, nil)
+	b.DryRun, b.Cursor, b.Before, b.Most = false, "", got.At, got.Done-1
+	got, err = d.m.BulkRequeue(queuetest.CtxB, b)
+	if err != nil || got.Done != 11 || !got.Finished {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.Most = 0
+	if got, err = d.m.BulkRequeue(queuetest.CtxB, b); err != nil || got.Done != 1 || got.Looked != 13 {
+		t.Errorf("the rest: %+v, %v", got, err)
+	}
+	if got := d.pages(delayqueue.StateReady, Filter{}); len(got) != 15 || slices.Contains(got, "good") {
+		t.Errorf("ready: %v", got)
+	}
+	got, err = d.m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}, Filter: Filter{Limit: 1}}, time.Hour)
+	bulked(d.Fixture, "by an hour", got, err, 6, 6, nil)
+	entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry)
+	if err != nil || entry.Messages != 6 || entry.Bulk.Phase != BulkFinished {
+		t.Errorf("%+v, %v", entry, err)
+	}
+	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage}
+	got, err = d.m.BulkDelete(queuetest.CtxB, Bulk{States: all, Filter: Filter{Limit: 2}})
+	if err != nil || got.Done != got.Total || !got.Finished {
+		t.Errorf("delete: %+v, %v", got, err)
+	}
+	if c, err := d.m.store.Balance(queuetest.CtxB); err != nil || c.Here != 0 || c.Deleted != got.Done || c.Unaccounted != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestSpreadOverShards: the messages of each shard are spread over the whole time.
+func TestSpreadOverShards(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	sizes := []int{4, 8, 2}
+	for i, n := range sizes {
+		for range n {
+			d.end(i, script.OutcomeGarbage, fmt.Sprint(i))
+		}
+	}
+	got, err := d.m.BulkRequeue(queuetest.CtxB, Bulk{Spread: 8 * time.Hour, Filter: Filter{Limit: 3}})
+	bulked(d.Fixture, "spread", got, err, 14, 14, nil)
+	for i, n := range sizes {
+		var due []time.Duration
+		for msg, err := range d.m.All(queuetest.CtxB, delayqueue.StateRetry, Filter{Contains: fmt.Sprint(i)}) {
+			d.Must(err)
+			due = append(due, msg.At.Sub(got.At).Round(time.Minute))
+		}
+		for msg, err := range d.m.All(queuetest.CtxB, delayqueue.StateReady, Filter{Contains: fmt.Sprint(i)}) {
+			d.Must(err)
+			due = append(due, msg.At.Sub(got.At).Round(time.Minute))
+		}
+		slices.Sort(due)
+		for j := range due {
+			if want := time.Duration(j) * 8 * time.Hour / time.Duration(n); len(due) != n || j > 0 && due[j] != want {
+				t.Fatalf("shard %d: due %v", i, due)
+			}
+		}
+	}
+}
+
+// TestBulkOfLanesInShards: a call that makes messages with lanes due earlier looks at the places of each shard again.
+func TestBulkOfLanesInShards(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	n := 0
+	for _, lane := range []string{"a", "b", "c", "d"} {
+		for range 5 {
+			d.send(d.set.Named(lane), lane, time.Hour, func(e *message.Envelope) { e.Lane = message.Lane{Name: lane, Width: 2} })
+			n++
+		}
+	}
+	d.send(2, "without", time.Hour)
+	waits := []delayqueue.State{delayqueue.StatePending, delayqueue.StateWaiting}
+	got, err := d.m.BulkRunNow(queuetest.CtxB, Bulk{States: waits, Filter: Filter{Limit: 2}})
+	if err != nil || got.Done != int64(n+1) || !got.Finished {
+		t.Errorf("run now: %+v, %v", got, err)
+	}
+	for i, s := range d.set.All {
+		places := (&operation{task: task{What: script.SteerAt, States: waits}, of: d.set}).places()
+		if c, err := s.Counts(queuetest.CtxB); err != nil || c.Pending != 0 || len(places)%3 != 0 || places[len(places)/3*i].shard != i {
+			t.Errorf("shard %d: %+v, %v, %d places", i, c, err, len(places))
+		}
+	}
+	got, err = d.m.BulkDelete(queuetest.CtxB, Bulk{States: append(waits, delayqueue.StateReady), Filter: Filter{Limit: 3}})
+	if err != nil || got.Done != int64(n+1) || !got.Finished {
+		t.Errorf("delete: %+v, %v", got, err)
+	}
+}
+
+// TestBulkStopsAtAShard: a call for many ends with an error that names the shard, and what it had done.
+func TestBulkStopsAtAShard(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 2)
+	d.end(0, script.OutcomeGarbage, "x")
+	d.end(1, script.OutcomeGarbage, "x")
+	b := Bulk{States: []delayqueue.State{delayqueue.StateGarbage}}
+	undo := func() {}
+	b.Progress = func(*BulkResult) bool {
+		undo = d.spoil(1, "waiting") // which steer reads, and list does not
+		return true
+	}
+	got, err := d.m.BulkDelete(queuetest.CtxB, b)
+	if err == nil || !strings.Contains(err.Error(), "shard 2 of 2") || got.Done != 1 || !errors.Is(err, script.ErrWrongType) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	undo()
+	b.Progress = nil
+	got, err = d.m.BulkDelete(queuetest.CtxB, b)
+	bulked(d.Fixture, "the rest", got, err, 1, 1, nil)
+}
