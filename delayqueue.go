@@ -277,7 +277,7 @@ func (r *run) start(set *shard.Set) (started []*consume.Consumer) {
 		settings, at := r.settings, r.at
 		if n := len(set.All); n > 1 {
 			settings.Sharded, settings.ID, settings.Outages, settings.Log = true, id, &r.outages, settings.Log.With(slog.String("shard", s.Shard))
-			settings.Limits = shard.Divide(settings.Limits, n)
+			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
 			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
 				*most = (*most + n - 1) / n // 0 stays: no bound
 			}

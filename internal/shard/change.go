@@ -234,9 +234,7 @@ func (q *Queue) Drop(ctx context.Context, force bool) (alive, messages int, err 
 		}
 		dropped, messages = dropped+1, messages+max(n, 0)
 	}
-	q.mu.Lock()
-	q.looked = time.Time{}
-	q.mu.Unlock()
+	q.looked.Set(time.Now().Add(-time.Hour)) // there may be fewer now
 	if none == len(set.All) {
 		return 0, 0, script.ErrNoQueue
 	}
