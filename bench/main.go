@@ -7,15 +7,23 @@
 //	go run . -scenarios 'drain'  some of it; nothing is written
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
 //	go run . -record             write recorded.json
+//
+// Programs beside it, each with -help:
+//
+//	go run . payloads            what a larger payload costs
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -27,11 +35,35 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := runNamed(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
 	}
+}
+
+// programs are what can be named as the first argument. They write to stdout, and do not touch the document.
+var programs = map[string]func(ctx context.Context, args []string) error{
+	"payloads": runPayloads,
+}
+
+// runNamed runs the program that the first argument names, or else the comparison.
+func runNamed(ctx context.Context, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return run(ctx)
+	}
+	program, ok := programs[args[0]]
+	if !ok {
+		return fmt.Errorf("no program %q: the programs are %s", args[0], strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
+	}
+	err := program(ctx, args[1:])
+	if errors.Is(err, flag.ErrHelp) { // it has been printed
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	return nil
 }
 
 // document is what a run of everything writes.
