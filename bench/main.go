@@ -10,6 +10,7 @@
 //
 // Programs beside it, each with -help:
 //
+//	go run . scale               on paper: the nodes, memory and clients that a load needs
 //	go run . payloads            what a larger payload costs
 package main
 
@@ -45,6 +46,7 @@ func main() {
 // programs are what can be named as the first argument. They write to stdout, and do not touch the document.
 var programs = map[string]func(ctx context.Context, args []string) error{
 	"payloads": runPayloads,
+	"scale":    runScale,
 }
 
 // runNamed runs the program that the first argument names, or else the comparison.

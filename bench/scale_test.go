@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// loadOf reads a command line.
+func loadOf(t *testing.T, line string) load {
+	t.Helper()
+	l, _, err := parseLoad(strings.Fields(line), io.Discard)
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return l
+}
+
+func TestScalePlan(t *testing.T) {
+	for _, c := range []struct {
+		line                               string
+		nodes, byMemory, byCPU, shards     int
+		gbNode, percentCPU                 float64
+		consumers, workers, connectionNode int
+		missing                            []string // how each begins
+	}{
+		{ // all defaults: one node, and room for a second
+			"", 1, 1, 1, 2, 0.545, 20.0, 1, 17, 74, []string{"failover: the gap", "failover: fewer"},
+		},
+		{ // a billion, and a million a second
+			"-nodes 32 -rate 1e6 -pending 1e9 -memory 24 -node-timeout 5s", 32, 23, 34, 64, 17.0, 62.4, 9, 186, 666, []string{"CPU: 34"},
+		},
+		{ // by memory
+			"-rate 1000 -pending 1e9 -memory 16 -node-timeout 5s", 35, 35, 1, 35, 15.6, 0.057, 1, 2, 73, nil,
+		},
+		{ // by CPU: 4.82 and 12.3 - 6.11 us
+			"-rate 1e6 -soon -node-timeout 5s", 19, 1, 19, 38, 0.0287, 57.9, 9, 186, 666, nil,
+		},
+		{ // 12.3 us, as measured
+			"-rate 1e6 -soon -singly -node-timeout 5s", 21, 1, 21, 42, 0.0259, 58.6, 9, 186, 666, nil,
+		},
+		{ // 12 and 18 share 36
+			"-nodes 12 -largest 18 -node-timeout 5s", 12, 1, 1, 36, 0.0454, 1.66, 1, 17, 75, nil,
+		},
+		{ // no common multiple up to 64: at least as many
+			"-nodes 7 -largest 10 -node-timeout 5s", 7, 1, 1, 14, 0.0778, 2.85, 1, 17, 74, nil,
+		},
+		{"-nodes 24 -largest 64 -node-timeout 5s", 24, 1, 1, 48, 0.0227, 0.831, 1, 17, 74, []string{"shards: no multiple of 24"}},
+		{ // clients that are too few, far away
+			"-nodes 8 -largest 8 -soon -rate 4e5 -consumers 2 -senders 150 -workers 10 -rtt 3ms -replicas 0", 8, 1, 8, 8, 0.0681, 55.1,
+			2, 10, 9850, []string{"consumers:", "workers: 400", "replicas:"},
+		},
+		{"-nodes 3 -senders 160 -node-timeout 5s", 3, 1, 1, 6, 0.18, 6.65, 1, 17, 10_409, []string{"connections:"}},
+	} {
+		p, err := planFor(loadOf(t, c.line))
+		if err != nil {
+			t.Errorf("%s: %v", c.line, err)
+			continue
+		}
+		for _, v := range []struct {
+			what      string
+			got, want int
+		}{
+			{"nodes", p.nodes, c.nodes}, {"by memory", p.byMemory, c.byMemory}, {"by CPU", p.byCPU, c.byCPU}, {"shards", p.shards, c.shards},
+			{"consumers", p.consumers, c.consumers}, {"workers", p.workers, c.workers}, {"connections of a node", p.connNode, c.connectionNode},
+		} {
+			if v.got != v.want {
+				t.Errorf("%s: %s: %d, want %d", c.line, v.what, v.got, v.want)
+			}
+		}
+		if !near(p.memNode/1e9, c.gbNode, 0.01) || !near(100*p.cpuNode, c.percentCPU, 0.01*max(1, 1/c.percentCPU)) {
+			t.Errorf("%s: %.3g GB and %.3g %% of a node, want %v and %v", c.line, p.memNode/1e9, 100*p.cpuNode, c.gbNode, c.percentCPU)
+		}
+		if len(p.missing) != len(c.missing) {
+			t.Errorf("%s: missing %q, want %q", c.line, p.missing, c.missing)
+			continue
+		}
+		for i, m := range p.missing {
+			if !strings.HasPrefix(m, c.missing[i]) {
+				t.Errorf("%s: missing %q, want %q", c.line, m, c.missing[i])
+			}
+		}
+	}
+}
+
+// near reports whether v is no farther from want than this part of it.
+func near(v, want, part float64) bool { return math.Abs(v-want) <= part*math.Abs(want) }
+
+func TestScaleGrowth(t *testing.T) {
+	p, err := planFor(loadOf(t, "-nodes 6 -largest 12"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.shards != 12 || !slices.Equal(p.evenly, []int{1, 2, 3, 4, 6, 12}) || !slices.Equal(p.grows, []int{24, 36, 48, 60}) {
+		t.Errorf("%d shards, even over %v, grows to %v", p.shards, p.evenly, p.grows)
+	}
+}
+
+func TestScaleFailover(t *testing.T) {
+	p, err := planFor(loadOf(t, "-nodes 10 -rate 100000 -soon -singly -node-timeout 2s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 10,000 messages a second, each 12.3 us: 87.7 % of the time is left for 44,100 of 6.19 us.
+	if p.gap != 4410*time.Millisecond || !near(p.waiting, 44_100, 0.001) || !near(p.catchUp.Seconds(), 0.311, 0.01) {
+		t.Errorf("%v, %v messages, %v", p.gap, p.waiting, p.catchUp)
+	}
+	if p, err = planFor(loadOf(t, "-nodes 1 -rate 100000")); err != nil || p.catchUp != 0 {
+		t.Errorf("a node that is too busy catches up in %v: %v", p.catchUp, err)
+	}
+}
+
+// Larger payloads cost what was measured (docs/benchmarks.md, "Larger payloads").
+func TestScalePayloads(t *testing.T) {
+	for size, want := range map[string]float64{"100": 363, "1000": 1514, "4000": 4330} {
+		p, err := planFor(loadOf(t, "-size "+size))
+		if err != nil || !near(p.bytes, want, 0.005) {
+			t.Errorf("%s bytes: %v in memory, want %v: %v", size, p.bytes, want, err)
+		}
+	}
+	small, err := planFor(loadOf(t, "-soon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := planFor(loadOf(t, "-soon -size 4000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := large.cpuSend - small.cpuSend; d < 18 || d > 21 {
+		t.Errorf("a send of 4,000 bytes costs %.1f us more", d)
+	}
+	if d := large.cpuHandle - small.cpuHandle; d < 11 || d > 16 {
+		t.Errorf("handling 4,000 bytes costs %.1f us more", d)
+	}
+}
+
+func TestScaleBadInput(t *testing.T) {
+	for line, want := range map[string]string{
+		"-size 0":                           "-size is 0",
+		"-rate 0":                           "-rate is 0",
+		"-rate NaN":                         "-rate is NaN",
+		"-rate many":                        `"many"`,
+		"-pending -1":                       "-pending is -1",
+		"-pending +Inf":                     "-pending is +Inf",
+		"-nodes 65":                         "-nodes is 65",
+		"-nodes 8 -largest 4":               "-largest is 4",
+		"-largest 65":                       "-largest is 65",
+		"-memory 0":                         "-memory is 0",
+		"-margin 300":                       "-margin is 300",
+		"-utilisation 0":                    "-utilisation is 0",
+		"-replicas -1":                      "-replicas is -1",
+		"-consumers -1":                     "-consumers is -1",
+		"-senders -1":                       "-senders is -1",
+		"-cores 0":                          "-cores is 0",
+		"-handler -1s":                      "-handler is -1s",
+		"-workers -1":                       "-workers is -1",
+		"-rtt 2s":                           "-rtt is 2s",
+		"-node-timeout 0":                   "-node-timeout is 0s",
+		"-nods 3":                           "-nods",
+		"32":                                `"32" is not a flag`,
+		"-rate 1e7":                         "333 nodes are needed (memory: 1, CPU: 333)",
+		"-pending 1e11":                     "at most 64 shards",
+		"-pending 1e9 -memory 8 -largest 8": "at most 64 shards",
+		"-pending 5e8 -largest 8":           "-largest is 8, and 18 nodes are needed",
+	} {
+		l, _, err := parseLoad(strings.Fields(line), io.Discard)
+		if err == nil {
+			_, err = planFor(l)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// The page shows what the program prints.
+func TestScalePage(t *testing.T) {
+	page, err := os.ReadFile("../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, block := range strings.Split(string(page), "```")[1:] {
+		command, output, _ := strings.Cut(strings.TrimPrefix(block, "\n"), "\n")
+		args, ok := strings.CutPrefix(command, "$ go run . scale ")
+		if !ok {
+			continue
+		}
+		shown++
+		p, err := planFor(loadOf(t, args))
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		var b bytes.Buffer
+		if err := printPlan(&b, p); err != nil || b.String() != output {
+			t.Errorf("docs/scaling.md shows\n%s\nand %s prints\n%s%v", output, args, b.String(), err)
+		}
+	}
+	if shown == 0 {
+		t.Error("docs/scaling.md shows no output")
+	}
+}
+
+// The figures are near those of the page that they are from: make bench writes it anew.
+func TestScaleFigures(t *testing.T) {
+	page, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range measuredFigures {
+		got, err := f.inPage(string(page))
+		if err != nil || !near(f.value, got, 0.25) {
+			t.Errorf("%s: %v here, and %v in docs/benchmarks.md: %v", f.what, f.value, got, err)
+		}
+	}
+	var b bytes.Buffer
+	if err := printFigures(&b); err != nil || strings.Count(b.String(), "\n") != 1+len(measuredFigures) {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// inPage is what the page has for a figure: of this library, if the table has several systems.
+func (f measuredFigure) inPage(page string) (float64, error) {
+	_, section, _ := strings.Cut(page, "\n## "+f.table+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	column := -1
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if i := slices.Index(cells, f.head); i >= 0 {
+			column = i
+		}
+		if cells[0] == f.row && column >= 0 && column < len(cells) {
+			return strconv.ParseFloat(strings.ReplaceAll(cells[column], ",", ""), 64)
+		}
+	}
+	return 0, os.ErrNotExist
+}
