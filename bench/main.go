@@ -12,6 +12,7 @@
 //
 //	go run . scale               on paper: the nodes, memory and clients that a load needs
 //	go run . payloads            what a larger payload costs
+//	go run . shards              what a message costs over several shards of a Cluster
 package main
 
 import (
@@ -47,6 +48,7 @@ func main() {
 var programs = map[string]func(ctx context.Context, args []string) error{
 	"payloads": runPayloads,
 	"scale":    runScale,
+	"shards":   runShards,
 }
 
 // runNamed runs the program that the first argument names, or else the comparison.
