@@ -1,0 +1,91 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+var (
+	result = regexp.MustCompile(`sent (\d+), errors of sends (\d+), lost (\d+), handled twice (\d+)`)
+	steps  = regexp.MustCompile(`(?s)is killed, and shards 1 .*stop.*dead 1.*has taken over.*started again.*is back, as a replica`)
+)
+
+func TestRun(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var out, errs testkit.Buffer
+	if code := run(t.Context(), []string{"-before", "3s", "-down", "5s", "-after", "4s", "-rate", "500"}, &out, &errs); code != 0 {
+		t.Fatalf("exit %d, %s\n%s", code, errs.String(), out.String())
+	}
+	said := out.String()
+	if !steps.MatchString(said) {
+		t.Error("it did not say what happened to the node")
+	}
+	m := result.FindStringSubmatch(said)
+	if m == nil {
+		t.Fatalf("no summary:\n%s", said)
+	}
+	// Redis may forget what it has answered to in the instant before the kill.
+	for i, most := range []int{0: 1_000_000, 1: 0, 2: 20, 3: 20} {
+		if n, _ := strconv.Atoi(m[i+1]); n > most || i == 0 && n < 1000 {
+			t.Error(m[0])
+		}
+	}
+	if t.Failed() {
+		t.Log(said)
+	}
+	nothingLeft(t)
+}
+
+// Ctrl-C stops all servers, also while one of them is dead.
+func TestInterrupted(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errs testkit.Buffer
+	code := make(chan int)
+	go func() { code <- run(ctx, []string{"-before", "2s", "-rate", "500"}, &out, &errs) }()
+	killed := regexp.MustCompile("is killed")
+	for !killed.MatchString(out.String()) {
+		select {
+		case <-out.Written():
+		case <-time.After(2 * time.Minute):
+			t.Fatal(out.String())
+		}
+	}
+	cancel()
+	if got := testkit.Receive(t, "the end", code); got != 0 || !regexp.MustCompile(`not handled yet \d+`).MatchString(out.String()) {
+		t.Errorf("exit %d, %s\n%s", got, errs.String(), out.String())
+	}
+	nothingLeft(t)
+}
+
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
+		t.Error("it has left", left, err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	usages := []testkit.Usage{
+		{Args: []string{"-h"}, Want: "-before"},
+		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+		{Args: []string{"more"}, Code: 2, Want: "no arguments"},
+		{Args: []string{"-down", "0s"}, Code: 2, Want: "-down"},
+		{Args: []string{"-shards", "65"}, Code: 2, Want: "-shards"},
+		{Code: 1, Want: "install Redis"},
+	}
+	t.Setenv("PATH", t.TempDir())
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, usages)
+}
