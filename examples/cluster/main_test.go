@@ -13,9 +13,13 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/redis/go-redis/v9/logging"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) {
+	logging.Disable()
+	leaks.Main(m)
+}
 
 var (
 	result = regexp.MustCompile(`sent (\d+), errors of sends (\d+), lost (\d+), handled twice (\d+)`)

@@ -65,7 +65,7 @@ func startNodes(ctx context.Context) (ns nodes, err error) {
 	port := freePorts()
 	for i := range nodeCount {
 		n := &node{server: server, dir: filepath.Join(dir, strconv.Itoa(i)), port: port + i}
-		n.cli = redis.NewClient(&redis.Options{Addr: n.addr(), MaxRetries: -1, ReadTimeout: time.Second})
+		n.cli = redis.NewClient(&redis.Options{Addr: n.addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: time.Second})
 		ns = append(ns, n)
 		if err := errors.Join(os.Mkdir(n.dir, 0o700), n.start(ctx)); err != nil {
 			return ns, err

@@ -47,6 +47,7 @@ type watch struct {
 	looked time.Time
 	last   tally // at the last look
 	lines  int   // that were drawn
+	width  int   // of what a line says of a node
 
 	mu       sync.Mutex // guards what follows
 	out      io.Writer
@@ -56,7 +57,8 @@ type watch struct {
 
 func newWatch(out io.Writer, ns nodes, t *traffic, shards int) *watch {
 	file, ok := out.(*os.File)
-	w := &watch{nodes: ns, traffic: t, begun: time.Now(), looked: time.Now(), count: shards, shards: map[string]int64{}, seen: map[*node]sight{}, out: out}
+	w := &watch{nodes: ns, traffic: t, begun: time.Now(), looked: time.Now(), count: shards, shards: map[string]int64{}, seen: map[*node]sight{},
+		out: out, width: 9 + 3*((shards+2)/3)}
 	if ok {
 		info, err := file.Stat()
 		w.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -159,6 +161,9 @@ func (w *watch) lookAt(ctx context.Context, addr, tag string, slot int64) {
 // draw looks at the nodes, and shows them.
 func (w *watch) draw() {
 	passed := time.Since(w.looked).Seconds()
+	if passed < 0.1 {
+		return // what a node does in a second is not known from so little
+	}
 	w.looked = time.Now()
 	w.look(context.Background(), passed)
 	now, late := w.traffic.look()
@@ -200,8 +205,8 @@ func (w *watch) line(sent, handled float64, failed int, late time.Duration) {
 		} else if s.primary == "" {
 			cell = fmt.Sprintf("%s %6.0f/s", numbers(s.shards), s.rate)
 		}
-		fmt.Fprintf(&head, "  %13s", n.name())
-		fmt.Fprintf(&row, "  %13s", cell)
+		fmt.Fprintf(&head, "  %*s", w.width, n.name())
+		fmt.Fprintf(&row, "  %*s", w.width, cell)
 		due += s.due
 	}
 	if w.lines++; w.lines%20 == 1 {
