@@ -37,7 +37,8 @@ import (
 const (
 	queueName = "orders"
 	workers   = 32
-	delay     = time.Second      // of each message
+	delay     = time.Second // of each message
+	stopLimit = 3 * time.Second
 	patience  = 30 * time.Second // for a failover, and for the last messages
 )
 
@@ -119,9 +120,11 @@ func play(ctx context.Context, s settings, nodes nodes, out io.Writer) error {
 	if err == nil {
 		w.until(ctx, patience, t.over) // the last messages come due
 	}
-	stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	stopping, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	err = errors.Join(err, queue.Shutdown(stopping))
+	if serr := queue.Shutdown(stopping); ctx.Err() == nil { // after a Ctrl-C the dead node may not answer in time
+		err = errors.Join(err, serr)
+	}
 	<-done
 	w.draw()
 	fmt.Fprint(out, t.summary(ctx.Err() != nil))
@@ -156,5 +159,6 @@ func (w *watch) killOne(ctx context.Context, s settings) error {
 		return err
 	}
 	w.until(ctx, s.phases[after], never)
+	w.until(ctx, patience, func() bool { return w.back })
 	return nil
 }

@@ -29,7 +29,7 @@ var (
 func TestRun(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errs testkit.Buffer
-	if code := run(t.Context(), []string{"-before", "3s", "-down", "5s", "-after", "4s", "-rate", "500"}, &out, &errs); code != 0 {
+	if code := run(t.Context(), []string{"-before", "2s", "-down", "1s", "-after", "1s", "-rate", "500"}, &out, &errs); code != 0 {
 		t.Fatalf("exit %d, %s\n%s", code, errs.String(), out.String())
 	}
 	said := out.String()
@@ -57,7 +57,7 @@ func TestInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, errs testkit.Buffer
-	code := make(chan int)
+	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-before", "2s", "-rate", "500"}, &out, &errs) }()
 	killed := regexp.MustCompile("is killed")
 	for !killed.MatchString(out.String()) {
