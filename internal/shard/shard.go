@@ -172,6 +172,9 @@ func (q *Queue) learn(got script.ShardsReply) *Set {
 func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 	place := message.ShardIn(id)
 	if place == 0 {
+		if set := q.Known(); set != nil {
+			return set.All[0], nil
+		}
 		return q.Store, nil
 	}
 	set, err := q.Look(ctx)
@@ -186,7 +189,7 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 	if s := set.at(place); s != nil {
 		return s, nil
 	}
-	return q.Store, nil
+	return set.All[0], nil
 }
 
 // ByName returns the shard of a key, a lane or a sequence.
