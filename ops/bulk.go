@@ -26,6 +26,8 @@ import (
 //     messages due earlier goes over those with a lane twice for that. Most calls do the others if they are called again; BulkRescheduleBy
 //     would shift messages twice.
 //
+// If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their clocks.
+//
 // A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of them.
 //
 // A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
@@ -40,8 +42,8 @@ type Bulk struct {
 
 	Filter // which of them; zero: all. Limit is how many messages are looked at in one step
 
-	// Spread makes messages due evenly over this time, not all at once. Messages that are due within it already stay.
-	// For BulkRequeue, BulkRunNow and BulkReschedule.
+	// Spread makes messages due evenly over this time, not all at once; those of each shard over the whole time. Messages that are due within
+	// it already stay. For BulkRequeue, BulkRunNow and BulkReschedule.
 	Spread time.Duration
 
 	// Rate is how many messages are changed in a second at most. 0: as fast as the steps go.

@@ -13,6 +13,9 @@ import (
 // SetLimits sets limits of the queue, and returns the limits that were set before. They go before those of its consumers until they are set
 // again. The rate and the concurrency are set separately: if one of them is 0, that of the consumers holds. So Limits{} takes back all
 // that was set. The limits hold from the next delivery on. Messages that consumers already have are finished.
+//
+// If the queue has several shards, each gets an equal part of the limits. Burst and Concurrency are rounded up, so that each shard has at least 1,
+// and before may be larger than what was set. SetLimits returns ErrBadOption if the rate of a shard would be too slow: one in 365 days is the slowest.
 func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err error) {
 	switch {
 	case script.RateLimits(l).Rated() && !script.RateLimits(l).ValidRate():

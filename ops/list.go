@@ -93,7 +93,8 @@ var ErrBadCursor = errors.New("bad cursor")
 // page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large, and returns those that
 // match. So a page may be empty although others follow.
 //
-// Messages move while they are listed. A message that changes its state or its time between two pages may be missed or met twice.
+// Messages move while they are listed. A message that changes its state or its time between two pages may be missed or met twice. List, like
+// Find and ErrorGroups, returns ErrBadCursor if the queue has got more shards since the page before.
 func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
 	if err == nil && page.Looked == 0 && cursor == "" {

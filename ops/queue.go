@@ -21,6 +21,11 @@ type onBehalf struct{ by, why string }
 // A Queue is a queue as a person on call sees it. Of makes one of a Monitor, which it embeds. A Queue lists, finds and counts more than a
 // Monitor does, and changes one message, many, or the queue itself. Its changes stand in the journal of the queue. It is safe for
 // concurrent use.
+//
+// All calls are about the whole queue, however many shards it has. A change of the queue itself (Pause, SetLimits) is made in each shard. If a
+// shard does not answer, the call goes on until its context ends. Then the error and the journal say in how many shards the change was made, and
+// the call can be made again. Consumers, History, Forecast, Lanes, Lane and Limits return what the other shards say beside the error. Lists,
+// searches and calls for many end with an error that names the shard.
 type Queue struct {
 	*delayqueue.Monitor
 	store      *shard.Queue
@@ -108,7 +113,8 @@ var ErrUnknownLayout = script.ErrUnknownLayout
 //
 // It returns ErrConsumersAlive if consumers are alive and force is false. With force, these consumers find that their messages are gone,
 // and go on with messages that are sent later. DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this
-// library writes the queue. There is one attempt: after an error of the network the queue may or may not have been deleted.
+// library writes the queue. There is one attempt: after an error of the network the queue may or may not have been deleted. If the queue has
+// several shards, an error may come after some of them were deleted, and says so. DeleteQueue can be called again then.
 func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
 	alive, messages, err := m.store.Drop(ctx, force)
 	if err == nil && alive > 0 && !force {

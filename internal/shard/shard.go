@@ -224,16 +224,8 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 
-// all calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
+// each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
 // the error is a *MissingError. If none does, it is that of the first.
-func all[T any](ctx context.Context, q *Queue, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return each(ctx, set.All, f)
-}
-
 func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
 	if len(shards) == 1 {
 		got, err := f(ctx, shards[0])
