@@ -308,6 +308,10 @@ func (b *breaches) stateFields() {
 				b.add(BadState, "state", field, "field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes",
 					value, maxPaused)
 			}
+		case field == "shards":
+			if _, _, err := decodeShards(value); err != nil {
+				b.add(BadState, "state", field, "%v", err)
+			}
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {
 				b.add(BadState, "state", field, "field %q is malformed: %s", field, problem)

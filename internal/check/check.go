@@ -198,7 +198,7 @@ func AssertMissing(t testing.TB, cli redis.UniversalClient, prefix, name string,
 	s := mustRead(t, cli, prefix, name)
 	if s != nil {
 		s.Expect(missing)
-		report(t, s, s.Breaches())
+		report(t, s.Breaches(), s)
 	}
 	return s
 }
@@ -210,7 +210,7 @@ func AssertEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string, m
 	s := mustRead(t, cli, prefix, name)
 	if s != nil {
 		s.Expect(missing)
-		report(t, s, append(s.Breaches(), s.leftovers()...))
+		report(t, append(s.Breaches(), s.leftovers()...), s)
 	}
 	return s
 }
@@ -218,15 +218,21 @@ func AssertEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string, m
 // mustRead returns nil only where t.Fatalf returns, as a test's stand-in may.
 func mustRead(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
 	t.Helper()
+	return must(t, cli, func(ctx context.Context) (*State, error) { return Read(ctx, cli, prefix, name) })
+}
+
+// must reads until there is a reading, and ends the test if there is none in time.
+func must[T any](t testing.TB, cli redis.UniversalClient, read func(context.Context) (*T, error)) *T {
+	t.Helper()
 	// Not t.Context(): that one has ended when a Cleanup runs.
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
-	s, err := Read(ctx, cli, prefix, name)
+	s, err := read(ctx)
 	// While a node of a Cluster is promoted, or comes back, others may send the client on more often than it follows.
 	for _, cluster := cli.(*redis.ClusterClient); cluster && err != nil && ctx.Err() == nil; {
 		select {
 		case <-time.After(50 * time.Millisecond):
-			s, err = Read(ctx, cli, prefix, name)
+			s, err = read(ctx)
 		case <-ctx.Done():
 		}
 	}
@@ -237,12 +243,12 @@ func mustRead(t testing.TB, cli redis.UniversalClient, prefix, name string) *Sta
 	return s
 }
 
-func report(t testing.TB, s *State, breaches []string) {
+func report(t testing.TB, breaches []string, states ...*State) {
 	t.Helper()
 	for _, b := range breaches {
 		t.Errorf("%s", b)
 	}
-	if len(breaches) > 0 {
-		t.Logf("state of the queue:\n%s", strings.TrimRight(s.Dump(), "\n"))
+	for i := 0; i < len(states) && len(breaches) > 0; i++ {
+		t.Logf("state of the queue:\n%s", strings.TrimRight(states[i].Dump(), "\n"))
 	}
 }

@@ -49,6 +49,8 @@ const (
 	BadConsumer   Kind = "bad consumer"    // entry
 	BadHistory    Kind = "bad history"     // field
 	BadJournal    Kind = "bad journal"     // member
+	ManyShards    Kind = "many shards"     // for one message or key
+	WrongShard    Kind = "wrong shard"     // for an id or a name
 	Unbalanced    Kind = "books do not balance"
 	Leftover      Kind = "leftover" // in a queue that should be empty
 )

@@ -1,0 +1,232 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file looks at a queue over several slots of a Redis Cluster: n queues, its shards, under one name. It is a second reading of
+// PROTOCOL.md, "Shards", as the rest of the package is of the rest of that page.
+
+const (
+	maxShards = 64
+	allSlots  = 16384
+	idPlaces  = 1024 // that the last ten bits of an id can say
+)
+
+// A Sharded is a queue with all its shards. Each was read at an instant of its own. No message and no name ever moves from one shard to
+// another, so what may not be in two shards can be told nevertheless.
+type Sharded struct {
+	Queue  Queue
+	Named  int      // so many shards have keys, lanes and sequences
+	Shards []*State // in the order of their slots
+}
+
+// slot is that of a text in a Cluster: its CRC-16/XMODEM, bit by bit, as the Cluster specification has it.
+func slot(text string) int {
+	crc := uint16(0)
+	for i := range len(text) {
+		crc ^= uint16(text[i]) << 8
+		for range 8 {
+			high := crc&0x8000 != 0
+			crc <<= 1
+			if high {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return int(crc) % allSlots
+}
+
+// tagOf is what decides on the slot of a name: what stands in its first braces, and all of it if there is nothing.
+func tagOf(name string) string {
+	if open := strings.IndexByte(name, '{'); open >= 0 {
+		if end := strings.IndexByte(name[open+1:], '}'); end > 0 {
+			return name[open+1 : open+1+end]
+		}
+	}
+	return name
+}
+
+// shardOf is the shard i of n shards.
+func (q Queue) shardOf(i, n int) Queue {
+	if i == 0 {
+		return q
+	}
+	want := (slot(q.Prefix+":"+q.Name) + i*allSlots/n) % allSlots
+	for number := 0; ; number++ {
+		name := q.Name + "/" + strconv.Itoa(number)
+		if slot(q.Prefix+":"+name) == want {
+			return Queue{q.Prefix, name}
+		}
+	}
+}
+
+// decodeShards reads `<shards> <shards with names>`, which the first shard says. A queue that does not say so has one.
+func decodeShards(said string) (n, named int, err error) {
+	if said == "" {
+		return 1, 1, nil
+	}
+	first, second, _ := strings.Cut(said, " ")
+	a, err := decimal(first)
+	b, err2 := decimal(second)
+	if err != nil || err2 != nil || a < 1 || a > maxShards || b < 1 || a%b != 0 {
+		return 0, 0, fmt.Errorf("field shards of state is %q, want how many there are, at most %d, and how many of them have names, which divides that",
+			said, maxShards)
+	}
+	return int(a), int(b), nil
+}
+
+// Shards are the names of all shards of a queue, in the order of their slots, and how many of them have keys, lanes and sequences.
+func Shards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (all []Queue, named int, err error) {
+	q := Queue{Prefix: prefix, Name: name}
+	said, err := cli.HGet(ctx, q.Key("state"), "shards").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, 0, fmt.Errorf("check: the shards of queue %s:%s: %w", prefix, name, err)
+	}
+	n, named, err := decodeShards(said)
+	if err != nil {
+		return nil, 0, fmt.Errorf("check: queue %s:%s: %w", prefix, name, err)
+	}
+	for i := range n {
+		all = append(all, q.shardOf(i, n))
+	}
+	return all, named, nil
+}
+
+// ReadShards is Read for all shards of a queue.
+func ReadShards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*Sharded, error) {
+	shards, named, err := Shards(ctx, cli, prefix, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sharded{Queue: shards[0], Named: named}
+	for _, q := range shards {
+		one, err := Read(ctx, cli, q.Prefix, q.Name)
+		if err != nil {
+			return nil, err
+		}
+		s.Shards = append(s.Shards, one)
+	}
+	return s, nil
+}
+
+// Expect is State.Expect for all shards together. In which shard they are missing is not known.
+func (s *Sharded) Expect(missing int64) {
+	if missing == 0 {
+		return
+	}
+	for _, one := range s.Shards {
+		if here, ok := one.Unaccounted(); ok {
+			one.Expect(here)
+			missing -= here
+		}
+	}
+	s.Shards[0].expected += missing
+}
+
+// Findings are those of each shard, and what is wrong between them.
+func (s *Sharded) Findings() []Finding {
+	var found []Finding
+	for _, one := range s.Shards {
+		found = append(found, one.Findings()...)
+	}
+	if len(s.Shards) == 1 {
+		return found
+	}
+	messages, keys := map[string]int{}, map[string]int{} // and the number of the first shard that has each, from 1
+	for i, one := range s.Shards {
+		b := &breaches{State: one}
+		for _, id := range sortedKeys(one.Messages) {
+			s.once(b, messages, i, "msg", id)
+			s.place(b, i, id)
+		}
+		for _, key := range sortedKeys(one.Keys) {
+			s.once(b, keys, i, "key", key)
+			s.name(b, i, "key", key, "key")
+		}
+		for _, key := range sortedKeys(one.Left) {
+			s.name(b, i, "parts", key, "key")
+		}
+		for _, m := range one.Held {
+			s.name(b, i, "held", m.Member, "key")
+		}
+		for _, m := range one.Lanes {
+			if m.Problem == "" {
+				s.name(b, i, "lanes", m.Lane, "lane")
+			}
+		}
+		for _, name := range sortedKeys(one.Sequences) {
+			s.name(b, i, "sequence", name, "sequence")
+		}
+		for _, id := range sortedKeys(one.Messages) {
+			env := one.Messages[id]
+			s.name(b, i, "msg", env.Key, "key")
+			s.name(b, i, "msg", env.GroupKey, "key")
+			s.name(b, i, "msg", env.Counts, "key")
+			s.name(b, i, "msg", env.Lane, "lane")
+		}
+		found = append(found, b.found...)
+	}
+	return found
+}
+
+// once wants that no other shard has a message or a key.
+func (s *Sharded) once(b *breaches, seen map[string]int, i int, structure, item string) {
+	if first := seen[item]; first > 0 {
+		b.add(ManyShards, structure, item, "%q is in shard %d of %d and in shard %d", item, first, len(s.Shards), i+1)
+		return
+	}
+	seen[item] = i + 1
+}
+
+// place wants that an id says where its message is.
+func (s *Sharded) place(b *breaches, i int, id string) {
+	bits, err := strconv.ParseUint(id[max(len(id)-3, 0):], 16, 16)
+	if want := i * idPlaces / len(s.Shards); err == nil && int(bits)%idPlaces != want {
+		b.add(WrongShard, "msg", id, "message %s is in shard %d of %d, and its last ten bits are %d, want %d", id, i+1, len(s.Shards), bits%idPlaces, want)
+	}
+}
+
+// name wants that a name is in the shard of its hash.
+func (s *Sharded) name(b *breaches, i int, structure, name, kind string) {
+	if name == "" {
+		return
+	}
+	if want := slot(tagOf(name)) * s.Named / allSlots * (len(s.Shards) / s.Named); i != want {
+		b.add(WrongShard, structure, name, "%s %q is in shard %d of %d, want shard %d", kind, name, i+1, len(s.Shards), want+1)
+	}
+}
+
+// AssertShards is AssertMissing for all shards of a queue. The State that it returns is that of Merged.
+func AssertShards(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64) *State {
+	t.Helper()
+	return assertShards(t, cli, prefix, name, missing, func(*State) []string { return nil })
+}
+
+// AssertShardsEmpty is AssertEmpty for all shards of a queue.
+func AssertShardsEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64) *State {
+	t.Helper()
+	return assertShards(t, cli, prefix, name, missing, (*State).leftovers)
+}
+
+func assertShards(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64, more func(*State) []string) *State {
+	t.Helper()
+	s := must(t, cli, func(ctx context.Context) (*Sharded, error) { return ReadShards(ctx, cli, prefix, name) })
+	if s == nil {
+		return nil
+	}
+	s.Expect(missing)
+	wrong := texts(s.Findings())
+	for _, one := range s.Shards {
+		wrong = append(wrong, more(one)...)
+	}
+	report(t, wrong, s.Shards...)
+	return s.Merged()
+}
