@@ -186,7 +186,7 @@ func TestSendsOntoLongMessages(t *testing.T) {
 		batch = append(batch, delayqueue.Outgoing{Payload: "y", Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Reschedule), delayqueue.WithDelay(9 * time.Hour)}})
 	}
 	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, first)))
-	spent := queuetest.Commands(t, f.Client(), func() {
+	spent := queuetest.Commands(t, queuetest.Shared.Client(t), func() {
 		results, err := q.SendBatch(queuetest.CtxB, batch)
 		f.Must(err)
 		for i, r := range results {

@@ -102,12 +102,17 @@ func Shards(ctx context.Context, cli redis.UniversalClient, prefix, name string)
 
 // ReadShards is Read for all shards of a queue.
 func ReadShards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*Sharded, error) {
-	shards, named, err := Shards(ctx, cli, prefix, name)
+	first, err := Read(ctx, cli, prefix, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sharded{Queue: shards[0], Named: named}
-	for _, q := range shards {
+	n, named, err := decodeShards(first.Fields["shards"])
+	if err != nil {
+		return nil, fmt.Errorf("check: queue %s:%s: %w", prefix, name, err)
+	}
+	s := &Sharded{Queue: first.Queue, Named: named, Shards: []*State{first}}
+	for i := 1; i < n; i++ {
+		q := s.Queue.shardOf(i, n)
 		one, err := Read(ctx, cli, q.Prefix, q.Name)
 		if err != nil {
 			return nil, err

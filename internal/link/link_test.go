@@ -68,7 +68,7 @@ func TestLinkOfClosedClient(t *testing.T) {
 			f.Must(ping(cli))
 		}
 		if _, ok := cli.(*redis.ClusterClient); ok {
-			left := f.Client() // a node that has left the Cluster
+			left := queuetest.Shared.Client(t) // a node that has left the Cluster
 			f.Must(left.Close())
 			l.node.Store(left)
 			renew(l)

@@ -45,10 +45,25 @@ type Cluster struct {
 // output is logged. The test fails at once if the cluster does not form.
 func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 	t.Helper()
-	if primaries < 1 || replicas < 0 {
-		t.Fatalf("redistest: no cluster has %d primaries and %d replicas", primaries, replicas)
+	c, err := RunCluster(primaries, replicas)
+	t.Cleanup(func() {
+		c.Close()
+		for _, node := range c.Nodes {
+			node.logIfFailed(t)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c
+}
+
+// RunCluster is StartCluster for a TestMain, which has no testing.TB: the caller must Close the cluster, before os.Exit, also if there is an error.
+func RunCluster(primaries, replicas int) (*Cluster, error) {
 	c := &Cluster{primaries: primaries, replicas: replicas}
+	if primaries < 1 || replicas < 0 {
+		return c, fmt.Errorf("redistest: no cluster has %d primaries and %d replicas", primaries, replicas)
+	}
 	timeout := clusterNodeTimeout
 	if replicas == 0 {
 		timeout = nodeTimeoutNoBackup
@@ -56,19 +71,39 @@ func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 	// Replication goes over the wire and starts at once: the default waits 5 seconds for more replicas to come. And primaries
 	// ping them each second rather than every 10: a replica is not listed in CLUSTER SLOTS before its primary has sent something.
 	for range primaries * (1 + replicas) {
-		c.Nodes = append(c.Nodes, start(t, &Server{args: []string{
+		node, err := run(&Server{args: []string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 			"--cluster-node-timeout", timeout, "--cluster-announce-ip", "127.0.0.1",
 			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 			"--repl-ping-replica-period", "1",
-		}}))
+		}})
+		if err != nil {
+			return c, err
+		}
+		c.Nodes = append(c.Nodes, node)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
 	defer cancel()
 	if err := c.form(ctx); err != nil {
-		t.Fatalf("redistest: cluster: %v", err)
+		return c, fmt.Errorf("redistest: cluster: %w", err)
 	}
-	return c
+	return c, nil
+}
+
+// Close ends all nodes as Server.Close does.
+func (c *Cluster) Close() {
+	for _, node := range c.Nodes {
+		node.Close()
+	}
+}
+
+// Output is what all nodes have logged so far.
+func (c *Cluster) Output() string {
+	var all strings.Builder
+	for _, node := range c.Nodes {
+		all.WriteString(node.Output())
+	}
+	return all.String()
 }
 
 // Addrs returns the addresses of all nodes, in the order of Nodes.

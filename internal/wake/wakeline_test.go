@@ -101,7 +101,7 @@ func passesOn(t *testing.T) (made, told int) {
 func TestWakeLineIsFair(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)
-	ls, mark := lineUp(f, f.Client(), 3)
+	ls, mark := lineUp(f, queuetest.Shared.Client(t), 3)
 	together(t, ls...)
 	got := make([]int, len(ls))
 	for i := range ls {
@@ -381,7 +381,7 @@ func TestWakeBackoff(t *testing.T) {
 func TestWakeConnectionIsCutBeforeItIsClosed(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)
-	ls, _ := lineUp(f, f.Client(), 1)
+	ls, _ := lineUp(f, queuetest.Shared.Client(t), 1)
 	together(t, ls...)
 	closed := func(conn *link.DedicatedClient) bool {
 		return errors.Is(conn.Ping(queuetest.Over()).Err(), redis.ErrClosed)

@@ -21,23 +21,45 @@ import (
 // Shared is the server of all tests that do not need one of their own.
 var Shared *redistest.Server
 
+// Spread is the Cluster of three primaries on which queues have shards, under go test -args -shards; nil otherwise. Tests that name Shared use
+// that one server also then.
+var Spread *redistest.Cluster
+
+var shards = flag.Int("shards", 0, "how many shards the queues of tests have, on a Redis Cluster; 0: one server, and no option")
+
+// Shards is how many shards the queues of tests have; 0: they have no option that says so.
+func Shards() int { return *shards }
+
 // RunTests runs the tests of a package beside the shared server, and returns the exit code. The server knows the scripts from the
 // start, so each call of a script names it by its sum.
 func RunTests(m *testing.M, scripts ...string) int {
+	flag.Parse()
+	defer closeShared()
 	if err := startShared(scripts); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	// Most tests wait for something most of the time; the default is one for each core.
-	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
 		panic(err)
 	}
-	code := leaks.Run(func() int { defer Shared.Close(); return m.Run() })
+	code := leaks.Run(func() int { defer closeShared(); return m.Run() })
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+Shared.Output())
+		if Spread != nil {
+			fmt.Fprintln(os.Stderr, "output of the Cluster:\n"+Spread.Output())
+		}
 	}
 	return code
+}
+
+func closeShared() {
+	if Shared != nil {
+		Shared.Close()
+	}
+	if Spread != nil {
+		Spread.Close()
+	}
 }
 
 func startShared(scripts []string) (err error) {
@@ -46,9 +68,20 @@ func startShared(scripts []string) (err error) {
 	}
 	cli := redis.NewClient(&redis.Options{Addr: Shared.Addr()})
 	defer cli.Close()
+	if err := load(CtxB, cli, scripts); err != nil || *shards == 0 {
+		return err
+	}
+	if Spread, err = redistest.RunCluster(3, 0); err != nil {
+		return err
+	}
+	all := redis.NewClusterClient(&redis.ClusterOptions{Addrs: Spread.Addrs()})
+	defer all.Close()
+	return all.ForEachMaster(CtxB, func(ctx context.Context, node *redis.Client) error { return load(ctx, node, scripts) })
+}
+
+func load(ctx context.Context, cli *redis.Client, scripts []string) error {
 	for _, text := range scripts {
-		if err := cli.ScriptLoad(CtxB, text).Err(); err != nil {
-			Shared.Close()
+		if err := cli.ScriptLoad(ctx, text).Err(); err != nil {
 			return err
 		}
 	}
@@ -65,11 +98,17 @@ type Base struct {
 	Vanished int64 // messages that the test has deleted by itself; less than 0: that it has made
 }
 
-// NewBase makes a queue name on the shared server. When the test and the queues that it
+// NewBase makes a queue name on the shared server, or the Cluster in its place. When the test and the queues that it
 // started have ended, the invariant checker reads the whole state, and the keys are deleted.
 func NewBase(t testing.TB) *Base {
-	return BaseOn(t, PatientClient(Shared.Addr()))
+	if Spread != nil {
+		return BaseOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: Spread.Addrs(), ReadTimeout: Patience}))
+	}
+	return SharedBase(t)
 }
+
+// SharedBase is NewBase on the shared server also if there is a Cluster, for a test that makes clients of its own or needs INFO.
+func SharedBase(t testing.TB) *Base { return BaseOn(t, PatientClient(Shared.Addr())) }
 
 // PatientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their second.
 func PatientClient(addr string) *redis.Client {
@@ -108,7 +147,7 @@ func OnServers(t *testing.T, test func(t *testing.T, f *Base)) {
 
 // WiredBase makes a queue name on the shared server, and a client that reaches it over a wire.
 func WiredBase(t testing.TB) (*Base, *redistest.Wire, *redis.Client) {
-	f, wire := NewBase(t), redistest.NewWire(t, Shared.Addr())
+	f, wire := SharedBase(t), redistest.NewWire(t, Shared.Addr())
 	return f, wire, RedisClient(t, wire.Addr())
 }
 
@@ -131,29 +170,41 @@ func (f *Base) Named(name string) *Base {
 	g := &Base{T: f.T, Cli: f.Cli, Name: name, Log: f.Log}
 	f.T.Cleanup(func() {
 		g.Check()
-		for _, key := range (check.Queue{Prefix: "dq", Name: name}).Keys() {
-			g.Cli.Del(CtxB, key)
+		all, _, err := check.Shards(CtxB, g.Cli, "dq", name)
+		if err != nil {
+			all = []check.Queue{{Prefix: "dq", Name: name}}
+		}
+		for _, q := range all {
+			for _, key := range q.Keys() {
+				g.Cli.Del(CtxB, key)
+			}
 		}
 	})
 	return g
 }
 
-// Key is the Redis key of one of the queue's structures.
+// Key is the Redis key of one of the queue's structures, in the first shard.
 func (f *Base) Key(structure string) string {
 	return check.Queue{Prefix: "dq", Name: f.Name}.Key(structure)
 }
 
-// Client makes one more client of the shared server.
-func (f *Base) Client() *redis.Client { return Shared.Client(f.T) }
+// Client makes one more client of the shared server, or of the Cluster.
+func (f *Base) Client() redis.UniversalClient {
+	if _, spread := f.Cli.(*redis.ClusterClient); spread && Spread != nil {
+		return Spread.Client(f.T)
+	}
+	return Shared.Client(f.T)
+}
 
+// Check looks at all shards of the queue, and returns what is in any of them.
 func (f *Base) Check() *check.State {
 	f.T.Helper()
-	return check.AssertMissing(f.T, f.Cli, "dq", f.Name, f.Vanished)
+	return check.AssertShards(f.T, f.Cli, "dq", f.Name, f.Vanished)
 }
 
 func (f *Base) CheckEmpty() {
 	f.T.Helper()
-	check.AssertEmpty(f.T, f.Cli, "dq", f.Name, f.Vanished)
+	check.AssertShardsEmpty(f.T, f.Cli, "dq", f.Name, f.Vanished)
 }
 
 func (f *Base) BlockedClients() int { return f.InfoNumber("clients", "blocked_clients:%d") }

@@ -25,6 +25,17 @@ type Fixture struct{ *queuetest.Base }
 
 func New(t testing.TB) *Fixture { return &Fixture{queuetest.NewBase(t)} }
 
+// OnShared is New on the shared server also if queues have shards on a Cluster, for a test that makes clients of its own.
+func OnShared(t testing.TB) *Fixture { return &Fixture{queuetest.SharedBase(t)} }
+
+// Options are those of all queues: go test -args -shards.
+func Options() (all []delayqueue.QueueOption) {
+	if n := queuetest.Shards(); n > 0 {
+		all = append(all, delayqueue.WithShards(n))
+	}
+	return all
+}
+
 func On(t testing.TB, cli redis.UniversalClient) *Fixture {
 	return &Fixture{queuetest.BaseOn(t, cli)}
 }
@@ -59,7 +70,7 @@ func (f *Fixture) Queue(callback delayqueue.CallbackFunc) *delayqueue.DelayQueue
 }
 
 func (f *Fixture) QueueOn(cli redis.UniversalClient, callback delayqueue.CallbackFunc) *delayqueue.DelayQueue {
-	q := delayqueue.NewQueue(f.Name, cli, callback).WithLogger(f.Logger())
+	q := delayqueue.NewQueue(f.Name, cli, callback, Options()...).WithLogger(f.Logger())
 	f.Stops(q)
 	return q
 }
