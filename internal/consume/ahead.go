@@ -103,7 +103,7 @@ func (m *member) others(now time.Time) (r rivals) {
 				r.kept += n
 			}
 		}
-		if !backlog {
+		if !backlog || m.grouped && o.order == m.order { // shards of one queue need not share fetches
 			return
 		}
 		if max(m.each, o.each) < quickHandlers && o.isNear(m, now) {
