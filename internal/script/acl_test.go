@@ -26,11 +26,11 @@ var (
 	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, BalanceScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
 		LanesScript, SequencesScript, AwaitScript, JournalScript)
 	changeScripts = []*script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
-		ForgetScript, sequenceScript, NoteScript, repairScript}
+		ForgetScript, sequenceScript, NoteScript, repairScript, ShardsScript}
 
 	roles = []role{
-		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript}, nil, "", ""},
-		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript}, nil, "bzpopmin hmget hget", "wake msg state"},
+		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
+		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
 		{
 			"scheduler", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},

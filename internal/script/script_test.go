@@ -154,7 +154,7 @@ var everyScript = []namedScript{
 	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
 	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"},
-	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
+	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"}, {ShardsScript, "shards"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
 	{LanesScript, "lanes"}, {SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
 	{NoteScript, "note"}, {JournalScript, "journal"},

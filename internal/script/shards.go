@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -80,18 +81,39 @@ func NewShard(cli redis.UniversalClient, prefix, name string, i, of int) *Store 
 type ShardsReply struct{ N, Names int }
 
 // Shards says how many shards the queue has.
-func (s *Store) Shards(ctx context.Context) (ShardsReply, error) { return s.shards(ctx, 0, 0) }
-
-// Join makes the queue have so many shards, if these are a multiple of those that it has. names is what the first shard says; 0: this
-// is the first shard.
-func (s *Store) Join(ctx context.Context, n, names int) (ShardsReply, error) {
-	return s.shards(ctx, n, names)
+func (s *Store) Shards(ctx context.Context) (ShardsReply, error) {
+	var said *redis.StringSliceCmd
+	args := []any{"hmget", s.Keys.State, "shards"}
+	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		said = redis.NewStringSliceCmd(ctx, args...)
+		if link.Linkable(s.Cli) {
+			return cli.Process(ctx, said)
+		}
+		return cli.Process(ctx, onceCmd{said})
+	}})
+	if err != nil {
+		return ShardsReply{}, refusedBy(err)
+	}
+	return shardsIn(strings.Join(said.Val(), "")), nil
 }
 
-func (s *Store) shards(ctx context.Context, n, names int) (out ShardsReply, err error) {
+// shardsIn reads state.shards, as shards.lua does.
+func shardsIn(field string) ShardsReply {
+	head, tail, _ := strings.Cut(field, " ")
+	n, err := strconv.Atoi(head)
+	names, nerr := strconv.Atoi(tail)
+	if err != nil || nerr != nil || names < 1 || n > MaxShards || n%names != 0 || field != fmt.Sprint(n, names) {
+		return ShardsReply{}
+	}
+	return ShardsReply{n, names}
+}
+
+// Join makes the queue have so many shards, from 2 on, if these are a multiple of those that it has. names is what the first shard says; 0: this is
+// the first shard.
+func (s *Store) Join(ctx context.Context, n, names int) (out ShardsReply, err error) {
 	r := s.run(ctx, ShardsScript, []any{n, names})
 	out.N, out.Names = r.number(), r.number()
-	if out.N > MaxShards || out.Names > max(out.N, 1) {
+	if out.N < 0 || out.N > MaxShards || out.Names < 0 || out.Names > out.N {
 		r.fail("%d shards, %d with names", out.N, out.Names)
 	}
 	return out, r.err("shards")

@@ -113,19 +113,22 @@ func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 
 // ask asks the first shard, and tells it how many this process wants. If the first does not answer, another one may know.
 func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
-	want := q.Asked
-	if want <= 1 {
-		want = 0
+	if q.Asked <= 1 {
+		return q.Store.Shards(ctx)
 	}
 	names := 0
-	if known := q.Known(); known != nil && len(known.All) > 1 { // if the queue was deleted meanwhile, names stay where this process sends them
-		names = known.Names
-	}
-	got, err := q.Store.Join(ctx, want, names)
-	if err == nil {
-		if want > 0 && got.N > 1 {
-			q.copyTo(ctx, got)
+	if known := q.Known(); known != nil {
+		got, err := q.Store.Shards(ctx)
+		if err != nil || got.N == len(known.All) && got.Names == known.Names {
+			return got, err
 		}
+		if len(known.All) > 1 { // if the queue was deleted meanwhile, names stay where this process sends them
+			names = known.Names
+		}
+	}
+	got, err := q.Store.Join(ctx, q.Asked, names)
+	if err == nil {
+		q.copyTo(ctx, got)
 		return got, nil
 	}
 	for i := 1; i < q.Asked && link.Transient(err) && ctx.Err() == nil; i++ {

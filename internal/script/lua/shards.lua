@@ -1,7 +1,7 @@
--- shards says how many shards the queue has, and makes them more.
+-- shards makes a queue have more shards. Who only looks reads the field.
 --
 -- KEYS: state
--- ARGV: 1 how many the queue is to have, 0: the call only reads, 2 how many of them are to have names; 0: this is the first shard, which says so
+-- ARGV: 1 how many the queue is to have, 2 how many of them are to have names; 0: this is the first shard, which says so
 -- Returns {shards, names} as they are now; 0 and 0: the queue does not say so, and has one.
 -- Cost: 1 command, at most 3. It may be called twice, because it only makes more of them.
 -- Keeps: shards is a multiple of names, and of what it was. names never changes. A queue that was used before it had shards has its names in the
@@ -11,7 +11,7 @@
 local said = redis.call('HGET', KEYS.state, 'shards')
 local n, names = string.match(said or '', '^(%d+) (%d+)$')
 n, names = whole(n), whole(names)
-if not (n and names and names > 0 and n >= names and n <= 64 and n % names == 0) then n, names = nil, nil end
+if not (n and names and names > 0 and n <= 64 and n % names == 0) then n, names = nil, nil end
 local want = tonumber(ARGV[1])
 if want > 1 and (not n or want > n and want % n == 0) then
   if not n then
