@@ -72,7 +72,7 @@ var failovers = []scenario{
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {
-			old := t.promote(func(primary, _ *redistest.Server) { primary.Kill() })
+			old := t.promote(0, func(primary, _ *redistest.Server) { primary.Kill() })
 			old.Restart(t) // as a replica: without one no send would be confirmed
 		},
 		times: 1,
@@ -84,7 +84,7 @@ var failovers = []scenario{
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {
-			old := t.promote(func(primary, _ *redistest.Server) { primary.Pause() })
+			old := t.promote(0, func(primary, _ *redistest.Server) { primary.Pause() })
 			t.wait(4 * time.Second) // in which the queue is the new primary's
 			old.Resume()
 		},
@@ -97,7 +97,7 @@ var failovers = []scenario{
 		holds: "it goes on when the last key has moved",
 		setUp: cluster,
 		load:  longLease,
-		hit:   func(t *trial) { t.strike(strike{}, t.migrate) },
+		hit:   func(t *trial) { t.strike(strike{}, func() { t.migrate(0) }) },
 		every: 3 * time.Second,
 		times: 2,
 		rules: rules{resume: 5 * time.Second},
@@ -173,7 +173,7 @@ func (t *trial) failOver() {
 
 // failOverCluster kills the Cluster's primary that holds the queue while its replica does not have what was written last.
 func (t *trial) failOverCluster() {
-	old := t.promote(func(primary, replica *redistest.Server) {
+	old := t.promote(0, func(primary, replica *redistest.Server) {
 		t.writeAlone(primary, replica)
 		primary.Kill()
 		replica.Resume()
@@ -226,17 +226,20 @@ func (t *trial) planSentinel() {
 }
 
 // planCluster has the replica of the primary that holds the queue take over while that is well.
-func (t *trial) planCluster() {
-	t.promote(func(_, replica *redistest.Server) {
+func (t *trial) planCluster() { t.planShard(0) }
+
+// planShard has the replica of the primary that holds a shard take over while that is well.
+func (t *trial) planShard(shard int) {
+	t.promote(shard, func(_, replica *redistest.Server) {
 		if err := replica.Client(t).Do(t.ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// promote strikes the Cluster's primary that holds the queue until its replica is promoted, and returns it.
-func (t *trial) promote(hit func(primary, replica *redistest.Server)) *redistest.Server {
-	i, _ := t.owner()
+// promote strikes the Cluster's primary that holds a shard until its replica is promoted, and returns it.
+func (t *trial) promote(shard int, hit func(primary, replica *redistest.Server)) *redistest.Server {
+	i, _ := t.owner(t.shardKey(shard))
 	nodes := t.cluster.Nodes
 	replica := nodes[(i+len(nodes)/2)%len(nodes)]
 	t.strike(strike{}, func() {
@@ -257,25 +260,35 @@ func (t *trial) awaitPromotion(old *redistest.Server) {
 	})
 }
 
-// owner is the number of the node that holds the queue, and a client for it.
-func (t *trial) owner() (int, *redis.Client) {
+// owner is the number of the node that holds a key, and a client for it.
+func (t *trial) owner(key string) (int, *redis.Client) {
 	for i, node := range t.cluster.Nodes {
 		cli := node.Client(t)
-		if cli.Exists(t.ctx, queueKey).Err() == nil { // any other says MOVED
+		if cli.Exists(t.ctx, key).Err() == nil { // any other says MOVED
 			return i, cli
 		}
 	}
-	t.Fatal("no node holds the queue")
+	t.Fatalf("no node holds %s", key)
 	return 0, nil
 }
 
-// queueKey is one of the queue's keys: all are in its slot.
-const queueKey = "{dq:" + queue + "}:pending"
+// shardKey is one of the keys of a shard of the queue, of which 0 is the first: all are in its slot.
+func (t *trial) shardKey(i int) string {
+	if i == 0 {
+		return key("pending")
+	}
+	all, _, err := t.shards(t.ctx, queue)
+	if err != nil || i >= len(all) {
+		t.Fatalf("no shard %d of %d: %v", i, len(all), err)
+	}
+	return "{dq:" + all[i] + "}:pending"
+}
 
-// migrate moves the queue's slot to the next primary, as redis-cli --cluster reshard does:
+// migrate moves the slot of a shard of the queue to the next primary, as redis-cli --cluster reshard does:
 // key by key, so for a while some are here and some there.
-func (t *trial) migrate() {
-	i, source := t.owner()
+func (t *trial) migrate(shard int) {
+	slotKey := t.shardKey(shard)
+	i, source := t.owner(slotKey)
 	targetServer := t.cluster.Nodes[(i+1)%3]
 	target := targetServer.Client(t)
 	host, port, _ := strings.Cut(targetServer.Addr(), ":")
@@ -288,7 +301,7 @@ func (t *trial) migrate() {
 		}
 		return v
 	}
-	slot := do(source, "CLUSTER", "KEYSLOT", queueKey)
+	slot := do(source, "CLUSTER", "KEYSLOT", slotKey)
 	to := do(target, "CLUSTER", "MYID")
 	do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", do(source, "CLUSTER", "MYID"))
 	do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", to)

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
 // A strike is one time that a fault struck.
@@ -24,7 +22,7 @@ type strike struct {
 type evidence struct {
 	entries []entry
 	strikes []strike
-	state   *check.State // when all is over
+	state   *whole // when all is over
 	rules   rules
 	clock   func(at int64) int64 // what the server's clock said, nil where it is this machine's
 	results map[string]string    // of the sums that Redis keeps, by id; nil: it keeps none
@@ -46,6 +44,7 @@ type rules struct {
 	imports   int           // which those outboxes are; 0: none is
 	instants  []string      // of schedules, which are each one message
 	lanes     bool          // messages have lanes
+	names     bool          // messages share keys
 }
 
 // A verdict is what became of the messages.
@@ -62,6 +61,7 @@ type verdict struct {
 
 	superseded int // of those handled: ended because a later send took their key while they were handed out
 
+	notes    []string // what else there is to say of it
 	poison   []string // each with its kills
 	causes   []string // of the duplicates, each once
 	problems []string
@@ -120,6 +120,7 @@ func judge(ev evidence) *verdict {
 	}
 	v.weighSuperseded(&ev)
 	v.weighLanes(&ev, stories)
+	v.weighNames(&ev, stories)
 	v.weighState(&ev, stories)
 	v.weighProgress(&ev, entries)
 	return v
@@ -131,7 +132,7 @@ func tell(entries []entry, v *verdict) []*story {
 	var all []*story
 	for i := range entries {
 		e := &entries[i]
-		if e.Payload == "" {
+		if e.Payload == "" || e.Kind == taken {
 			continue
 		}
 		s := byPayload[e.Payload]
@@ -369,8 +370,8 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 		switch e.Kind {
 		case started:
 			starts = append(starts, e.At)
-		case sent, refused, told:
-			if e.Kind != refused {
+		case sent, refused, taken, told:
+			if e.Kind != refused && e.Kind != taken {
 				lastSent = e.At
 			}
 			if ev.rules.send > 0 && us(e.Took) > ev.rules.send {

@@ -16,6 +16,7 @@ import (
 const (
 	sent     = "sent"     // Redis has accepted a message
 	refused  = "refused"  // a send returned an error: the message is there or not
+	taken    = "taken"    // a send was refused because a live message has its key: its own is not there
 	told     = "told"     // a replica says that it has sent an instant: a failover may have forgotten it since
 	started  = "started"  // a handler begins
 	ended    = "ended"    // a handler is about to return Word

@@ -113,6 +113,7 @@ func (v *verdict) add(o *verdict) {
 	}
 	v.gap = max(v.gap, o.gap)
 	v.turns, v.beside = append(v.turns, o.turns...), max(v.beside, o.beside)
+	v.notes = append(v.notes, o.notes...)
 	v.poison = append(v.poison, o.poison...)
 	for _, why := range o.causes {
 		if !slices.Contains(v.causes, why) {

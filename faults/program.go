@@ -31,6 +31,8 @@ type order struct {
 	Load  load
 	Begun int64 // unix us at which sending began
 	Share int   // of a producer: which part of the imports it sends
+
+	Shards int // that it asks for; 0: it does not
 }
 
 const (
@@ -85,10 +87,13 @@ type load struct {
 	Parts     int           // that a group may have, which those keys are; 0: none is
 	Entries   int           // of schedules, which producers run; 0: they send messages of their own
 	Limits    ops.Limits
-	Pool      []int // the weights of the queues that consumers handle with a pool; nil: there is one queue
-	Rows      int   // of each outbox, which producers relay; 0: they send messages of their own
-	Imports   int   // which those outboxes are; 0: none is
-	Lanes     int   // that messages have; 0: they have none
+	Pool      []int         // the weights of the queues that consumers handle with a pool; nil: there is one queue
+	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
+	Imports   int           // which those outboxes are; 0: none is
+	Lanes     int           // that messages have; 0: they have none
+	Shards    []int         // that programs ask for, in turn, each with a queue on its own; 0: a program does not ask; nil: none does
+	Names     int           // keys that half of the messages share; 0: a fifth of them have keys of their own
+	Haste     time.Duration // how long a send with such a key tries; 0: as long as the others
 }
 
 var usual = load{
@@ -141,9 +146,13 @@ func serve(text string) error {
 		return err
 	}
 	cli := o.Redis.client()
+	var opts []delayqueue.QueueOption
+	if o.Shards > 0 {
+		opts = append(opts, delayqueue.WithShards(o.Shards))
+	}
 	queues := make([]*delayqueue.DelayQueue, max(len(o.Load.Pool), 1))
 	for i := range queues {
-		queues[i] = delayqueue.NewQueue(queueOf(i), cli, nil).WithDefaultRetryCount(retries).
+		queues[i] = delayqueue.NewQueue(queueOf(i), cli, nil, opts...).WithDefaultRetryCount(retries).
 			WithReplicaAck(o.Load.Replicas, o.Load.Confirm).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	warm(ctx, cli, o.Load.Warm)
@@ -232,7 +241,7 @@ const step = 5
 func produce(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
 	var senders sync.WaitGroup
 	steps := make(chan int)
-	for range 16 {
+	for range sendersOf(o.Load) {
 		senders.Go(func() {
 			for n := range steps {
 				sendStep(ctx, q, book, o, n)
@@ -265,20 +274,28 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 			batch[i].Options = append(batch[i].Options, delayqueue.WithKey(payload), delayqueue.WithHeader("from", o.Name))
 		}
 	}
-	if o.Load.Lanes > 0 {
+	patience := o.Load.Patience
+	switch {
+	case o.Load.Lanes > 0:
 		inLane(o.Load, first, batch)
+	case o.Load.Names > 0:
+		patience = inNames(o.Load, first, batch)
 	}
 	begun := time.Now()
 	note := func(payload string, info *delayqueue.MessageInfo, err error) {
 		took := time.Since(begun).Microseconds()
 		if err != nil {
-			book.write(entry{Kind: refused, Payload: payload, Word: err.Error(), Took: took})
+			kind := refused
+			if o.Load.Names > 0 && errors.Is(err, delayqueue.ErrDuplicateKey) {
+				kind = taken
+			}
+			book.write(entry{Kind: kind, Payload: payload, Word: err.Error(), Took: took})
 			return
 		}
 		book.write(entry{Kind: sent, Payload: payload, ID: info.ID, Due: info.Due.UnixMicro(), Took: took})
 	}
 	if first/step%2 == 0 {
-		ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		results, _ := q.SendBatch(ctx, batch) // each result has its own error
 		for i, r := range results {
@@ -288,7 +305,7 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 	}
 	for _, m := range batch {
 		begun = time.Now()
-		ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		info, err := q.Send(ctx, m.Payload, m.Options...)
 		cancel()
 		note(m.Payload, info, err)

@@ -51,6 +51,9 @@ func printTable(out io.Writer, rows []row) {
 	}
 	_ = w.Flush() // to a terminal
 	for _, r := range rows {
+		for _, n := range r.notes {
+			fmt.Fprintf(out, "%s: %s.\n", r.name, n)
+		}
 		for i, p := range r.problems {
 			if i == problemsShown {
 				fmt.Fprintf(out, "%s: and %d more\n", r.name, len(r.problems)-i)
@@ -94,6 +97,13 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 		}
 		for _, p := range r.poison {
 			fmt.Fprintf(&b, "- %s: %s.\n", r.name, p)
+		}
+	}
+	said := "\nWhat else was measured:\n\n"
+	for _, r := range rows {
+		for _, n := range r.notes {
+			fmt.Fprintf(&b, "%s- %s: %s.\n", said, r.name, n)
+			said = ""
 		}
 	}
 	return writePart(path, faultsPart, b.String())

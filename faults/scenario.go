@@ -36,4 +36,4 @@ func wired(args ...string) func(t *trial) {
 
 // scenarios are all rows, in the order of the table.
 var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results, chains, sequences,
-	debounce, groups, imports, schedules, limits, pools, lanes)
+	debounce, groups, imports, schedules, limits, pools, lanes, shards)

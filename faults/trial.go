@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -72,6 +71,7 @@ type trial struct {
 type program struct {
 	name    string
 	share   int // see order
+	shards  int // see order
 	process *redistest.Process
 }
 
@@ -137,7 +137,7 @@ func (t *trial) run() *verdict {
 		}
 	}
 	t.await("all is sent", settleLimit+t.load.Over, func() bool { return !sending() })
-	var states []*check.State // of all queues
+	var states []*whole // of all queues
 	t.await("the queue is empty", settleLimit, func() bool {
 		states = t.readAll()
 		left := 0
@@ -166,7 +166,7 @@ func (t *trial) run() *verdict {
 }
 
 // weigh judges what became of the messages, when all has ended.
-func (t *trial) weigh(states []*check.State) *verdict {
+func (t *trial) weigh(states []*whole) *verdict {
 	rules := t.rules
 	rules.lease, rules.tolerated = t.load.Lease, append(rules.tolerated, t.tolerated...)
 	if n := t.load.Entries; n > 0 {
@@ -217,13 +217,14 @@ func (t *trial) serve(s *redistest.Server) {
 // startConsumer starts one more consumer.
 func (t *trial) startConsumer() {
 	t.started++
-	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started)}))
+	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started), Shards: t.asked(t.started)}))
 }
 
 // startProducer starts one more producer.
 func (t *trial) startProducer(share int) {
 	t.sending++
-	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun, Share: share}))
+	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun, Share: share,
+		Shards: t.asked(t.sending)}))
 }
 
 // killProducer kills a producer, and starts another in its place. One that has ended has nothing left to send.
@@ -289,7 +290,7 @@ func (t *trial) start(o order) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(process.Kill)
-	return &program{o.Name, o.Share, process}
+	return &program{o.Name, o.Share, o.Shards, process}
 }
 
 // strike lets a fault strike, and notes when.
@@ -353,6 +354,15 @@ func (t *trial) logged(text string) (n int) {
 		n += strings.Count(string(log), text)
 	}
 	return n
+}
+
+// loggedBy counts the lines of a program's log that hold a text.
+func (t *trial) loggedBy(name, text string) int {
+	log, err := os.ReadFile(filepath.Join(t.dir, name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), text)
 }
 
 // dump adds the ends of the programs' logs to what is wrong.
