@@ -141,8 +141,10 @@ func sentinel(t *trial) {
 	t.admin = t.sentinel.Client(t)
 }
 
-func cluster(t *trial) {
-	t.cluster = redistest.StartCluster(t, 3, 1)
+func cluster(t *trial) { clusterOf(t, 3, 1) }
+
+func clusterOf(t *trial, primaries, replicas int) {
+	t.cluster = redistest.StartCluster(t, primaries, replicas)
 	t.redis = reach{Addrs: t.cluster.Addrs(), Cluster: true}
 	t.admin = t.cluster.Client(t)
 }

@@ -19,7 +19,7 @@ var shards = []scenario{
 		name: "shards: Cluster: primary killed, WithReplicaAck(1)",
 		holds: "six shards on three nodes: the other shards go on meanwhile, and those of that primary within 5 s of the promotion; every send " +
 			"that returned nil survives, and no two live messages have one key",
-		setUp: cluster,
+		setUp: nodes(3, 1),
 		load:  confirmed(1, spread(6)),
 		hit: func(t *trial) {
 			old := t.promote(0, func(primary, _ *redistest.Server) { primary.Kill() })
@@ -38,7 +38,7 @@ var shards = []scenario{
 		name: "shards: Cluster: primary frozen for 20 s, no replica",
 		holds: "twelve shards on six nodes: no send without a key fails; a send with a key of the frozen node says so when its time is over; " +
 			"the messages of all other shards are on time; a consumer that starts meanwhile works",
-		setUp: sixPrimaries,
+		setUp: nodes(6, 0),
 		load: func(l *load) {
 			spread(12)(l)
 			l.Messages, l.Over, l.Patience, l.Haste, l.Lease = 10_000, 23*time.Second, 30*time.Second, 2*time.Second, 6*time.Second
@@ -51,7 +51,7 @@ var shards = []scenario{
 	{
 		name:  "shards: planned failovers of a Cluster, WithReplicaAck(1)",
 		holds: "six shards on three nodes, of which two change over: all goes on within 5 s",
-		setUp: cluster,
+		setUp: nodes(3, 1),
 		load:  confirmed(1, spread(6)),
 		hit:   func(t *trial) { t.planShard(2 * len(t.strikes)) },
 		every: 3 * time.Second,
@@ -66,7 +66,7 @@ var shards = []scenario{
 	{
 		name:  "shards: Cluster: slots migrated",
 		holds: "two of six shards move to other nodes: the others go on meanwhile, and those when the last key has moved",
-		setUp: primaries,
+		setUp: nodes(3, 0),
 		load:  func(l *load) { longLease(l); spread(6)(l) },
 		hit:   func(t *trial) { t.strike(strike{}, func() { t.migrate(3 * len(t.strikes)) }) },
 		every: 2 * time.Second,
@@ -83,14 +83,14 @@ var shards = []scenario{
 		name: "shards: from three to six",
 		holds: "programs that ask for three run on when others ask for six: those consume all six within 12 s, keys stay where they are, and no two " +
 			"live messages have one key",
-		setUp: primaries,
+		setUp: nodes(3, 0),
 		load: func(l *load) {
 			spread(3)(l)
 			l.Over = 15 * time.Second
 		},
 		hit:   (*trial).double,
 		times: 1,
-		rules: rules{names: true},
+		rules: rules{names: true, grows: 3 * goroutinesOfShard},
 		check: func(t *trial, v *verdict) {
 			t.wantShards(v, 6, 3)
 			t.wantFollowed(v)
@@ -118,13 +118,16 @@ var shards = []scenario{
 		},
 		hit:   (*trial).deploy,
 		times: 1,
-		rules: rules{names: true},
+		rules: rules{names: true, grows: 5 * goroutinesOfShard},
 		check: func(t *trial, v *verdict) {
 			t.wantShards(v, 6, 1)
 			wantNoRefusals(t, v)
 		},
 	},
 }
+
+// goroutinesOfShard is how many goroutines a consumer has for each shard.
+const goroutinesOfShard = 4
 
 // spread makes programs ask for these numbers of shards, in turn.
 func spread(shards ...int) func(l *load) {
@@ -177,21 +180,14 @@ func nameOf(payload string) string {
 	return name
 }
 
-// primaries is a Cluster that has no replicas.
-func primaries(t *trial) {
-	t.cluster = redistest.StartCluster(t, 3, 0)
-	t.redis = reach{Addrs: t.cluster.Addrs(), Cluster: true}
-	t.admin = t.cluster.Client(t)
-}
-
-// sixPrimaries is a Cluster whose other nodes go on if one is away.
-func sixPrimaries(t *trial) {
-	t.cluster = redistest.StartCluster(t, 6, 0)
-	t.redis = reach{Addrs: t.cluster.Addrs(), Cluster: true}
-	t.admin = t.cluster.Client(t)
-	for _, node := range t.cluster.Nodes {
-		if err := node.Client(t).ConfigSet(t.ctx, "cluster-require-full-coverage", "no").Err(); err != nil {
-			t.Fatal(err)
+// nodes is a Cluster of so many primaries, each with so many replicas, that goes on without some of its slots.
+func nodes(primaries, replicas int) func(t *trial) {
+	return func(t *trial) {
+		clusterOf(t, primaries, replicas)
+		for _, node := range t.cluster.Nodes {
+			if err := node.Client(t).ConfigSet(t.ctx, "cluster-require-full-coverage", "no").Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
