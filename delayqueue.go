@@ -296,8 +296,8 @@ func (r *run) start(set *shard.Set) (started []*consume.Consumer) {
 const (
 	// followEvery is how often a run looks how many shards the queue has.
 	followEvery = 10 * time.Second
-	// followTime bounds a look.
-	followTime = 2 * time.Second
+	// followTime bounds a look. If the first shard does not answer in time, others are asked.
+	followTime = 2*link.AttemptTimeout + time.Second
 )
 
 // follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no

@@ -191,6 +191,29 @@ func TestShardsNodeAway(t *testing.T) {
 	}
 }
 
+// TestShardsFirstAway: programs that start while the first shard does not answer, nor the next ones, learn the number of shards from others.
+func TestShardsFirstAway(t *testing.T) {
+	t.Parallel()
+	s := onCluster(t)
+	s.Send(s.queue(12, nil), "x")
+	for _, node := range s.cluster.Nodes {
+		if slices.Contains(s.on(node, 12), 0) {
+			node.Pause()
+			defer node.Resume()
+		}
+	}
+	got := make(chan string, 100)
+	q := s.queue(12, func(payload string) bool { got <- payload; return true })
+	begun := time.Now()
+	q.StartConsume()
+	s.Send(q, "y")
+	for queuetest.Receive(t, "a message", got) != "y" { // x may be in another shard
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the first message was handled after %v", took)
+	}
+}
+
 // TestShardsGrow: a queue grows while it is at work. Names stay where they are, and processes that ask for fewer shards follow.
 func TestShardsGrow(t *testing.T) {
 	t.Parallel()

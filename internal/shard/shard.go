@@ -131,12 +131,32 @@ func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
 		q.copyTo(ctx, got)
 		return got, nil
 	}
-	for i := 1; i < q.Asked && link.Transient(err) && ctx.Err() == nil; i++ {
-		if other, oerr := q.shard(i, q.Asked).Shards(ctx); oerr == nil && other.N > 0 {
+	if link.Transient(err) {
+		if other := q.askOthers(ctx); other.N > 0 {
 			return other, nil
 		}
 	}
 	return got, err
+}
+
+// askOthers asks the other shards that this process wants, all at once because some of them may be on a node that does not answer either. It
+// returns the first reply that says how many shards there are. N is 0 if there is none.
+func (q *Queue) askOthers(ctx context.Context) script.ShardsReply {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replies := make(chan script.ShardsReply, max(q.Asked, 1))
+	for i := 1; i < q.Asked; i++ {
+		go func() {
+			r, _ := q.shard(i, q.Asked).Shards(ctx) // N is 0 beside an error
+			replies <- r
+		}()
+	}
+	for i := 1; i < q.Asked; i++ {
+		if r := <-replies; r.N > 0 {
+			return r
+		}
+	}
+	return script.ShardsReply{}
 }
 
 // copyTo tells the other shards how many there are, for a process that starts while the first does not answer. That may fail.
