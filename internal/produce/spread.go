@@ -73,9 +73,10 @@ func (b *Batcher) pick() *target {
 }
 
 // address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
-// target does not answer, the batch goes to another one.
+// target does not answer, the batch goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
 func (b *Batcher) address(batch *batch) {
 	if batch.target.down {
+		b.turn = slices.Index(b.targets, batch.target) + len(b.targets)/2
 		batch.target.inFlight--
 		batch.target = b.pick()
 		batch.target.inFlight++
