@@ -45,7 +45,7 @@ var shards = []scenario{
 		},
 		hit:   (*trial).freezeNode,
 		times: 1,
-		rules: rules{names: true},
+		rules: rules{names: true, grows: 12 * goroutinesOfShard}, // a consumer begins before it knows how many shards there are
 		check: (*trial).weighFrozen,
 	},
 	{
@@ -192,14 +192,17 @@ func nodes(primaries, replicas int) func(t *trial) {
 	}
 }
 
+// lateStart is how long after the beginning of a freeze a consumer starts.
+const lateStart = 5 * time.Second
+
 // freezeNode lets the node of the first shard stand still. A consumer that starts meanwhile cannot ask the first shard.
 func (t *trial) freezeNode() {
 	i, _ := t.owner(t.shardKey(0))
 	t.strike(strike{}, func() {
 		t.cluster.Nodes[i].Pause()
-		t.wait(5 * time.Second)
+		t.wait(lateStart)
 		t.startConsumer()
-		t.wait(15 * time.Second)
+		t.wait(20*time.Second - lateStart)
 		t.cluster.Nodes[i].Resume()
 	})
 }
@@ -341,7 +344,7 @@ func (t *trial) weighFrozen(v *verdict) {
 		switch {
 		case e.Kind == refused && (name == "" || !slices.Contains(frozen, script.ShardOf(name, 12))):
 			v.problem("%s: its send failed after %v: %s", e.Payload, us(e.Took), e.Word)
-		case e.Kind == refused && (!strings.Contains(e.Word, "deadline exceeded (last attempt: ") || !strings.Contains(e.Word, "of 12: ")):
+		case e.Kind == refused && e.At < st.to && (!strings.Contains(e.Word, "deadline exceeded (last attempt: ") || !strings.Contains(e.Word, "of 12: ")):
 			v.problem("%s: its send does not say why it failed: %s", e.Payload, e.Word)
 		case e.Kind == refused:
 			failed++
@@ -353,12 +356,22 @@ func (t *trial) weighFrozen(v *verdict) {
 	if failed == 0 {
 		v.problem("no send with a key of the frozen node failed")
 	}
+	newcomer, begins := t.consumers[len(t.consumers)-1].name, int64(0)
+	for _, e := range t.books.all() {
+		if e.who == newcomer && e.Kind == started && (begins == 0 || e.At < begins) {
+			begins = e.At
+		}
+	}
+	took := us(begins-st.from) - lateStart
+	if begins == 0 || took > 5*time.Second {
+		v.tooSlow("%s, which started meanwhile, handled its first message after %v, want within 5s", newcomer, took)
+	}
 	late := t.latenesses(st.from, st.to, func(id string) bool { return !slices.Contains(frozen, state.shardOf(id)) })
 	p99 := late[len(late)*99/100]
 	v.notes = append(v.notes, fmt.Sprintf("%d sends with keys of shards %v failed, %d sends without keys waited up to %v; of %d messages of the "+
-		"other shards that were due meanwhile, half started within %v, 99%% within %v, and all within %v", failed, frozen, waited,
+		"other shards that were due meanwhile, half started within %v, 99%% within %v, and all within %v; the new consumer began after %v", failed, frozen, waited,
 		longest.Round(time.Millisecond), len(late), late[len(late)/2].Round(time.Millisecond), p99.Round(time.Millisecond),
-		late[len(late)-1].Round(time.Millisecond)))
+		late[len(late)-1].Round(time.Millisecond), took.Round(10*time.Millisecond)))
 	if p99 > 250*time.Millisecond {
 		v.tooSlow("a hundredth of the messages of the other shards started %v late, want 250ms at most", p99)
 	}
