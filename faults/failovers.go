@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -276,14 +277,11 @@ func (t *trial) owner(key string) (int, *redis.Client) {
 
 // shardKey is one of the keys of a shard of the queue, of which 0 is the first: all are in its slot.
 func (t *trial) shardKey(i int) string {
-	if i == 0 {
-		return key("pending")
-	}
-	all, _, err := t.shards(t.ctx, queue)
+	all, _, err := check.Shards(t.ctx, t.admin, "dq", queue)
 	if err != nil || i >= len(all) {
 		t.Fatalf("no shard %d of %d: %v", i, len(all), err)
 	}
-	return "{dq:" + all[i] + "}:pending"
+	return all[i].Key("pending")
 }
 
 // migrate moves the slot of a shard of the queue to the next primary, as redis-cli --cluster reshard does:

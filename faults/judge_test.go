@@ -70,7 +70,7 @@ func judged(t *testing.T, forgeries map[string]forgery) {
 				c.state.Fields = map[string]string{}
 			}
 			c.state.Fields["big"] = "1000"
-			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: wholeOf(1, c.state), rules: c.rules, clock: c.clock, results: c.results})
+			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: wholeOf(&check.Sharded{Named: 1, Shards: []*check.State{c.state}}), rules: c.rules, clock: c.clock, results: c.results})
 			got := verdict{accepted: v.accepted, handled: v.handled, lost: v.lost, early: v.early, duplicated: v.duplicated}
 			if got.accepted != c.counts.accepted || got.handled != c.counts.handled || got.lost != c.counts.lost ||
 				got.early != c.counts.early || got.duplicated != c.counts.duplicated {

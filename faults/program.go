@@ -91,7 +91,7 @@ type load struct {
 	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 	Imports   int           // which those outboxes are; 0: none is
 	Lanes     int           // that messages have; 0: they have none
-	Shards    []int         // that programs ask for, in turn, each with a queue on its own; 0: a program does not ask; nil: none does
+	Shards    []int         // that programs ask for, in turn; 0: a program does not ask; nil: none does
 	Names     int           // keys that half of the messages share; 0: a fifth of them have keys of their own
 	Haste     time.Duration // how long a send with such a key tries; 0: as long as the others
 }
