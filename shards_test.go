@@ -250,6 +250,9 @@ func TestShardsGrow(t *testing.T) {
 			for range 30 {
 				queuetest.Receive(t, "a message of the new shards", got)
 			}
+			if text := "have other settings"; strings.Contains(s.Log.String(), text) {
+				t.Errorf("the log says: %s", text)
+			}
 			if text := "asks for another number of shards"; from > 1 && strings.Count(s.Log.String(), text) != 1 {
 				t.Errorf("the log does not say once: %s", text)
 			}
