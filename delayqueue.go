@@ -3,15 +3,11 @@ package delayqueue
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/consume"
-	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -36,7 +32,7 @@ type DelayQueue struct {
 	mu      sync.Mutex // guards the fields below, but for workers
 	config  config
 	pool    *Pool               // the pool that has the queue; nil: none
-	run     *run                // the last one that was started, nil before the first
+	run     *consume.Run        // the last one that was started, nil before the first
 	ending  []*consume.Consumer // of earlier ones, those that may not have ended yet
 	workers consume.Workers     // of consumers that do not run in a pool
 }
@@ -69,9 +65,9 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 // ended, after StopConsume or Shutdown. While the queue consumes, a further call returns the same
 // channel. A stopped queue starts anew. StartConsume panics without a callback or handler, if the queue is in a Pool, and while
 // Drain is at work.
-func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Done }
 
-func (q *DelayQueue) start() *run {
+func (q *DelayQueue) start() *consume.Run {
 	q.made()
 	q.mu.Lock()
 	r, pool := q.run, q.pool
@@ -79,11 +75,11 @@ func (q *DelayQueue) start() *run {
 	if pool != nil {
 		panic(pooled(q.store.Queue))
 	}
-	if r != nil && !r.stopping() && !r.drains {
+	if r != nil && !r.Stopping() && !r.Drains() {
 		return r
 	}
 	settings := q.composed("StartConsume")
-	if r = q.startWith(settings, nil, consume.Portion{}); r.drains {
+	if r = q.startWith(settings, nil, consume.Portion{}); r.Drains() {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first",
 			q.store.Queue))
 	}
@@ -110,7 +106,7 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 }
 
 // startWith starts a run, unless one is under way. ws are the workers that it shares; nil: all workers of the queue itself.
-func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
+func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ws == nil && q.pool != nil { // since start has looked
@@ -120,30 +116,23 @@ func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, a
 		return q.run
 	}
 	r := q.runLocked(settings, ws, at)
-	set := q.store.Known()
-	if set == nil && q.store.Asked <= 1 {
-		set = q.store.First()
-	}
-	if r.set = set; set != nil {
-		r.start(set)
-	}
-	go r.follow()
+	r.Begin()
 	return r
 }
 
 // runLocked makes a run, with mu held, while none is under way.
-func (q *DelayQueue) runLocked(settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
+func (q *DelayQueue) runLocked(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Run {
 	if ws == nil {
 		ws, at = &q.workers, consume.Portion{Weight: 1}
 		ws.Resize(settings.Workers)
 	}
 	q.ending = slices.DeleteFunc(q.consumers(), (*consume.Consumer).Ended)
-	q.run = newRun(q, settings, ws, at)
+	q.run = consume.NewRun(&q.producer, q.store, q.events, settings, ws, at)
 	return q.run
 }
 
 // consuming reports whether the queue consumes, and does not stop, with mu held.
-func (q *DelayQueue) consuming() bool { return q.run != nil && !q.run.stopping() }
+func (q *DelayQueue) consuming() bool { return q.run != nil && !q.run.Stopping() }
 
 // servedBy is the key of a value in each handler's context, and names the queue of the handler.
 type servedBy struct{ queue *DelayQueue }
@@ -170,7 +159,7 @@ func (q *DelayQueue) stopAll() []*consume.Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.run != nil {
-		q.run.stop() // earlier ones were stopped before this one began
+		q.run.Stop() // earlier ones were stopped before this one began
 	}
 	return q.consumers()
 }
@@ -195,7 +184,7 @@ func (q *DelayQueue) consumers() []*consume.Consumer {
 	if q.run == nil {
 		return nil
 	}
-	return append(slices.Clone(q.ending), q.run.all()...)
+	return append(slices.Clone(q.ending), q.run.All()...)
 }
 
 // Run consumes until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
@@ -208,14 +197,14 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	r := q.start()
 	select {
 	case <-ctx.Done():
-		r.stop()
-	case <-r.done:
+		r.Stop()
+	case <-r.Done:
 	}
-	<-r.done
+	<-r.Done
 	return nil
 }
 
-func (q *DelayQueue) current() *run {
+func (q *DelayQueue) current() *consume.Run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.run
@@ -224,150 +213,8 @@ func (q *DelayQueue) current() *run {
 // hint tells consumers how soon a message is due that this DelayQueue has just sent.
 func (q *DelayQueue) hint(in time.Duration) {
 	if r := q.current(); r != nil {
-		for _, c := range r.all() {
+		for _, c := range r.All() {
 			c.Hint(in)
 		}
 	}
-}
-
-// A run is one stretch of consuming a queue: a consumer for each shard, with one set of workers. It is safe for concurrent use.
-type run struct {
-	queue    *DelayQueue
-	settings consume.Settings
-	workers  *consume.Workers
-	at       consume.Portion
-	drains   bool          // it ends by itself (Drain)
-	done     chan struct{} // closed when consuming has ended
-	outages  link.Outages  // of all consumers
-
-	ctx  context.Context // ends with stop
-	end  context.CancelFunc
-	look sync.WaitGroup // for the call of follow that is under way
-
-	// Used by the call of follow that is under way.
-	set    *shard.Set  // whose shards are consumed; nil: none are known
-	tries  int         // while none are known
-	outage link.Outage // while none are known
-	told   bool        // that this process asks for another number
-
-	mu        sync.Mutex          // guards the fields below
-	consumers []*consume.Consumer // those of fewer shards are among them until they have ended
-}
-
-func newRun(q *DelayQueue, settings consume.Settings, ws *consume.Workers, at consume.Portion) *run {
-	r := &run{queue: q, settings: settings, workers: ws, at: at, drains: settings.Drain != nil, done: make(chan struct{}),
-		outages: link.Outages{Log: settings.Log}, outage: link.Outage{Log: settings.Log}}
-	r.ctx, r.end = context.WithCancel(context.Background())
-	return r
-}
-
-// start starts a consumer for each shard, unless the run stops. Those of fewer shards give way to them.
-func (r *run) start(set *shard.Set) (started []*consume.Consumer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopping() {
-		return nil
-	}
-	for _, c := range r.consumers {
-		c.Stop()
-	}
-	r.consumers = slices.DeleteFunc(r.consumers, (*consume.Consumer).Ended)
-	id := script.NewCaller().ID
-	for _, s := range set.All {
-		settings, at := r.settings, r.at
-		if n := len(set.All); n > 1 {
-			settings.Sharded, settings.ID, settings.Outages, settings.Log = true, id, &r.outages, settings.Log.With(slog.String("shard", s.Shard))
-			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
-			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
-				*most = (*most + n - 1) / n // 0 stays: no bound
-			}
-			at.Weight, at.Grouped = at.Weight/float64(n), true
-			r.workers.Share()
-		}
-		if d := settings.Drain; d != nil {
-			settings.Drain = d.ForShard()
-		}
-		started = append(started, consume.StartConsumer(&r.queue.producer, s, r.queue.events, settings, r.workers, at))
-	}
-	r.consumers = append(r.consumers, started...)
-	return started
-}
-
-const (
-	// followEvery is how often a run looks how many shards the queue has.
-	followEvery = 10 * time.Second
-	// followTime bounds a look. If the first shard does not answer in time, others are asked.
-	followTime = 2*link.AttemptTimeout + time.Second
-)
-
-// follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no
-// goroutine.
-func (r *run) follow() {
-	r.mu.Lock()
-	if r.stopping() {
-		r.mu.Unlock()
-		return
-	}
-	r.look.Add(1)
-	r.mu.Unlock()
-	defer r.look.Done()
-	ctx, cancel := context.WithTimeout(r.ctx, followTime)
-	defer cancel()
-	store, begun, wait := r.queue.store, time.Now(), followEvery
-	now, err := store.Look(ctx)
-	if r.stopping() {
-		return
-	}
-	if r.set == nil { // else a consumer notes it
-		r.outage.Report("shards", begun, err)
-		r.tries++
-		wait = link.Backoff(r.tries)
-	}
-	if err == nil {
-		if wait = followEvery; r.set == nil || len(now.All) != len(r.set.All) {
-			r.start(now)
-		}
-		r.set = now
-	}
-	if err == nil && store.Asked > 0 && len(now.All) != store.Asked && !r.told {
-		r.told = true
-		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
-			slog.Int("asked", store.Asked), slog.Int("shards", len(now.All)))
-	}
-	again := time.AfterFunc(wait, r.follow)
-	context.AfterFunc(r.ctx, func() { again.Stop() })
-}
-
-// stop begins the end of all consumers, and returns at once.
-func (r *run) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.consumers {
-		c.Stop()
-	}
-	if r.stopping() {
-		return
-	}
-	r.end()
-	if r.drains {
-		return // Drain ends it
-	}
-	consumers := slices.Clone(r.consumers)
-	go func() {
-		r.look.Wait()
-		for _, c := range consumers {
-			<-c.Done()
-		}
-		close(r.done)
-	}()
-}
-
-// stopping reports whether stop was called.
-func (r *run) stopping() bool { return r.ctx.Err() != nil }
-
-// all are the consumers that may not have ended.
-func (r *run) all() []*consume.Consumer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.consumers)
 }

@@ -48,7 +48,8 @@
 //
 // All keys of a queue share one hash tag, so they stay in one slot of a Cluster:
 // {<prefix>:<name>}:<structure>. The prefix is dq unless UseCustomPrefix sets another. A prefix holds no
-// colon, so queues of different prefixes, or of different names, share no key. PROTOCOL.md describes each key.
+// colon, so queues of different prefixes, or of different names, share no key. A queue with several shards (WithShards) has keys in several
+// slots, under names that end in a slash and digits. PROTOCOL.md describes each key.
 //
 // # Goroutines
 //
@@ -68,7 +69,7 @@
 //
 // These rules bind changes of this package:
 //
-//   - It may import the standard library, go-redis, and the internal packages consume, produce, script, link, message, event, conc,
+//   - It may import the standard library, go-redis, and the internal packages consume, produce, shard, script, link, message, event, conc,
 //     userlog and clock. It must never import ops.
 //   - It owns what a user sets and starts: a DelayQueue owns its config and its consumers, a Pool its workers, and a Monitor what is
 //     awaited over it. The state of a queue is in Redis. Only package script writes it; its comment lists the exceptions.

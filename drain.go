@@ -9,7 +9,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/clock"
 	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // ErrConsuming: the queue is consuming, another Drain of it is under way, or it is in a Pool.
@@ -67,14 +66,14 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	if r == nil {
 		return 0, failed(ErrConsuming)
 	}
-	defer r.drained()
+	defer r.Drained()
 	set, err := q.store.Find(ctx)
 	if err != nil {
 		return 0, failed(err)
 	}
 	for {
 		before := n.Load()
-		done, err := r.drain(ctx, set)
+		done, err := r.Drain(ctx, set)
 		if err != nil {
 			return int(n.Load()), failed(err)
 		}
@@ -88,35 +87,11 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 }
 
 // startDrain makes a run, or returns nil if something else consumes the queue.
-func (q *DelayQueue) startDrain(settings consume.Settings) *run {
+func (q *DelayQueue) startDrain(settings consume.Settings) *consume.Run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.pool != nil || q.consuming() {
 		return nil
 	}
 	return q.runLocked(settings, nil, consume.Portion{})
-}
-
-// drain handles what is due in each shard. done is false if the run was stopped.
-func (r *run) drain(ctx context.Context, set *shard.Set) (done bool, err error) {
-	started := r.start(set)
-	done = len(started) > 0
-	defer context.AfterFunc(ctx, r.stop)()
-	for _, c := range started {
-		<-c.Done()
-		d := c.Drained()
-		if done = done && d.Done; err == nil && d.Err != nil {
-			r.stop() // the others go on for as long as there is something to do
-			err = d.Err
-		} else if err == nil && !d.Done && ctx.Err() != nil {
-			err = link.WithLast(link.Ended(ctx), c.Outage())
-		}
-	}
-	return done, err
-}
-
-// drained ends a run that drains.
-func (r *run) drained() {
-	r.stop()
-	close(r.done)
 }

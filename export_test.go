@@ -9,7 +9,7 @@ import (
 // Tests of the face are package delayqueue_test. These methods show them what no user sees.
 
 // Current is the consumer of the latest run, nil before the first.
-func (q *DelayQueue) Current() *consume.Consumer { return q.current().all()[0] }
+func (q *DelayQueue) Current() *consume.Consumer { return q.current().All()[0] }
 
 // Unhurried makes no call fail because the machine is slow.
 func (q *DelayQueue) Unhurried() { q.store.AttemptTimeout = time.Hour }

@@ -45,7 +45,7 @@ type Pool struct {
 
 // A poolRun is one stretch of consuming all queues of a pool.
 type poolRun struct {
-	runs []*run
+	runs []*consume.Run
 	done chan struct{} // closed when all of them have ended
 }
 
@@ -150,7 +150,7 @@ func (p *Pool) start() *poolRun {
 	}
 	go func() {
 		for _, one := range r.runs {
-			<-one.done
+			<-one.Done
 		}
 		close(r.done)
 	}()
@@ -160,7 +160,7 @@ func (p *Pool) start() *poolRun {
 
 // stopping reports whether all queues stop, or have ended.
 func (r *poolRun) stopping() bool {
-	return !slices.ContainsFunc(r.runs, func(one *run) bool { return !one.stopping() })
+	return !slices.ContainsFunc(r.runs, func(one *consume.Run) bool { return !one.Stopping() })
 }
 
 // StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
@@ -214,7 +214,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		for _, one := range r.runs {
-			one.stop()
+			one.Stop()
 		}
 	case <-r.done:
 	}

@@ -18,7 +18,7 @@ import (
 
 // layers are the packages of the root module, from low to high. A package imports lower ones only.
 var layers = []string{
-	"internal/conc", "internal/event", "internal/message", "internal/link", "internal/script", "internal/wake", "internal/produce",
+	"internal/conc", "internal/event", "internal/message", "internal/link", "internal/script", "internal/shard", "internal/wake", "internal/produce",
 	"internal/consume", ".", "ops",
 }
 

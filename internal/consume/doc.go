@@ -1,6 +1,6 @@
 // Package consume runs consumers: a consumer polls, fetches, divides workers, renews leases, calls the handler and settles outcomes.
 //
-// It may import wake, script, link, message, event, conc and clock. The face gives it Settings, which are functions and numbers. It must never call
+// It may import wake, shard, script, link, message, event, conc and clock. The face gives it Settings, which are functions and numbers. It must never call
 // a user's code under a lock, and no goroutine may outlive Done, except one whose handler runs on. Begin with consumer.go; verdict.go makes
 // an outcome of what the face says of a handler's error.
 //

@@ -1,0 +1,199 @@
+package consume
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/event"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
+)
+
+// A Run is one stretch of consuming a queue: a consumer for each shard, with one set of workers. It is safe for concurrent use.
+type Run struct {
+	Done chan struct{} // closed when consuming has ended
+
+	owner    any
+	queue    *shard.Queue
+	events   event.Listeners
+	settings Settings
+	workers  *Workers
+	at       Portion
+	outages  link.Outages // of all consumers
+
+	ctx  context.Context // ends with Stop
+	end  context.CancelFunc
+	look sync.WaitGroup // for the call of follow that is under way
+
+	// Used by the call of follow that is under way.
+	set    *shard.Set  // whose shards are consumed; nil: none are known
+	tries  int         // while none are known
+	outage link.Outage // while none are known
+	told   bool        // that this process asks for another number
+
+	mu        sync.Mutex  // guards the fields below
+	consumers []*Consumer // those of fewer shards are among them until they have ended
+}
+
+// NewRun makes a run without a consumer. owner and the others are those of StartConsumer.
+func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
+	r := &Run{Done: make(chan struct{}), owner: owner, queue: q, events: ev, settings: settings, workers: ws, at: at,
+		outages: link.Outages{Log: settings.Log}, outage: link.Outage{Log: settings.Log}}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	return r
+}
+
+// Drains reports whether the run ends by itself, when nothing is due.
+func (r *Run) Drains() bool { return r.settings.Drain != nil }
+
+// Begin consumes the shards that are known, and others when they are. A process that asks for no number takes the first shard for the only one
+// until it knows.
+func (r *Run) Begin() {
+	set := r.queue.Known()
+	if set == nil && r.queue.Asked <= 1 {
+		set = r.queue.First()
+	}
+	if r.set = set; set != nil {
+		r.start(set)
+	}
+	go r.follow()
+}
+
+// start starts a consumer for each shard, unless the run stops. Those of fewer shards give way to them.
+func (r *Run) start(set *shard.Set) (started []*Consumer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Stopping() {
+		return nil
+	}
+	for _, c := range r.consumers {
+		c.Stop()
+	}
+	r.consumers = slices.DeleteFunc(r.consumers, (*Consumer).Ended)
+	id := script.NewCaller().ID
+	for _, s := range set.All {
+		settings, at := r.settings, r.at
+		if n := len(set.All); n > 1 {
+			settings.Sharded, settings.ID, settings.Outages, settings.Log = true, id, &r.outages, settings.Log.With(slog.String("shard", s.Shard))
+			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
+			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
+				*most = (*most + n - 1) / n // 0 stays: no bound
+			}
+			at.Weight, at.Grouped = at.Weight/float64(n), true
+			r.workers.Share()
+		}
+		if d := settings.Drain; d != nil {
+			settings.Drain = d.ForShard()
+		}
+		started = append(started, StartConsumer(r.owner, s, r.events, settings, r.workers, at))
+	}
+	r.consumers = append(r.consumers, started...)
+	return started
+}
+
+const (
+	// followEvery is how often a run looks how many shards the queue has.
+	followEvery = 10 * time.Second
+	// followTime bounds a look. If the first shard does not answer in time, others are asked.
+	followTime = 2*link.AttemptTimeout + time.Second
+)
+
+// follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no
+// goroutine.
+func (r *Run) follow() {
+	r.mu.Lock()
+	if r.Stopping() {
+		r.mu.Unlock()
+		return
+	}
+	r.look.Add(1)
+	r.mu.Unlock()
+	defer r.look.Done()
+	ctx, cancel := context.WithTimeout(r.ctx, followTime)
+	defer cancel()
+	begun, wait, asked := time.Now(), followEvery, r.queue.Asked
+	now, err := r.queue.Look(ctx)
+	if r.Stopping() {
+		return
+	}
+	if r.set == nil { // else a consumer notes it
+		r.outage.Report("shards", begun, err)
+		r.tries++
+		wait = link.Backoff(r.tries)
+	}
+	if err == nil {
+		if wait = followEvery; r.set == nil || len(now.All) != len(r.set.All) {
+			r.start(now)
+		}
+		r.set = now
+	}
+	if err == nil && asked > 0 && len(now.All) != asked && !r.told {
+		r.told = true
+		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
+			slog.Int("asked", asked), slog.Int("shards", len(now.All)))
+	}
+	again := time.AfterFunc(wait, r.follow)
+	context.AfterFunc(r.ctx, func() { again.Stop() })
+}
+
+// Stop begins the end of all consumers, and returns at once.
+func (r *Run) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.consumers {
+		c.Stop()
+	}
+	if r.Stopping() {
+		return
+	}
+	r.end()
+	if r.Drains() {
+		return // Drain ends it
+	}
+	consumers := slices.Clone(r.consumers)
+	go func() {
+		r.look.Wait()
+		for _, c := range consumers {
+			<-c.Done()
+		}
+		close(r.Done)
+	}()
+}
+
+// Stopping reports whether Stop was called.
+func (r *Run) Stopping() bool { return r.ctx.Err() != nil }
+
+// All are the consumers that may not have ended.
+func (r *Run) All() []*Consumer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.consumers)
+}
+
+// Drain handles what is due in each shard. done is false if the run was stopped.
+func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) {
+	started := r.start(set)
+	done = len(started) > 0
+	defer context.AfterFunc(ctx, r.Stop)()
+	for _, c := range started {
+		<-c.Done()
+		d := c.Drained()
+		if done = done && d.Done; err == nil && d.Err != nil {
+			r.Stop() // the others go on for as long as there is something to do
+			err = d.Err
+		} else if err == nil && !d.Done && ctx.Err() != nil {
+			err = link.WithLast(link.Ended(ctx), c.Outage())
+		}
+	}
+	return done, err
+}
+
+// Drained ends a run that drains.
+func (r *Run) Drained() {
+	r.Stop()
+	close(r.Done)
+}
