@@ -49,7 +49,7 @@ func TestBalanceOfEvicted(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 		for _, r := range results[300:400] {
-			f.Must(f.Cli.HDel(queuetest.CtxB, f.Key("msg"), r.Info.ID).Err())
+			f.Must(f.Cli.HDel(queuetest.CtxB, f.KeyOf(r.Info.ID, "msg"), r.Info.ID).Err())
 			f.Vanished++
 		}
 		if b := balance(f, 100); b.Here != 900 {

@@ -244,7 +244,9 @@ func TestThenAppends(t *testing.T) {
 		}
 	})
 	defer events.Stop()
-	face.Several(f, n)
+	for i := range n {
+		f.Send(q, strconv.Itoa(i), delayqueue.WithKey("{sum}"+strconv.Itoa(i)))
+	}
 	q.StartConsume()
 	parts := queuetest.Receive(t, "the results", sums)
 	slices.SortFunc(parts, func(a, b string) int { return len(a)*1000 - len(b)*1000 + strings.Compare(a, b) })
@@ -265,18 +267,18 @@ func TestThenReplaces(t *testing.T) {
 	f := face.New(t)
 	const n = 20
 	q := f.Queue(nil).WithConcurrent(n).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		return errors.Join(delayqueue.Then(ctx, "kept not", delayqueue.WithKey("key "+msg.Payload, delayqueue.Keep)),
-			delayqueue.Then(ctx, "new "+msg.Payload, delayqueue.WithKey("key "+msg.Payload, delayqueue.Replace), delayqueue.WithDelay(2*time.Hour)))
+		return errors.Join(delayqueue.Then(ctx, "kept not", delayqueue.WithKey("key {"+msg.Payload+"}", delayqueue.Keep)),
+			delayqueue.Then(ctx, "new "+msg.Payload, delayqueue.WithKey("key {"+msg.Payload+"}", delayqueue.Replace), delayqueue.WithDelay(2*time.Hour)))
 	})
 	for i := range n {
-		f.Send(q, strings.Repeat("x", 200<<10), delayqueue.WithKey("key "+strconv.Itoa(i)), face.InAnHour)
+		f.Send(q, strings.Repeat("x", 200<<10), delayqueue.WithKey("key {"+strconv.Itoa(i)+"}"), face.InAnHour)
+		f.Send(q, strconv.Itoa(i), delayqueue.WithKey(strconv.Itoa(i))) // which lies where its followers do
 	}
-	face.Several(f, n)
 	q.StartConsume()
 	queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == n && len(f.Check().Unack) == 0 })
 	s := f.Check()
 	for _, e := range s.Pending {
-		if m := s.Messages[e.ID]; m.Payload != "new "+strings.TrimPrefix(m.Key, "key ") || e.Score < s.Now+100*60e6 {
+		if m := s.Messages[e.ID]; m.Key != "key {"+strings.TrimPrefix(m.Payload, "new ")+"}" || e.Score < s.Now+100*60e6 {
 			t.Errorf("%s has %.20q, due at %d, now is %d", m.Key, m.Payload, e.Score, s.Now)
 		}
 	}
@@ -294,15 +296,15 @@ func TestThenChangesTooMuch(t *testing.T) {
 	}).WithHandler(func(ctx context.Context, msg *delayqueue.Message) (err error) {
 		if msg.Payload == "all" {
 			for i := range n {
-				err = errors.Join(err, delayqueue.Then(ctx, "x", delayqueue.WithKey(strconv.Itoa(i), delayqueue.Reschedule), delayqueue.WithDelay(2*time.Hour)))
+				err = errors.Join(err, delayqueue.Then(ctx, "x", delayqueue.WithKey("{all}"+strconv.Itoa(i), delayqueue.Reschedule), delayqueue.WithDelay(2*time.Hour)))
 			}
 		}
 		return err
 	})
 	for i := range n {
-		f.Send(q, strings.Repeat("x", 1<<20), delayqueue.WithKey(strconv.Itoa(i)), face.InAnHour)
+		f.Send(q, strings.Repeat("x", 1<<20), delayqueue.WithKey("{all}"+strconv.Itoa(i)), face.InAnHour)
 	}
-	all := f.Send(q, "all")
+	all := f.Send(q, "all", delayqueue.WithKey("all"))
 	face.Several(f, 20)
 	q.StartConsume()
 	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrPayloadTooLarge) || !strings.Contains(err.Error(), "all: ") ||

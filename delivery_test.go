@@ -51,8 +51,8 @@ func setAside(t *testing.T, newer, readable func(envelope string) string) {
 	info := f.Send(q, "newer", delayqueue.WithRetryCount(0))
 	rewriteIn(f.Base, info.ID, newer)
 	q.StartConsume()
-	at := queuetest.ScoreIn(f.Base, f.Key("retry"), "2:"+info.ID)
-	record, err := f.Cli.HGet(context.Background(), f.Key("fail"), info.ID).Result()
+	at := queuetest.ScoreIn(f.Base, f.KeyOf(info.ID, "retry"), "2:"+info.ID)
+	record, err := f.Cli.HGet(context.Background(), f.KeyOf(info.ID, "fail"), info.ID).Result()
 	f.Must(err)
 	var when float64 // us
 	if _, err := fmt.Sscan(record, new(int), new(int), new(int), &when); err != nil {
@@ -68,7 +68,7 @@ func setAside(t *testing.T, newer, readable func(envelope string) string) {
 	}
 	// The newer consumer, which reads it.
 	rewriteIn(f.Base, info.ID, readable)
-	f.Must(f.Cli.ZAdd(context.Background(), f.Key("retry"), redis.Z{Score: 1, Member: "2:" + info.ID}).Err())
+	f.Must(f.Cli.ZAdd(context.Background(), f.KeyOf(info.ID, "retry"), redis.Z{Score: 1, Member: "2:" + info.ID}).Err())
 	if p := queuetest.Receive(t, "it is handled, with no retry used", got); p != "newer" {
 		t.Errorf("handled %q", p)
 	}
@@ -121,13 +121,13 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 	ctx := context.Background()
 	queuetest.Eventually(t, "all are set aside", func() bool { return f.Cli.ZCard(ctx, f.Key("retry")).Val() == 30 })
 	f.Log.Says(t, 1, "only a newer version")
-	f.Cli.ZRem(ctx, f.Key("retry"), "2:"+last)
-	f.Cli.HSet(ctx, f.Key("fail"), last, "1000 0 0 1 ")
-	f.Cli.ZAdd(ctx, f.Key("retry"), redis.Z{Score: 1, Member: "1000:" + last})
+	f.Cli.ZRem(ctx, f.KeyOf(last, "retry"), "2:"+last)
+	f.Cli.HSet(ctx, f.KeyOf(last, "fail"), last, "1000 0 0 1 ")
+	f.Cli.ZAdd(ctx, f.KeyOf(last, "retry"), redis.Z{Score: 1, Member: "1000:" + last})
 	if err := queuetest.Receive(t, "it is given up", deaths); !errors.Is(err, message.ErrNewerVersion) {
 		t.Errorf("given up for %v", err)
 	}
-	queuetest.ScoreIn(f.Base, f.Key("garbage"), last)
+	queuetest.ScoreIn(f.Base, f.KeyOf(last, "garbage"), last)
 	q.StopConsume()
 	f.Send(sender, "has its key", face.InAnHour, delayqueue.WithKey("key 29"))
 	for _, id := range ids { // so that the checker finds none

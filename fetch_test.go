@@ -82,7 +82,7 @@ func slowClient(t *testing.T, server string, perSecond int) *redis.Client {
 // TestFetchOnASlowLine are asked for again with less in them.
 func TestFetchOnASlowLine(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	const n = 300
 	var got queuetest.Tally
 	sender := f.Queue(nil)
@@ -114,7 +114,7 @@ func TestFetchOfALargeMessageOnASlowLine(t *testing.T) {
 	for name, perSecond := range map[string]int{"0.5 s": 2 * size, "1.2 s": size * 10 / 12} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := face.New(t)
+			f := face.OnShared(t)
 			got := make(chan *delayqueue.Message, 3)
 			sender := f.Queue(nil)
 			f.Send(sender, strings.Repeat("x", size))

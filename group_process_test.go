@@ -70,7 +70,7 @@ func groupChild(spec childSpec, cli *redis.Client) {
 // killed. Each part is in one delivery that was acked, once, and those of one sender are in order.
 func TestGroupsInProcesses(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	const senders, each = 64, 157
 	crew := crewOf(f, childSpec{Lease: time.Second, Concurrent: 4, Handling: 20 * time.Millisecond, Groups: &groupSpec{}})
 	consumers := []*child{crew.start(), crew.start()}

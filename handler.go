@@ -178,11 +178,11 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	if err := p.makeMessage(&m, payload, d, opts); err != nil {
 		return err
 	}
-	if err := p.leads(&m, h.Of, d.route()); err != nil {
-		return p.notMade(d, fmt.Errorf("Then: %w", err))
-	}
 	if m.Put != nil && m.Put.Sequence != "" {
 		return p.notMade(d, fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
+	}
+	if err := p.leads(&m, h.Of, d.route()); err != nil {
+		return p.notMade(d, fmt.Errorf("Then: %w", err))
 	}
 	if err := h.Follow(&m); err != nil {
 		return p.notMade(d, fmt.Errorf("Then: %w", err))

@@ -121,7 +121,7 @@ func TestIdleLostWakeUp(t *testing.T) {
 // of its lease.
 func TestIdleQueuesNoticeADeath(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	queues := siblings(f, 16)
 	dying := queues[0]
 	crew := crewOf(dying, childSpec{Lease: 10 * time.Second, HangOn: "work"})

@@ -110,7 +110,7 @@ func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 // others go on meanwhile with what places there are.
 func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	const messages, most = 40, 4
 	face.Several(f, messages)
 	crew := crewOf(f, childSpec{Lease: 8 * time.Second, Concurrent: 4, MaxLosses: 10, Handling: 20 * time.Millisecond,

@@ -40,7 +40,7 @@ func TestLinkFollowsClusterClient(t *testing.T) {
 // TestLinkTellsLimiterNothingOfItsOwn: the user's limiter hears of no failure when a connection is made.
 func TestLinkTellsLimiterNothingOfItsOwn(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	limiter := new(countingLimiter)
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiter})
 	f.Send(f.QueueOn(cli, nil), "x", face.InAnHour)

@@ -55,7 +55,7 @@ func TestLinkHalfOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := face.New(t)
+			f := face.OnShared(t)
 			wire := redistest.NewWire(t, queuetest.Shared.Addr())
 			opt.Addr = wire.Addr()
 			cli := queuetest.ClientWith(t, &opt)
@@ -129,7 +129,7 @@ func TestLinkBesideUsedUpPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := face.New(t)
+			f := face.OnShared(t)
 			opt.Addr = queuetest.Shared.Addr()
 			cli := redis.NewClient(&opt)
 			ctx, cancel := context.WithCancel(context.Background())

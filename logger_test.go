@@ -182,7 +182,7 @@ func (f limiterFunc) ReportResult(error) {}
 // TestClientThatPanics: what a client is made with is the user's code as well, and ends no more than the call.
 func TestClientThatPanics(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	var calm atomic.Bool
 	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiterFunc(func() error {
 		if !calm.Load() {

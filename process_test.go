@@ -179,7 +179,7 @@ func (c *crew) tells(what, payload string) {
 
 func TestConsumerKilledWhileHandling(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	crew := crewOf(f, childSpec{Lease: 8 * time.Second, HangOn: "work"})
 	first, q := crew.start(), f.Queue(nil)
 	info := f.Send(q, "work", delayqueue.WithRetryCount(0))
@@ -203,7 +203,7 @@ func TestConsumerKilledWhileHandling(t *testing.T) {
 
 func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	crew := crewOf(f, childSpec{Lease: 6 * time.Second, Concurrent: 4, Handling: 100 * time.Millisecond, KillOn: "poison"})
 	q := f.Queue(nil)
 	batch := []delayqueue.Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"}, {Payload: "beside-3"}}
@@ -265,7 +265,7 @@ func (c frozenChild) wakesTooLate(t *testing.T) {
 
 func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	release := make(chan struct{})
 	handled := make(chan *delayqueue.Message, 2)
 	frozen := freezeHandling(f, func(_ context.Context, msg *delayqueue.Message) error {
@@ -297,7 +297,7 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 // a lost delivery all the same.
 func TestFrozenConsumerWhoseMessageIsAcked(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	deliveries := make(chan int, 2)
 	frozen := freezeHandling(f, func(_ context.Context, msg *delayqueue.Message) error {
 		deliveries <- msg.Delivery

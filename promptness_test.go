@@ -31,7 +31,7 @@ func hastily(t *testing.T) (*face.Fixture, *redistest.Wire, *redis.Client) {
 // ones are answered at once.
 func TestLargeSendBesideSmallOnes(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: slowLine(t, queuetest.Shared.Addr(), link.AttemptBytesPerSecond/8), ReadTimeout: queuetest.Hasty})
 	q := f.QueueOn(cli, nil)
 	large := make(chan error, 1)
@@ -139,7 +139,7 @@ func TestStopWithoutAConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := face.New(t)
+			f := face.OnShared(t)
 			opt.Addr = cmp.Or(opt.Addr, queuetest.Shared.Addr())
 			cli := queuetest.ClientWith(t, &opt)
 			q := noLease(f.QueueOn(cli, func(string) bool { return true }))

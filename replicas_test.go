@@ -75,7 +75,7 @@ func TestReplicaThatLoads(t *testing.T) {
 	if got.seen == "0" || got.seen == "no replica" {
 		t.Errorf("confirmed when the replica had acknowledged %s", got.seen)
 	}
-	ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(queuetest.CtxB, f.Key("msg"), got.info.ID).Result()
+	ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(queuetest.CtxB, f.KeyOf(got.info.ID, "msg"), got.info.ID).Result()
 	if err != nil || !ok {
 		t.Errorf("the replica does not have the message: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	results, err := q.SendBatch(queuetest.CtxB, make([]delayqueue.Outgoing, 2))
 	f.Must(err)
 	for _, r := range results {
-		if ok, err := replica.HExists(queuetest.CtxB, f.Key("msg"), r.Info.ID).Result(); err != nil || !ok {
+		if ok, err := replica.HExists(queuetest.CtxB, f.KeyOf(r.Info.ID, "msg"), r.Info.ID).Result(); err != nil || !ok {
 			t.Errorf("the replica does not have %s: %v", r.Info.ID, err)
 		}
 	}

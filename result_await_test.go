@@ -263,7 +263,7 @@ func TestResultOnAFullServer(t *testing.T) {
 // delivery that was acked.
 func TestThousandCalls(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	const calls = 1000
 	crew := crewOf(f, childSpec{Lease: time.Second, Concurrent: 8, Handling: 5 * time.Millisecond, MaxLosses: 100})
 	children := []*child{crew.start(), crew.start()}
@@ -310,7 +310,7 @@ func TestThousandCalls(t *testing.T) {
 // TestAwaitOfAClosedClient: nobody waits for what cannot come back.
 func TestAwaitOfAClosedClient(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()})
 	q := f.Queue(nil)
 	info := f.Send(q, "x", face.InAnHour)
@@ -388,8 +388,8 @@ func TestCallOntoATakenKey(t *testing.T) {
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
 		t.Errorf("%+v, %v", again, err)
 	}
-	f.Must(f.Cli.HSet(ctx, f.Key("state"), "done", 1).Err()) // its time is over
-	f.Must(f.Cli.ZAdd(ctx, f.Key("done"), redis.Z{Score: 1, Member: first.ID}).Err())
+	f.Must(f.Cli.HSet(ctx, f.KeyOf(first.ID, "state"), "done", 1).Err()) // its time is over
+	f.Must(f.Cli.ZAdd(ctx, f.KeyOf(first.ID, "done"), redis.Z{Score: 1, Member: first.ID}).Err())
 	if again, err := q.Call(ctx, "me", held...); !errors.Is(err, delayqueue.ErrHandledBefore) || !errors.Is(err, delayqueue.ErrNoResult) || again.ID != first.ID {
 		t.Errorf("%+v, %v", again, err)
 	}

@@ -82,7 +82,7 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	f.Send(q, "replicated", delayqueue.WithDelay(time.Hour)) // the replica is in step, and the script is loaded
 	has := func(info *delayqueue.MessageInfo) bool {
 		t.Helper()
-		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.Key("msg"), info.ID).Result()
+		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.KeyOf(info.ID, "msg"), info.ID).Result()
 		f.Must(err)
 		return ok
 	}

@@ -67,10 +67,7 @@ func TestSendPayloads(t *testing.T) {
 			t.Errorf("payload of %d bytes arrived as %d other bytes", len(want), len(p))
 		}
 	}
-	queuetest.Eventually(t, "all are settled", func() bool {
-		n, err := f.Cli.HLen(context.Background(), f.Key("msg")).Result()
-		return n == 0 && err == nil
-	})
+	f.Drained()
 }
 
 func TestSendBatch(t *testing.T) {

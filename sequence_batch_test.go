@@ -52,13 +52,13 @@ func TestSequenceStops(t *testing.T) {
 	f, server := face.OwnServer(t, "--proto-max-bulk-len", "1mb")
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
 	q := f.QueueOn(cli, nil)
-	f.Send(q, "taken", face.InAnHour, delayqueue.WithKey("k"))
+	f.Send(q, "taken", face.InAnHour, delayqueue.WithKey("{its key is taken}"))
 	for name, row := range map[string]struct {
 		bad     []delayqueue.MsgOption // of number 2
 		payload string
 		err     error // nil: the server's
 	}{
-		"its key is taken":              {[]delayqueue.MsgOption{delayqueue.WithKey("k")}, "x", delayqueue.ErrDuplicateKey},
+		"its key is taken":              {[]delayqueue.MsgOption{delayqueue.WithKey("{its key is taken}")}, "x", delayqueue.ErrDuplicateKey},
 		"a bad option behind":           {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, "x", delayqueue.ErrBadOption},
 		"it has no key for a hold":      {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, "x", delayqueue.ErrBadOption},
 		"the server does not take that": {nil, strings.Repeat("x", 2<<20), nil},

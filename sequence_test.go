@@ -27,7 +27,7 @@ func TestWithSequence(t *testing.T) {
 	f := face.New(t)
 	var got queuetest.Tally
 	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
-	f.Send(q, "one", delayqueue.WithSequence("s", 1), delayqueue.WithKey("k"))
+	f.Send(q, "one", delayqueue.WithSequence("s", 1), delayqueue.WithKey("{s}k"))
 	f.Send(q, "nine", delayqueue.WithSequence("s", 9), delayqueue.WithHeader("a", "b"), delayqueue.WithMsgTTL(time.Hour))
 	for _, n := range []int64{1, 2, 9, math.MinInt64} {
 		_, err := delayqueue.NewPublisher(f.Name, f.Client()).Send(queuetest.CtxB, "again", delayqueue.WithSequence("s", n))
@@ -35,7 +35,7 @@ func TestWithSequence(t *testing.T) {
 			t.Errorf("%d: the last is %d", n, last)
 		}
 	}
-	if _, err := q.Send(queuetest.CtxB, "ten", delayqueue.WithSequence("s", 10), delayqueue.WithKey("k")); !errors.Is(err, delayqueue.ErrDuplicateKey) ||
+	if _, err := q.Send(queuetest.CtxB, "ten", delayqueue.WithSequence("s", 10), delayqueue.WithKey("{s}k")); !errors.Is(err, delayqueue.ErrDuplicateKey) ||
 		face.Fate(f, err) != delayqueue.StoredNo {
 		t.Errorf("a key that is taken: %v", err)
 	}

@@ -122,8 +122,8 @@ func TestThenKeyTaken(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		return errors.Join(delayqueue.Then(ctx, "refused", delayqueue.WithKey("taken")),
-			delayqueue.Then(ctx, "stored", delayqueue.WithKey("free"), delayqueue.WithDelay(time.Hour)))
+		return errors.Join(delayqueue.Then(ctx, "refused", delayqueue.WithKey("{k}taken")),
+			delayqueue.Then(ctx, "stored", delayqueue.WithKey("{k}free"), delayqueue.WithDelay(time.Hour)))
 	})
 	refusals := make(chan delayqueue.Event, 1)
 	events := q.ListenEvent(func(e delayqueue.Event) {
@@ -132,20 +132,20 @@ func TestThenKeyTaken(t *testing.T) {
 		}
 	})
 	defer events.Stop()
-	holder := f.Send(q, "holder", delayqueue.WithKey("taken"), delayqueue.WithDelay(time.Hour))
-	info := f.Send(q, "x")
+	holder := f.Send(q, "holder", delayqueue.WithKey("{k}taken"), delayqueue.WithDelay(time.Hour))
+	info := f.Send(q, "x", delayqueue.WithKey("{k}x")) // whose followers lie where it does
 	q.StartConsume()
 	refused := queuetest.Receive(t, "it is told", refusals)
 	if refused.Count != 1 || len(refused.IDs) != 1 || refused.Code.String() != "refused" {
 		t.Errorf("%+v", refused)
 	}
 	line := f.Log.Line(t, "what was to follow a message is not stored")
-	for _, text := range []string{"level=ERROR", info.ID, refused.IDs[0], "key=taken", holder.ID} {
+	for _, text := range []string{"level=ERROR", info.ID, refused.IDs[0], "key={k}taken", holder.ID} {
 		if !strings.Contains(line, text) {
 			t.Errorf("%q is not in %s", text, line)
 		}
 	}
-	if s := f.Check(); s.Where(info.ID) != "gone" || len(s.Messages) != 2 || s.Keys["taken"] != holder.ID || s.Keys["free"] == "" {
+	if s := f.Check(); s.Where(info.ID) != "gone" || len(s.Messages) != 2 || s.Keys["{k}taken"] != holder.ID || s.Keys["{k}free"] == "" {
 		t.Errorf("%+v", s.Messages)
 	}
 }

@@ -83,7 +83,7 @@ func TestWakeUpsOfAnUnknownClient(t *testing.T) {
 // on time all the same.
 func TestWakeConnectionDrops(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	wire := redistest.NewWire(t, queuetest.Shared.Addr())
 	cli := queuetest.RedisClient(t, wire.Addr())
 	got := make(chan string, 1)
@@ -208,7 +208,7 @@ func (c noBlocking) Write(b []byte) (int, error) {
 // TestWakeUpsThroughProxyThatDropsBlockingCalls: it is said once, and what this process sends is on time.
 func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
+	f := face.OnShared(t)
 	var dropped atomic.Int64
 	cli := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", queuetest.Shared.Addr())

@@ -100,6 +100,22 @@ func Shards(ctx context.Context, cli redis.UniversalClient, prefix, name string)
 	return all, named, nil
 }
 
+// ShardOf is the number of the shard, of n, that an id says; 0 if it says none.
+func ShardOf(id string, n int) int {
+	for i := range n {
+		if bits, ok := placeIn(id); ok && bits == i*idPlaces/n {
+			return i
+		}
+	}
+	return 0
+}
+
+// placeIn is what the last ten bits of an id say.
+func placeIn(id string) (bits int, ok bool) {
+	n, err := strconv.ParseUint(id[max(len(id)-3, 0):], 16, 16)
+	return int(n) % idPlaces, err == nil
+}
+
 // ReadShards is Read for all shards of a queue.
 func ReadShards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*Sharded, error) {
 	first, err := Read(ctx, cli, prefix, name)
@@ -193,9 +209,9 @@ func (s *Sharded) once(b *breaches, seen map[string]int, i int, structure, item 
 
 // place wants that an id says where its message is.
 func (s *Sharded) place(b *breaches, i int, id string) {
-	bits, err := strconv.ParseUint(id[max(len(id)-3, 0):], 16, 16)
-	if want := i * idPlaces / len(s.Shards); err == nil && int(bits)%idPlaces != want {
-		b.add(WrongShard, "msg", id, "message %s is in shard %d of %d, and its last ten bits are %d, want %d", id, i+1, len(s.Shards), bits%idPlaces, want)
+	bits, ok := placeIn(id)
+	if want := i * idPlaces / len(s.Shards); ok && bits != want {
+		b.add(WrongShard, "msg", id, "message %s is in shard %d of %d, and its last ten bits are %d, want %d", id, i+1, len(s.Shards), bits, want)
 	}
 }
 

@@ -188,6 +188,14 @@ func (f *Base) Key(structure string) string {
 	return check.Queue{Prefix: "dq", Name: f.Name}.Key(structure)
 }
 
+// KeyOf is Key in the shard that an id says.
+func (f *Base) KeyOf(id, structure string) string {
+	f.T.Helper()
+	all, _, err := check.Shards(CtxB, f.Cli, "dq", f.Name)
+	Must(f.T, err)
+	return all[check.ShardOf(id, len(all))].Key(structure)
+}
+
 // Client makes one more client of the shared server, or of the Cluster.
 func (f *Base) Client() redis.UniversalClient {
 	if _, spread := f.Cli.(*redis.ClusterClient); spread && Spread != nil {
