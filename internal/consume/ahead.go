@@ -132,6 +132,9 @@ func (m *member) wants(rtt time.Duration) int {
 		may := min(free+m.busy, m.most())
 		return roomOf(may, has, aheadOf(float64(may), m.each+m.slower, rtt, maxAhead))
 	}
+	if 2*m.atMost <= ws.stuck[m.order] { // its queue has no worker left, though others have
+		return 0
+	}
 	now := time.Now()
 	each, r := ws.eachNow(now), m.others(now)
 	left := free - r.needs
