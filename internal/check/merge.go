@@ -10,8 +10,8 @@ import (
 )
 
 // Merged is the state of a queue as if it had one shard, for tests that look at its messages. Findings does not hold for it. Now is that of the
-// first shard. Entries are in order of score, and ready entries in that of the shards. If two shards have a lease or a consumer of the same name,
-// that of the later shard has the shard's number behind its name.
+// first shard. Entries are in order of score, and ready entries in that of the shards. If two shards have a lease of the same name, that
+// of the later shard has the shard's number behind its name. A consumer has one name in all shards, and counts once.
 func (s *Sharded) Merged() *State {
 	if len(s.Shards) == 1 {
 		return s.Shards[0]
@@ -44,7 +44,9 @@ func (s *Sharded) Merged() *State {
 		maps.Copy(all.TTLs, one.TTLs)
 		maps.Copy(all.WrongType, one.WrongType)
 		beside(all.Leases, one.Leases, i+1)
-		beside(all.Consumers, one.Consumers, i+1)
+		for name, said := range one.Consumers {
+			all.Consumers[name] = cmp.Or(all.Consumers[name], said)
+		}
 		for field, value := range one.Fields {
 			all.Fields[field] = mergedField(field, all.Fields[field], value)
 		}

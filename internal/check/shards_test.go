@@ -187,7 +187,7 @@ func TestMerged(t *testing.T) {
 			s.Fields["told"] != "1 0" || s.History["1"] != "2 3 4 5 6 7 8 9 10 11" {
 			t.Errorf("fields %v, wake %d, history %v", s.Fields, s.Wake, s.History)
 		}
-		if len(s.Leases) != 3 || len(s.Consumers) != 3 || s.Consumers["c"] == "" || s.Consumers["c (shard 3)"] == "" {
+		if len(s.Leases) != 3 || len(s.Consumers) != 1 || s.Consumers["c"] == "" || !s.Leases[leaseName+" (shard 3)"].Listed {
 			t.Errorf("leases %v, consumers %v", s.Leases, s.Consumers)
 		}
 	})
