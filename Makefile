@@ -8,7 +8,7 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules lanes test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities searches model fuzz faults soak bench bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules lanes test check test-all test-web pictures test-goredis test-goredis-latest test-shards test-servers lint vulnerabilities searches model fuzz faults soak bench bench-check redis prometheus chromium
 
 # Before every commit. Tests that repeat do less here than in check (testkit.Size).
 test: redis
@@ -21,6 +21,7 @@ check:
 	$(MAKE) test-web
 	$(MAKE) test-release
 	$(MAKE) test-goredis
+	$(MAKE) test-shards
 	$(MAKE) test-servers SERVERS="$$(.ci/servers newest)"
 	$(MAKE) bench-check
 	$(MAKE) -j2 faults searches
@@ -55,6 +56,10 @@ test-goredis: redis
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
 	$(MAKE) test-goredis NEWEST_GOREDIS=latest
+
+# The root package's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which tests are left out, and why.
+test-shards: redis
+	go test -race -short -shuffle=on -timeout 15m -skip "$$(.ci/shards-skip)" . -args -shards 3
 
 # Which servers: all of .ci/servers unless SERVERS names some, or executables, as in
 # make test-servers SERVERS="sid/valkey /opt/redis/bin/redis-server"

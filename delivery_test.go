@@ -21,7 +21,7 @@ import (
 // rewrite changes the envelope of a stored message, as another program would.
 func rewriteIn(f *queuetest.Base, id string, change func(string) string) {
 	f.T.Helper()
-	ctx, key := context.Background(), f.Key("msg")
+	ctx, key := context.Background(), f.KeyOf(id, "msg")
 	envelope, err := f.Cli.HGet(ctx, key, id).Result()
 	f.Must(err)
 	f.Must(f.Cli.HSet(ctx, key, id, change(envelope)).Err())

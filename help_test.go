@@ -2,6 +2,7 @@ package delayqueue_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -16,4 +17,21 @@ func TestMain(m *testing.M) {
 	}
 	link.ReadFor = queuetest.Patience / 2 // what was not read is so for another reason than a slow machine
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
+}
+
+// TestShardExceptions: each test that "make test-shards" leaves out is there, and stands under a reason.
+func TestShardExceptions(t *testing.T) {
+	tests, reason := queuetest.ReadText(t, "*_test.go"), ""
+	for line := range strings.Lines(queuetest.ReadText(t, ".ci/shards-exceptions")) {
+		line = strings.TrimSpace(line)
+		name, _, _ := strings.Cut(line, "/")
+		switch {
+		case line == "":
+			reason = ""
+		case strings.HasPrefix(line, "#"):
+			reason = line
+		case reason == "" || !strings.Contains(tests, "\nfunc "+name+"(t *testing.T) {"):
+			t.Errorf("%q is no test, or stands under no reason", line)
+		}
+	}
 }

@@ -388,8 +388,8 @@ func TestCallOntoATakenKey(t *testing.T) {
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
 		t.Errorf("%+v, %v", again, err)
 	}
-	f.Must(f.Cli.HSet(ctx, f.KeyOf(first.ID, "state"), "done", 1).Err()) // its time is over
-	f.Must(f.Cli.ZAdd(ctx, f.KeyOf(first.ID, "done"), redis.Z{Score: 1, Member: first.ID}).Err())
+	f.Must(f.Cli.ZAdd(ctx, f.KeyOf(first.ID, "done"), redis.Z{Score: 1, Member: first.ID}).Err()) // its time is over
+	f.Must(f.Cli.HSet(ctx, f.KeyOf(first.ID, "state"), "done", 1).Err())
 	if again, err := q.Call(ctx, "me", held...); !errors.Is(err, delayqueue.ErrHandledBefore) || !errors.Is(err, delayqueue.ErrNoResult) || again.ID != first.ID {
 		t.Errorf("%+v, %v", again, err)
 	}

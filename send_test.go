@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,9 +63,11 @@ func TestSendPayloads(t *testing.T) {
 		f.Send(q, p)
 	}
 	q.StartConsume()
-	for _, want := range payloads {
-		if p := queuetest.Receive(t, "it arrives", got); p != want {
-			t.Errorf("payload of %d bytes arrived as %d other bytes", len(want), len(p))
+	for range payloads {
+		if p := queuetest.Receive(t, "it arrives", got); !slices.Contains(payloads, p) {
+			t.Errorf("a payload arrived as %d other bytes", len(p))
+		} else {
+			payloads = slices.DeleteFunc(slices.Clone(payloads), func(other string) bool { return other == p })
 		}
 	}
 	f.Drained()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -82,7 +83,7 @@ func (f *Fixture) LossyPublisher(every int64, lost *atomic.Int64) *delayqueue.Pu
 	return delayqueue.NewPublisher(f.Name, cli)
 }
 
-// Calls is for script calls that a test makes itself, once each. The answer may take as long as a test waits.
+// Calls is for script calls that a test makes itself, once each, in the first shard. The answer may take as long as a test waits.
 func (f *Fixture) Calls() *script.Store {
 	s := script.NewStore(f.Cli, "dq", f.Name)
 	s.AttemptTimeout = queuetest.Patience
@@ -92,7 +93,13 @@ func (f *Fixture) Calls() *script.Store {
 // Pause pauses the queue as an operator does, until an instant in unix us; 0 ends the pause.
 func (f *Fixture) Pause(until int64) {
 	f.T.Helper()
-	f.Must(f.Calls().Pause(queuetest.CtxB, script.NewCaller(), until, "", ""))
+	all, _, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+	f.Must(err)
+	for i := range all {
+		s := script.NewShard(f.Cli, "dq", f.Name, i, len(all))
+		s.AttemptTimeout = queuetest.Patience
+		f.Must(s.Pause(queuetest.CtxB, script.NewCaller(), until, "", ""))
+	}
 }
 
 // Send sends one message or ends the test.
