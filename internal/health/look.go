@@ -1,10 +1,12 @@
 // Package health judges queues, and the servers that keep them, by what ops.Queue and INFO say: one set of rules for all that
-// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face and ops alone.
+// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face and ops, and of
+// internal/shard the error that says how many shards have answered.
 package health
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -26,6 +29,7 @@ type Look struct {
 	Name      string
 	At        time.Time
 	Err       error // then there is nothing else
+	Missing   error // some shards do not answer (ErrMissingShards); all else is of the others
 	Counts    delayqueue.Counts
 	Consumers []ops.Consumer
 	Hours     []ops.Tally // the last 48, oldest first
@@ -44,21 +48,40 @@ type Sample struct {
 // laneBytes bounds what is read of the message that has waited longest for its lane.
 const laneBytes = 64 << 10
 
+// beside is how long the second and the third call wait for the reply of the first. A call that waits for a shard which does not answer takes
+// until the end of its context, so after this time the others are made beside it.
+const beside = 200 * time.Millisecond
+
 // Read looks at a queue, by three calls of bounded work, and a fourth if a message has waited long for its lane.
-func Read(ctx context.Context, m *ops.Queue) (l *Look) {
-	l = &Look{Name: m.Name(), At: time.Now()}
-	defer func() {
-		if bad := recover(); bad != nil {
-			*l = Look{Name: l.Name, At: l.At, Err: fmt.Errorf("panic: %v", bad)}
-		}
+func Read(ctx context.Context, m *ops.Queue) *Look {
+	l := &Look{Name: m.Name(), At: time.Now()}
+	counts, consumers, hours := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() {
+		counts <- contained(func() (err error) { l.Counts, err = m.Counts(ctx); return err })
 	}()
-	if l.Counts, l.Err = m.Counts(ctx); l.Err != nil {
-		return l
+	late := time.NewTimer(beside)
+	defer late.Stop()
+	select {
+	case err := <-counts:
+		if l.note(err); l.Err != nil {
+			return &Look{Name: l.Name, At: l.At, Err: l.Err}
+		}
+		counts <- nil
+	case <-late.C:
 	}
-	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
-		l.Hours, l.Err = m.History(ctx, ops.Hourly, 48)
+	go func() {
+		consumers <- contained(func() (err error) { l.Consumers, err = m.Consumers(ctx); return err })
+	}()
+	go func() {
+		hours <- contained(func() (err error) { l.Hours, err = m.History(ctx, ops.Hourly, 48); return err })
+	}()
+	for _, done := range []chan error{counts, consumers, hours} {
+		l.note(<-done)
 	}
-	if l.Err == nil && l.inLane() > veryLate {
+	if l.Err != nil {
+		return &Look{Name: l.Name, At: l.At, Err: l.Err}
+	}
+	if l.Missing == nil && l.inLane() > veryLate {
 		if page, err := ops.Of(m.Monitor).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, ""); err == nil {
 			for _, msg := range page.Messages { // one, or none any more
 				l.Lane = msg.Lane
@@ -66,6 +89,35 @@ func Read(ctx context.Context, m *ops.Queue) (l *Look) {
 		}
 	}
 	return l
+}
+
+// contained makes an error of a panic.
+func contained(call func() error) (err error) {
+	defer func() {
+		if bad := recover(); bad != nil {
+			err = fmt.Errorf("panic: %v", bad)
+		}
+	}()
+	return call()
+}
+
+// note keeps the first error of each kind.
+func (l *Look) note(err error) {
+	switch {
+	case err == nil:
+	case !errors.Is(err, delayqueue.ErrMissingShards):
+		l.Err = cmp.Or(l.Err, err)
+	default:
+		l.Missing = cmp.Or(l.Missing, err)
+	}
+}
+
+// Shards says how many of how many shards have answered, and why another has not. It is 0 of 0 if nothing is known of that.
+func (l *Look) Shards() (answered, all int, why error) {
+	if missing := new(shard.MissingError); errors.As(l.Missing, &missing) {
+		return missing.Answered, missing.Of, missing.Err
+	}
+	return 0, 0, nil
 }
 
 // A Watcher looks at queues again and again, and remembers five minutes of it. One goroutine has it.
@@ -94,7 +146,7 @@ func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	w.samples = make(map[string][]Sample, len(all))
 	for _, l := range all {
 		l.Samples = old[l.Name]
-		if l.Err == nil {
+		if l.Err == nil && l.Missing == nil { // between counts of some shards and of all there is no rate
 			l.Samples = l.sampled(l.Samples)
 		}
 		w.samples[l.Name] = l.Samples
@@ -138,8 +190,12 @@ func (l *Look) Workers() (busy, all int) {
 	return busy, all
 }
 
-// Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked.
+// Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked. While shards are missing,
+// they are not known.
 func (l *Look) Rates() (in, out Rate) {
+	if l.Missing != nil {
+		return Rate{}, Rate{}
+	}
 	for _, s := range l.Samples {
 		took := l.At.Sub(s.At)
 		if took > rateFor {

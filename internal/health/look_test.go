@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -42,6 +43,8 @@ func TestJudge(t *testing.T) {
 		text  string
 	}{
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
+		{Look{Missing: &shard.MissingError{Answered: 11, Of: 12, Err: errors.New("no answer")}, Counts: delayqueue.Counts{Paused: true}}, Critical, Missing,
+			"only 11 of 12 shards can be read: no answer"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Paused: true}}, Critical, Unaccounted, "messages have vanished without a word: 12"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Unack: 1}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: -3}, Consumers: idle}, Critical, Unaccounted, "messages have appeared without a word: 3"},

@@ -26,6 +26,7 @@ type Code string
 
 const (
 	Unreadable  Code = "unreadable"
+	Missing     Code = "shards missing"
 	Unaccounted Code = "unaccounted"
 	Paused      Code = "paused"
 	NoConsumers Code = "no consumers"
@@ -75,6 +76,9 @@ func (l *Look) judge() Verdict {
 	switch {
 	case l.Err != nil:
 		return Verdict{Critical, Unreadable, say("cannot be read: %s", l.Err)}
+	case l.Missing != nil:
+		answered, all, why := l.Shards()
+		return Verdict{Critical, Missing, say("only %s of %s shards can be read: %s", int64(answered), int64(all), why)}
 	case n.Paused:
 		return Verdict{Warning, Paused, PauseOf(n)}
 	case workers == 0 && n.Ready > 0:
