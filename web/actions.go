@@ -299,7 +299,7 @@ func (h *Handler) askPause(ctx context.Context, r *request) (any, error) {
 	if _, err := r.may(Pause, r.Queue); err != nil {
 		return nil, err
 	}
-	counts, err := r.Monitor().Counts(ctx)
+	counts, err := r.counts(ctx)
 	return &pausing{counts, pauses}, err
 }
 

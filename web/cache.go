@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
 // How many values are kept, and how long all their keys may be: a queue's name stands in them, and anybody can make one up.
@@ -29,7 +31,7 @@ type cached struct {
 }
 
 // shared returns what get has returned for this key, not longer than keep ago. Who asks while it is read waits for the same. get has a
-// context of its own: it goes on for the others if the one who asked first has gone.
+// context of its own: it goes on for the others if the one who asked first has gone. Beside ErrMissingShards there is a value.
 func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration,
 	get func(context.Context) (T, error)) (none T, err error) {
 	if err := h.work.enter(""); err != nil {
@@ -50,10 +52,10 @@ func shared[T any](ctx context.Context, h *Handler, key string, keep time.Durati
 	case <-ctx.Done():
 		return none, context.DeadlineExceeded
 	}
-	if c.err != nil {
+	if c.err != nil && !errors.Is(c.err, delayqueue.ErrMissingShards) {
 		return none, c.err
 	}
-	return c.value.(T), nil
+	return c.value.(T), c.err
 }
 
 // take finds a value, or notes that the caller reads it.

@@ -40,7 +40,7 @@ type holder struct {
 
 func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 	v := &lanesView{Name: r.Arg("lane")}
-	consumers, err := shared(ctx, h, "consumers\x00"+r.Queue, interval, r.Monitor().Consumers)
+	consumers, err := h.alive(ctx, r)
 	if err != nil {
 		return nil, err
 	}

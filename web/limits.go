@@ -28,12 +28,14 @@ type limitsView struct {
 }
 
 func (h *Handler) limits(ctx context.Context, r *request) (any, error) {
-	m := r.Monitor()
-	counts, err := m.Counts(ctx)
+	counts, err := r.counts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := m.Limits(ctx)
+	ctx, cancel := h.soon(ctx)
+	defer cancel()
+	limits, err := r.Monitor().Limits(ctx)
+	err = r.part(err)
 	v := &limitsView{limits, counts, slices.Clone(pers)}
 	if per := limits.Set.Per; per != 0 && !slices.Contains(pers, per) {
 		v.Pers = append(v.Pers, per)

@@ -157,8 +157,12 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, err := shared(ctx, h, "counts\x00"+r.Queue, 2*time.Second, r.Monitor().Counts)
-	if err != nil {
+	counts, err := shared(ctx, h, "counts\x00"+r.Queue, 2*time.Second, func(ctx context.Context) (delayqueue.Counts, error) {
+		ctx, cancel := h.soon(ctx)
+		defer cancel()
+		return r.Monitor().Counts(ctx)
+	})
+	if err = r.part(err); err != nil {
 		return nil, err
 	}
 	if s.State == delayqueue.StateGone && s.Text == "" {

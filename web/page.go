@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -62,6 +63,7 @@ type request struct {
 	Queue string // of the query's q
 	Actor string // whom Authorize has named
 	query url.Values
+	Part  string // why numbers of the page are those of some shards alone
 }
 
 func (h *Handler) newRequest(r *http.Request) *request {
@@ -87,6 +89,28 @@ func (r *request) may(do Action, queue string) (actor string, err error) {
 		return "", &httpError{http.StatusForbidden, err.Error()}
 	}
 	return actor, nil
+}
+
+// part takes note of an error that says that only some shards have answered, and returns any other.
+func (r *request) part(err error) error {
+	if !errors.Is(err, delayqueue.ErrMissingShards) {
+		return err
+	}
+	r.Part = r.lang.missing(err)
+	return nil
+}
+
+// soon makes a context for numbers of the whole queue. A read of them waits until its end for a shard that does not answer.
+func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, h.bounds.queue)
+}
+
+// counts are those of the queue of the request.
+func (r *request) counts(ctx context.Context) (delayqueue.Counts, error) {
+	ctx, cancel := r.h.soon(ctx)
+	defer cancel()
+	n, err := r.Monitor().Counts(ctx)
+	return n, r.part(err)
 }
 
 // May is for templates, which show a form only if the request may send it.
@@ -264,7 +288,7 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	next, err := func() (string, error) {
 		defer h.work.leave("")
 		if route.queue { // a form must not make a queue
-			if _, err := r.Monitor().Counts(ctx); err != nil {
+			if _, err := r.counts(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -334,6 +358,8 @@ func (h *Handler) panicked(bad any, where ...any) {
 // trouble is an error in words.
 func (l *language) trouble(err error) string {
 	switch {
+	case errors.Is(err, delayqueue.ErrMissingShards):
+		return l.missing(err)
 	case errors.Is(err, delayqueue.ErrNoQueue):
 		return l.say("There is no such queue")
 	case errors.Is(err, delayqueue.ErrNotFound):
@@ -347,6 +373,9 @@ func (l *language) trouble(err error) string {
 	}
 	return shown(serverAddress.ReplaceAllString(strings.TrimPrefix(err.Error(), "delayqueue: "), "…"))
 }
+
+// missing says how many shards have answered.
+func (l *language) missing(err error) string { return l.verdict(&health.Look{Missing: err}).Text }
 
 // serverAddress is the address of a server, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)

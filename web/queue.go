@@ -54,6 +54,9 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 		p.Late = max(p.Late, s.Behind)
 	}
 	p.Tiles = r.tabs(delayqueue.StateGone, q.Counts)
+	if q.Missing != nil { // what follows is read from all shards
+		return p, nil
+	}
 	err = p.future(ctx, r)
 	if err == nil {
 		err = p.past(ctx, r)
@@ -77,6 +80,8 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	if q == nil {
 		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*health.Look,
 			error) {
+			ctx, cancel := h.soon(ctx)
+			defer cancel()
 			return health.Read(ctx, h.newMonitor(name)), nil
 		})
 	}
@@ -86,9 +91,16 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	return q, err
 }
 
-// consumers are those that are alive, the oldest first.
-func (h *Handler) consumers(ctx context.Context, r *request) (any, error) {
-	return shared(ctx, h, "consumers\x00"+r.Queue, interval, r.Monitor().Consumers)
+func (h *Handler) consumers(ctx context.Context, r *request) (any, error) { return h.alive(ctx, r) }
+
+// alive are the consumers that are alive, the oldest first.
+func (h *Handler) alive(ctx context.Context, r *request) ([]ops.Consumer, error) {
+	all, err := shared(ctx, h, "consumers\x00"+r.Queue, interval, func(ctx context.Context) ([]ops.Consumer, error) {
+		ctx, cancel := h.soon(ctx)
+		defer cancel()
+		return r.Monitor().Consumers(ctx)
+	})
+	return all, r.part(err)
 }
 
 // future is what comes due in the next hour and the next week.

@@ -40,6 +40,7 @@ var chinese = map[string]string{
 
 	// Verdicts.
 	"cannot be read: %s":                        "无法读取：%s",
+	"only %s of %s shards answer: %s":           "仅 %s / %s 个分片有响应：%s",
 	"messages have vanished without a word: %s": "有消息不明消失：%s 条",
 	"messages have appeared without a word: %s": "有消息不明出现：%s 条",
 	"paused":                            "已暂停",
@@ -89,8 +90,10 @@ var chinese = map[string]string{
 	// The page of a queue.
 	"Pages of this queue": "此队列的页面",
 	"Overview":            "概览",
-	"This queue cannot be read, so there are no numbers.": "队列无法读取期间，没有任何数据。",
-	"A part of this page could not be read: %s":           "部分内容无法读取：%s",
+	"This queue cannot be read, so there are no numbers.":                                                                "队列无法读取期间，没有任何数据。",
+	"The numbers are those of the shards that answer. What comes due and the history are shown when all of them answer.": "显示的是有响应的分片的数据。所有分片恢复响应后，才会显示即将到期的消息和历史。",
+	"Numbers of this page are those of some shards alone: %s":                                                            "本页的数据只来自部分分片：%s",
+	"A part of this page could not be read: %s":                                                                          "部分内容无法读取：%s",
 	"Now":                                 "当前",
 	"Oldest that is due":                  "最早的到期消息",
 	"waits for %s":                        "已等待 %s",

@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
 		{Look{Missing: &shard.MissingError{Answered: 11, Of: 12, Err: errors.New("no answer")}, Counts: delayqueue.Counts{Paused: true}}, Critical, Missing,
-			"only 11 of 12 shards can be read: no answer"},
+			"only 11 of 12 shards answer: no answer"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Paused: true}}, Critical, Unaccounted, "messages have vanished without a word: 12"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: 12, Unack: 1}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Unaccounted: -3}, Consumers: idle}, Critical, Unaccounted, "messages have appeared without a word: 3"},

@@ -78,7 +78,7 @@ func (l *Look) judge() Verdict {
 		return Verdict{Critical, Unreadable, say("cannot be read: %s", l.Err)}
 	case l.Missing != nil:
 		answered, all, why := l.Shards()
-		return Verdict{Critical, Missing, say("only %s of %s shards can be read: %s", int64(answered), int64(all), why)}
+		return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(answered), int64(all), why)}
 	case n.Paused:
 		return Verdict{Warning, Paused, PauseOf(n)}
 	case workers == 0 && n.Ready > 0:

@@ -1,0 +1,115 @@
+package web
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/redis/go-redis/v9"
+)
+
+// keyOf is a key of a shard.
+func keyOf(cli redis.UniversalClient, queue string, i, of int, structure string) string {
+	return strings.TrimSuffix(script.NewShard(cli, "dq", queue, i, of).Keys.State, "state") + structure
+}
+
+// sharded puts messages into each shard of a queue.
+func sharded(t *testing.T, cli redis.UniversalClient, queue string, shards int) {
+	t.Helper()
+	p := delayqueue.NewPublisher(queue, cli, delayqueue.WithShards(shards))
+	for i := range 20 * shards {
+		_, err := p.Send(t.Context(), "x", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint("key ", i)))
+		ok(t, err)
+	}
+	for i := range shards {
+		if n := cli.HLen(t.Context(), keyOf(cli, queue, i, shards, "msg")).Val(); n == 0 {
+			t.Fatalf("no message is in shard %d", i)
+		}
+	}
+}
+
+// TestShardsAreOneQueue: the page shows the sum, and no shard is a queue of its own.
+func TestShardsAreOneQueue(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	sharded(t, f.cli, "orders", 3)
+	f.sees(f.get("").body, ">orders<")
+	f.lacks(f.get("").body, "orders/")
+	f.sees(f.get("queue?q=orders").body, "<b>60</b>", "60 in all")
+	f.sees(f.get("messages?q=orders").body, ">60<")
+	for _, page := range []string{"limits", "consumers", "lanes", "journal", "schedules", "pause"} {
+		if got := f.get(page + "?q=orders"); got.code != http.StatusOK || strings.Contains(got.body, "some shards alone") {
+			t.Errorf("%s: %d", page, got.code)
+		}
+	}
+}
+
+// TestShardThatCannotBeRead: the page shows the numbers of the others, and says that they are.
+func TestShardThatCannotBeRead(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	sharded(t, f.cli, "orders", 3)
+	left := 60 - f.cli.HLen(t.Context(), keyOf(f.cli, "orders", 1, 3, "msg")).Val()
+	spoilt := []string{keyOf(f.cli, "orders", 1, 3, "waiting"), keyOf(f.cli, "orders", 1, 3, "consumers"), keyOf(f.cli, "orders", 1, 3, "history")}
+	for _, key := range spoilt {
+		ok(t, f.cli.Set(t.Context(), key, "x", 0).Err())
+	}
+	const says = "only 2 of 3 shards answer: a key of this queue belongs to another program"
+	f.sees(f.get("").body, "orders", says, fmt.Sprintf("<span>%d</span>", left))
+	f.sees(f.get("queue?q=orders").body, says, fmt.Sprintf("<b>%d</b>", left), "The numbers are those of the shards that answer.")
+	f.sees(f.get("queue?q=orders&lang=zh").body, "仅 2 / 3 个分片有响应")
+	for _, page := range []string{"limits", "consumers", "pause"} {
+		f.sees(f.get(page+"?q=orders&lang=en").body, "Numbers of this page are those of some shards alone: "+says)
+	}
+	ok(t, f.cli.Del(t.Context(), spoilt...).Err())
+	f.eventually("all is shown again", func() bool { return strings.Contains(f.get("queue?q=orders&lang=en").body, "<b>60</b>") })
+}
+
+// TestShardsOfANodeThatIsAway: the page has the numbers of the shards on other nodes.
+func TestShardsOfANodeThatIsAway(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, node := range c.Nodes {
+		ok(t, node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
+	}
+	cli := c.Client(t)
+	sharded(t, cli, "orders", 6)
+	f := &fixture{T: t, log: &testkit.Buffer{}}
+	f.page = New(cli, Config{Queues: []string{"orders"}, Logger: slog.New(slog.NewTextHandler(f.log, nil))})
+	f.page.bounds = bounds{patience, patience, 3 * time.Second, patience, patience}
+	mux := http.NewServeMux()
+	mux.Handle("/queues/", f.page)
+	f.http = httptest.NewServer(mux)
+	f.Cleanup(f.http.Close)
+	f.Cleanup(f.page.Close)
+	f.sees(f.get("queue?q=orders").body, "<b>120</b>")
+
+	first, err := cli.MasterForKey(t.Context(), keyOf(cli, "orders", 0, 6, "state"))
+	ok(t, err)
+	var away *redistest.Server
+	left := int64(0)
+	for _, node := range c.Nodes {
+		if node.Addr() != first.Options().Addr {
+			away = node
+		}
+	}
+	for i := range 6 {
+		at, err := cli.MasterForKey(t.Context(), keyOf(cli, "orders", i, 6, "state"))
+		if ok(t, err); at.Options().Addr != away.Addr() {
+			left += cli.HLen(t.Context(), keyOf(cli, "orders", i, 6, "msg")).Val()
+		}
+	}
+	away.Stop()
+	f.eventually("the page says so", func() bool {
+		return strings.Contains(f.get("queue?q=orders").body, "only 4 of 6 shards answer")
+	})
+	f.sees(f.get("queue?q=orders").body, fmt.Sprintf("<b>%d</b>", left))
+	f.sees(f.get("").body, "only 4 of 6 shards answer", fmt.Sprintf("<span>%d</span>", left))
+	f.sees(f.get("consumers?q=orders").body, "some shards alone")
+}
