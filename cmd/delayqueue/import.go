@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
@@ -111,9 +112,14 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix",
 			theirs.base(), a.prefix)
 	}
+	into, set, err := a.publisher(ctx, f.into)
+	if err != nil {
+		return err
+	}
 	im := &importer{
-		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs, monitor: a.newMonitor(f.into),
-		into: delayqueue.NewPublisher(f.into, a.cli, delayqueue.UseCustomPrefix(a.prefix)),
+		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs,
+		monitor: ops.Of(delayqueue.NewMonitor(f.into, a.cli, delayqueue.UseCustomPrefix(a.prefix))), // in nobody's name: the journal has no entry
+		into:    into, sharded: len(set.All) > 1,
 	}
 	if err := im.begin(ctx); err != nil {
 		return err

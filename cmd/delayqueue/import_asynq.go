@@ -88,7 +88,7 @@ func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []fore
 	for n, i := range of {
 		if owners[n].text == claims[i].id {
 			key := strings.TrimPrefix(locked[n].id, q.base())
-			found[i].options = append(found[i].options, delayqueue.WithKey(key, delayqueue.Keep))
+			found[i].key, found[i].options = key, append(found[i].options, delayqueue.WithKey(key, delayqueue.Keep))
 		}
 	}
 	return nil
@@ -259,7 +259,7 @@ func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, lock s
 		m.options = append(m.options, delayqueue.WithMsgTTL(time.Millisecond))
 	}
 	if _, err := uuid.Parse(t.id); err != nil && len(t.id) <= 512 { // somebody chose it
-		m.options = append(m.options, delayqueue.WithKey(t.id, delayqueue.Keep))
+		m.key, m.options = t.id, append(m.options, delayqueue.WithKey(t.id, delayqueue.Keep))
 		return m, "", nil
 	}
 	return m, t.lock, nil

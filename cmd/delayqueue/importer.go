@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
@@ -47,6 +48,7 @@ type foreignMessage struct {
 	gone    bool   // only its id is there
 	problem string // why it cannot be sent
 	payload string
+	key     string                 // "": none
 	options []delayqueue.MsgOption // but when it is due
 }
 
@@ -80,14 +82,16 @@ func (c *claim) when() delayqueue.MsgOption {
 
 // An importer moves messages into queue `into`.
 type importer struct {
-	cli    redis.UniversalClient
-	theirs foreignQueue
-	from   string // the library
-	into   *delayqueue.Publisher
-	target string // prefix:name of the queue
-	floor  int64  // number to which the sequence had come at the start, and after the last outage
-	moved  func(n int)
-	outage func(err error, first bool) bool // whether to wait for the end of what err shows; first: it was not asked before
+	cli     redis.UniversalClient
+	theirs  foreignQueue
+	from    string // the library
+	into    *delayqueue.Publisher
+	target  string // prefix:name of the queue
+	sharded bool   // the queue has several shards
+	whole   int64  // number to which the sequence has come that is for a queue with one shard
+	floor   int64  // number to which the sequence had come at the start, and after the last outage
+	moved   func(n int)
+	outage  func(err error, first bool) bool // whether to wait for the end of what err shows; first: it was not asked before
 
 	monitor *ops.Queue // of the queue
 	importResult
@@ -106,13 +110,56 @@ func (im *importer) numbers() string  { return im.theirs.base() + "delayqueue" }
 func (im *importer) claims() string   { return im.numbers() + ":" + im.target }
 func (im *importer) sequence() string { return "import " + im.from + " " + im.theirs.base() }
 
+// sent is a sequence without messages, for a queue with several shards: no number above it was sent.
+func (im *importer) sent() string { return im.sequence() + " sent" }
+
+// spread is how many sequences the messages without a key have in a queue with several shards, so that they go to all of them.
+const spread = 64
+
+// sequenceOf is the sequence of a message. In a queue with several shards it lies with the key of the message. A message keeps its sequence
+// however often it is sent, so the sequence does not depend on the number of shards.
+func (im *importer) sequenceOf(c *claim, m *foreignMessage) string {
+	switch {
+	case !im.sharded:
+		return im.sequence()
+	case m.key != "":
+		return "import {" + script.HashTag(m.key) + "} " + im.from + " " + im.theirs.base()
+	default:
+		return fmt.Sprintf("import {%d} %s %s", c.number%spread, im.from, im.theirs.base())
+	}
+}
+
+// load reads messages. It refuses a key with which no sequence can lie in one shard.
+func (im *importer) load(ctx context.Context, claims []claim) ([]foreignMessage, error) {
+	found, err := im.theirs.load(ctx, time.Now(), claims)
+	for i, m := range found {
+		if im.sharded && m.key != "" && strings.Contains(script.HashTag(m.key), "}") {
+			found[i].problem = leftBrace
+		}
+	}
+	return found, err
+}
+
+// last is how far a sequence has come.
+func (im *importer) last(ctx context.Context, sequence string) (int64, error) {
+	last, err := im.monitor.Sequence(ctx, sequence)
+	if errors.Is(err, delayqueue.ErrNotFound) {
+		err = nil
+	}
+	return last, err
+}
+
 // begin finds out how far the sequence has come, and refuses to go on where an import into another queue was cut off.
 func (im *importer) begin(ctx context.Context) error {
-	last, err := im.monitor.Sequence(ctx, im.sequence())
-	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
+	last, err := im.last(ctx, im.sequence())
+	if im.floor = last; err == nil && im.sharded {
+		im.whole = last
+		last, err = im.last(ctx, im.sent())
+		im.floor = max(im.floor, last)
+	}
+	if err != nil {
 		return err
 	}
-	im.floor = last
 	others, err := im.cli.HKeys(ctx, im.numbers()).Result()
 	if err != nil {
 		return err
@@ -226,7 +273,7 @@ func (im *importer) pass(ctx context.Context, s structure, take func(structure, 
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		found, err := im.theirs.load(ctx, time.Now(), page)
+		found, err := im.load(ctx, page)
 		if err != nil {
 			return err
 		}
@@ -263,6 +310,7 @@ const (
 	leftGone       = "ids without a message"
 	leftUnreadable = "unreadable"
 	leftGroups     = "in a group"
+	leftBrace      = "ids with a }, for which a queue with several shards has no place"
 )
 
 // page reads what stands behind offset, the oldest first.
@@ -342,7 +390,7 @@ func (im *importer) forward(ctx context.Context) error {
 
 // send sends claims, and settles those of which it knows that they are stored.
 func (im *importer) send(ctx context.Context, claims []claim) error {
-	found, err := im.theirs.load(ctx, time.Now(), claims)
+	found, err := im.load(ctx, claims)
 	if err != nil {
 		return err
 	}
@@ -361,12 +409,22 @@ func (im *importer) send(ctx context.Context, claims []claim) error {
 			}
 			continue
 		}
+		if claims[i].number <= im.whole { // stored when the queue had one shard
+			im.Repeated++
+			settled = append(settled, claims[i])
+			continue
+		}
 		sent = append(sent, claims[i])
 		batch = append(batch, delayqueue.Outgoing{Payload: m.payload,
-			Options: append(m.options, claims[i].when(), delayqueue.WithSequence(im.sequence(), claims[i].number))})
+			Options: append(m.options, claims[i].when(), delayqueue.WithSequence(im.sequenceOf(&claims[i], &m), claims[i].number))})
 	}
 	tries, cancel := context.WithTimeout(ctx, stuck)
 	defer cancel()
+	if im.sharded && len(sent) > 0 {
+		if _, err := im.monitor.PassSequence(tries, im.sent(), sent[len(sent)-1].number); err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
+			return err
+		}
+	}
 	var results []delayqueue.SendResult
 	if len(batch) > 0 {
 		results, _ = im.into.SendBatch(tries, batch) // the results have the errors

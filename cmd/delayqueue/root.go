@@ -153,7 +153,7 @@ func (a *app) queue(ctx context.Context, name string) error {
 	defer cancel()
 	_, err := a.newMonitor(name).Counts(soon)
 	switch {
-	case err == nil, errors.Is(err, delayqueue.ErrWrongType):
+	case err == nil, errors.Is(err, delayqueue.ErrWrongType), errors.Is(err, delayqueue.ErrMissingShards):
 		return nil // the command itself says what is wrong
 	case errors.Is(err, delayqueue.ErrNoQueue):
 		return a.noQueue(ctx, name, "")

@@ -99,7 +99,10 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	if err != nil {
 		return err
 	}
-	p := delayqueue.NewPublisher(args[0], a.cli, delayqueue.UseCustomPrefix(a.prefix))
+	p, _, err := a.publisher(ctx, args[0])
+	if err != nil {
+		return err
+	}
 	payload := ""
 	if len(args) == 2 {
 		payload = args[1]

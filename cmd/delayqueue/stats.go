@@ -17,7 +17,7 @@ func (a *app) statsCommand() *cobra.Command {
 each state, how long the oldest ready message has been waiting (BEHIND), when the next message is due, and a verdict
 (STATE). WAITING are messages behind others of their lanes; there is no such column if there are none. A queue takes three
 calls of Redis, of O(log n) work whatever the backlog. If a queue cannot be read, its row says why, the others are shown, and
-the exit code is not 0.`,
+the exit code is not 0. If some shards of a queue do not answer, the numbers of its row are those of the others.`,
 		RunE: func(c *cobra.Command, names []string) error {
 			b, err := a.newBoard(c.Context(), names)
 			if err != nil {

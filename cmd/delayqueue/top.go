@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ oldest message that is due has waited. A queue takes three calls of Redis every 
 long for its lane.
 
 With --json, or if the output is no terminal, top looks twice, a second apart, to know the rates, and prints once. If
-a queue cannot be read, its row says why, the others are shown, and the exit code is not 0.`,
+a queue cannot be read, its row says why, the others are shown, and the exit code is not 0. If some shards of a queue do not
+answer, the numbers of its row are those of the others.`,
 		Example: "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {
@@ -125,11 +127,15 @@ type verdictJSON struct {
 	Level   string      `json:"level"`
 	Code    health.Code `json:"code"`
 	Verdict string      `json:"verdict"`
+	Error   string      `json:"error,omitempty"` // why numbers are those of some shards alone
 }
 
 func (a *app) verdictJSON(one *health.Look) verdictJSON {
-	v := one.Judge()
-	return verdictJSON{v.Level.String(), v.Code, a.words(v.Text)}
+	v, text := one.Judge(), ""
+	if one.Missing != nil {
+		_, text = a.explain(one.Missing)
+	}
+	return verdictJSON{v.Level.String(), v.Code, a.words(v.Text), text}
 }
 
 // colours are those of levels. Green is only for a queue that has consumers.
@@ -230,7 +236,7 @@ func (b *board) firstError(all []*health.Look) error {
 	wrong := b.missing
 	for _, one := range all {
 		if wrong == nil {
-			wrong = one.Err
+			wrong = cmp.Or(one.Err, one.Missing)
 		}
 	}
 	return wrong

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
+)
+
+// This file finds the shards of a queue, for what the command does by itself. The library finds them for its own calls.
+
+// shards are those of a queue; one if the queue has no more, or is not there.
+func (a *app) shards(ctx context.Context, name string) (*shard.Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return shard.New(script.NewStore(a.cli, a.prefix, name), 0).Look(ctx)
+}
+
+// keyspace is a shard, or a queue with one, as the checker names it.
+func keyspace(s *script.Store) check.Queue {
+	name := strings.TrimSuffix(strings.TrimPrefix(s.Keys.State, "{"+s.Prefix+":"), "}:state")
+	return check.Queue{Prefix: s.Prefix, Name: name}
+}
+
+// publisher sends to all shards of a queue: a publisher that is not told how many there are sends messages without a name to the first.
+func (a *app) publisher(ctx context.Context, name string) (*delayqueue.Publisher, *shard.Set, error) {
+	set, err := a.shards(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := []delayqueue.QueueOption{delayqueue.UseCustomPrefix(a.prefix)}
+	if n := len(set.All); n > 1 {
+		opts = append(opts, delayqueue.WithShards(n))
+	}
+	return delayqueue.NewPublisher(name, a.cli, opts...), set, nil
+}
