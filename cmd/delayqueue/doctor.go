@@ -11,6 +11,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,8 @@ func (a *app) doctorCommand() *cobra.Command {
 wrong, what that means, and what to do. It also finds a standstill: due messages or old leases and no consumer, schedules
 that are not sent, and a server in trouble, if the server tells.
 
+A queue over several shards is checked shard by shard, and for what may not be in two of them. Shards that cannot be read are named.
+
 doctor writes nothing and may run while the queue is in use. A call holds Redis for some milliseconds at most, and doctor rests
 after each call as long as the call took. It checks each finding twice.
 
@@ -34,22 +37,22 @@ It repairs only what is safe: it drops entries that name no message, brings back
 records and keys without a message, puts messages into their lanes, sets the alarm, and accepts what the books
 do not explain. It refuses a queue that a newer version of the library writes.
 
-The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left.`,
+The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left. If a shard cannot be read,
+it is that of the error.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
 			if err := a.queue(ctx, args[0]); err != nil {
 				return err
 			}
-			q := check.Queue{Prefix: a.prefix, Name: args[0]}
-			size, err := a.cli.HLen(ctx, q.Key("msg")).Result()
-			if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // the checker says more about WRONGTYPE
+			p, err := a.toExamine(ctx, args[0])
+			if err != nil {
 				return err
 			}
 			if !a.json {
-				say("queue %s holds %s", q.Name, plural(int(size), "message"))
+				p.introduce()
 			}
-			return a.examine(ctx, q, mend, size)
+			return a.examine(ctx, p, mend)
 		},
 	}
 	c.Flags().BoolVar(&mend, "repair", false, "repair what is safe to repair, after the plan was printed and confirmed")
@@ -65,6 +68,8 @@ type diagnosis struct {
 	At       time.Time `json:"at"` // by the server's clock
 	Messages int       `json:"messages"`
 	verdictJSON
+	Shards   int           `json:"shards,omitempty"`  // none: one
+	Missing  []missingJSON `json:"missing,omitempty"` // shards that cannot be read; what is found is of the others
 	Books    *booksJSON    `json:"books,omitempty"`
 	Findings []findingJSON `json:"findings"`
 	Repairs  []repair      `json:"repairs,omitempty"` // planned; with a result: done
@@ -72,6 +77,7 @@ type diagnosis struct {
 }
 
 type findingJSON struct {
+	Shard     int        `json:"shard,omitempty"` // from 1; none: of the whole queue
 	Kind      check.Kind `json:"kind"`
 	Structure string     `json:"structure"`
 	Item      string     `json:"item"`
@@ -81,64 +87,52 @@ type findingJSON struct {
 	Repair    bool       `json:"repair"`
 }
 
-// inspect checks the queue and shows a bar. The checker meets each message in msg, in its structure, and perhaps in fail and key.
-func (a *app) inspect(ctx context.Context, q check.Queue, size int64) (*check.State, []check.Finding, error) {
-	bar := a.progress("reading", 2*size)
-	defer finish(bar)
-	s, found, err := check.Inspect(ctx, a.cli, q.Prefix, q.Name, func(done int) {
-		_ = bar.Set64(min(int64(done), max(2*size, 1))) // a bar that cannot be drawn stops nothing
-	})
-	if err != nil {
-		return nil, nil, err
+func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
+	if err := a.inspect(ctx, p); err != nil {
+		return err
 	}
-	return s, found, nil
-}
-
-func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64) error {
-	s, broken, err := a.inspect(ctx, q, size)
+	m := a.newMonitor(p.name)
+	books, err := a.books(ctx, m)
 	if err != nil {
 		return err
 	}
-	m := a.newMonitor(q.Name)
-	books, err := m.Balance(ctx)
-	if err != nil && !errors.Is(err, delayqueue.ErrNoQueue) && !errors.Is(err, delayqueue.ErrWrongType) && !redis.HasErrorPrefix(err, "NOPERM") {
-		return err
-	}
-	known := err == nil && !books.Since.IsZero()
-	if known && books.Unaccounted != 0 {
-		broken = append(broken, unbalanced(books))
+	broken := p.broken()
+	if books != nil && books.Unaccounted != 0 {
+		broken = append(broken, finding{unbalanced(*books), nil})
 	}
 	l := health.Read(ctx, m)
-	found := append(broken, a.standstill(ctx, q, s, l)...)
-	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages),
-		verdictJSON: a.verdictJSON(l), Findings: []findingJSON{}}
-	if known {
-		d.Books = booksOf(books)
+	found := append(broken, a.standstill(ctx, p, l)...)
+	d := diagnosis{Queue: p.name, At: p.now(), Messages: p.messages(), verdictJSON: a.verdictJSON(l), Missing: a.missing(p), Findings: []findingJSON{}}
+	if len(p.shards) > 1 {
+		d.Shards = len(p.shards)
+	}
+	if books != nil {
+		d.Books = booksOf(*books)
 	}
 	for _, f := range found {
 		advice := advices[f.Kind]
-		d.Findings = append(d.Findings, findingJSON{f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})
+		d.Findings = append(d.Findings, findingJSON{f.shard.number(), f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})
 	}
 	if !a.json {
 		say("verdict: %s", a.verdict(l))
-		if known {
-			describeBooks(books)
+		if books != nil {
+			describeBooks(*books)
 		}
-		describe(q, found)
+		a.describe(p, found)
 	}
 	left := len(found)
-	if mend && slices.ContainsFunc(broken, func(f check.Finding) bool { return f.Kind == check.UnknownLayout }) {
+	if mend && slices.ContainsFunc(broken, func(f finding) bool { return f.Kind == check.UnknownLayout }) {
 		if a.json {
 			printJSON(d) // the error says the rest
 		}
-		return unknownLayout(q)
+		return unknownLayout(p.name)
 	}
 	if mend && len(broken) > 0 {
-		if d.Repairs = plan(s, found); !a.json {
+		if d.Repairs = p.plan(found); !a.json {
 			describePlan(d.Repairs)
 		}
 		if len(d.Repairs) > 0 {
-			if left, err = a.treat(ctx, q, d.Repairs, size); err != nil {
+			if left, err = a.treat(ctx, p, d.Repairs); err != nil {
 				if a.json {
 					printJSON(d) // the plan, as far as it went; the error says the rest
 				}
@@ -148,7 +142,15 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64)
 		}
 	}
 	if a.json {
+		d.Missing = a.missing(p) // the repair has looked again
 		printJSON(d)
+	}
+	if err := p.unread(); err != nil {
+		code, text := a.explain(err)
+		if a.json {
+			text = ""
+		}
+		return &failure{code, text}
 	}
 	if left > 0 {
 		return &failure{code: exitUnsound} // the findings were printed
@@ -156,27 +158,42 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64)
 	return nil
 }
 
+// books are those of the queue; nil if they are not open or cannot be read.
+func (a *app) books(ctx context.Context, m *ops.Queue) (*delayqueue.Balance, error) {
+	b, err := m.Balance(ctx)
+	switch {
+	case err == nil && !b.Since.IsZero():
+		return &b, nil
+	case err == nil, errors.Is(err, delayqueue.ErrNoQueue), errors.Is(err, delayqueue.ErrWrongType), errors.Is(err, delayqueue.ErrMissingShards),
+		redis.HasErrorPrefix(err, "NOPERM"):
+		return nil, nil
+	}
+	return nil, err
+}
+
 // treat asks, repairs what was planned, and returns how many findings are left.
-func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int64) (left int, err error) {
-	if err := a.ask("Repair %s of queue %q?", plural(len(plan), "thing"), q.Name); err != nil {
+func (a *app) treat(ctx context.Context, p *examined, plan []repair) (left int, err error) {
+	if err := a.ask("Repair %s of queue %q?", plural(len(plan), "thing"), p.name); err != nil {
 		return 0, err
 	}
-	if err := a.repair(ctx, q, plan); err != nil {
+	if err := a.repair(ctx, p.name, plan); err != nil {
 		return 0, err
 	}
-	_, found, err := a.inspect(ctx, q, size)
-	if err != nil {
+	if err := a.inspect(ctx, p); err != nil {
 		return 0, err
 	}
-	left = len(found)
-	if b, err := a.newMonitor(q.Name).Balance(ctx); err == nil && b.Unaccounted != 0 {
+	left = len(p.broken())
+	if b, err := a.newMonitor(p.name).Balance(ctx); err == nil && b.Unaccounted != 0 {
 		left++
 	}
 	if !a.json {
 		describeResults(plan)
-		if left > 0 {
-			say("%s", paint(bad, plural(left, "finding")+" left: delayqueue doctor "+q.Name+" names them"))
-		} else {
+		switch {
+		case left > 0:
+			say("%s", paint(bad, plural(left, "finding")+" left: delayqueue doctor "+p.name+" names them"))
+		case p.unread() != nil:
+			say("%s", paint(good, "the shards that can be read are sound now"))
+		default:
 			say("%s", paint(good, "the queue is sound now"))
 		}
 	}
@@ -184,13 +201,20 @@ func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int6
 }
 
 // describe prints the findings, kind by kind.
-func describe(q check.Queue, found []check.Finding) {
+func (a *app) describe(p *examined, found []finding) {
+	for _, one := range a.missing(p) {
+		say("%s", paint(bad, fmt.Sprintf("shard %d of %d cannot be read: %s", one.Shard, len(p.shards), one.Error)))
+	}
+	if len(found) == 0 && p.unread() != nil {
+		say("%s", paint(good, "nothing is wrong with the others"))
+		return
+	}
 	if len(found) == 0 {
 		say("%s", paint(good, "nothing is wrong with it"))
 		return
 	}
 	var kinds []check.Kind // in the order of the checker
-	byKind := map[check.Kind][]check.Finding{}
+	byKind := map[check.Kind][]finding{}
 	for _, f := range found {
 		if !slices.Contains(kinds, f.Kind) {
 			kinds = append(kinds, f.Kind)
@@ -201,7 +225,7 @@ func describe(q check.Queue, found []check.Finding) {
 		some := byKind[kind]
 		say("\n%s", paint(bad, fmt.Sprintf("%s (%d)", kind, len(some))))
 		for _, f := range some[:min(len(some), examples)] {
-			say("  %s", strings.TrimPrefix(f.Text, "queue "+q.Prefix+":"+q.Name+": "))
+			say("  %s", p.sentence(f))
 		}
 		if more := len(some) - examples; more > 0 {
 			say("  … and %s", plural(more, "other"))
@@ -240,47 +264,59 @@ const (
 const longOver = time.Minute
 
 // standstill looks for them. It leaves out what this user may not read.
-func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *health.Look) (found []check.Finding) {
-	add := func(kind check.Kind, structure, item, format string, args ...any) {
-		found = append(found, check.Finding{Kind: kind, Structure: structure, Item: item,
-			Text: structure + ": " + fmt.Sprintf(format, args...) + "."})
+func (a *app) standstill(ctx context.Context, p *examined, l *health.Look) (found []finding) {
+	add := func(at *part, kind check.Kind, structure, item, format string, args ...any) {
+		found = append(found, finding{check.Finding{Kind: kind, Structure: structure, Item: item,
+			Text: structure + ": " + fmt.Sprintf(format, args...) + "."}, at})
 	}
-	if len(s.WrongType) == 0 {
+	if !p.wrongType() {
 		others := *l
-		others.Counts.Unaccounted = 0 // that was said
+		others.Counts.Unaccounted, others.Missing = 0, nil // that was said
 		switch v := others.Judge(); {
 		case v.Code == health.NoConsumers && v.Level == health.Critical:
-			add(noConsumer, "queue", q.Name, "%s", a.words(v.Text))
+			add(nil, noConsumer, "queue", p.name, "%s", a.words(v.Text))
 		case v.Code == health.Throttled && v.Level == health.Warning:
-			add(throttled, "queue", q.Name, "%s", a.words(v.Text))
+			add(nil, throttled, "queue", p.name, "%s", a.words(v.Text))
 		case v.Code == health.Lane && v.Level == health.Warning:
-			add(longLane, "queue", q.Name, "%s", a.words(v.Text))
+			add(nil, longLane, "queue", p.name, "%s", a.words(v.Text))
 		}
-		last := ""
+	}
+	for _, one := range p.readable() {
+		s, last := one.state, ""
+		if len(s.WrongType) > 0 {
+			continue
+		}
 		for _, e := range s.Unack { // those of one lease stand together
 			over := time.Duration(s.Now-e.Score) * time.Microsecond
-			if e.Lease != last && e.Lease != "" && e.Score > 0 && over > longOver && a.stillHeld(ctx, q, e) {
+			if e.Lease != last && e.Lease != "" && e.Score > 0 && over > longOver && a.stillHeld(ctx, one.Queue, e) {
 				others := ""
 				if n := s.Leases[e.Lease].Held - 1; n > 0 {
 					others = " and " + plural(n, "other")
 				}
-				add(deadLease, "unack", e.Lease, "the lease of message %s%s ended %s ago", e.ID, others, brief(over))
+				add(one, deadLease, "unack", e.Lease, "the lease of message %s%s ended %s ago", e.ID, others, brief(over))
 			}
 			last = e.Lease
 		}
 	}
-	found = append(found, a.schedulesStandStill(ctx, q)...)
-	for _, c := range a.server(ctx, q) {
-		if c.Level == health.Critical {
-			add(unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found), strings.TrimSuffix(a.words(c.Advice), "."))
+	for _, f := range a.schedulesStandStill(ctx, p.name) {
+		found = append(found, finding{f, nil})
+	}
+	looked := map[string]bool{} // nodes
+	for _, one := range p.readable() {
+		node, checks := a.server(ctx, one.Queue, looked)
+		looked[node] = true
+		for _, c := range checks {
+			if c.Level == health.Critical {
+				add(one, unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found), strings.TrimSuffix(a.words(c.Advice), "."))
+			}
 		}
 	}
 	return found
 }
 
 // schedulesStandStill looks for schedules that are not sent.
-func (a *app) schedulesStandStill(ctx context.Context, q check.Queue) (found []check.Finding) {
-	all, err := schedule.List(ctx, a.newMonitor(q.Name).Monitor)
+func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []check.Finding) {
+	all, err := schedule.List(ctx, a.newMonitor(queue).Monitor)
 	if err != nil {
 		return nil
 	}
@@ -305,7 +341,7 @@ func (a *app) schedulesStandStill(ctx context.Context, q check.Queue) (found []c
 		if looked := all[0].Looked; !looked.IsZero() {
 			since = "the last replica looked " + at(looked)
 		}
-		found = append(found, check.Finding{Kind: schedulesNotRun, Structure: "schedules", Item: q.Name,
+		found = append(found, check.Finding{Kind: schedulesNotRun, Structure: "schedules", Item: queue,
 			Text: fmt.Sprintf("schedules: nobody runs %s: %s.", plural(notRun, "schedule"), since)})
 	}
 	return found
@@ -317,19 +353,22 @@ func (a *app) stillHeld(ctx context.Context, q check.Queue, e check.Entry) bool 
 	return err == nil && int64(score) == e.Score
 }
 
-// server is the health of the server that has the queue; nil if INFO is refused.
-func (a *app) server(ctx context.Context, q check.Queue) []health.Check {
+// server is the node that has a shard, and its health; none if it was looked at before, or if INFO is refused.
+func (a *app) server(ctx context.Context, q check.Queue, looked map[string]bool) (name string, checks []health.Check) {
 	var node redis.Cmdable = a.cli
 	if cluster, ok := a.cli.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(ctx, q.Key("msg"))
 		if err != nil {
-			return nil
+			return "", nil
 		}
-		node = master
+		node, name = master, master.Options().Addr
+	}
+	if looked[name] {
+		return name, nil
 	}
 	text, err := node.Info(ctx).Result()
 	if err != nil {
-		return nil
+		return name, nil
 	}
-	return health.InfoOf(text).Checks()
+	return name, health.InfoOf(text).Checks()
 }

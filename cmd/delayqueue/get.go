@@ -13,7 +13,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -193,14 +192,19 @@ func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) erro
 	if _, err := m.GetKey(ctx, what); errors.As(err, &held) {
 		return fail(exitNotFound, "%v", held)
 	}
-	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
-	keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
+	set, err := a.shards(ctx, m.Name())
 	if err != nil {
 		return err
 	}
 	var names []string
-	for pair := range slices.Chunk(keys, 2) {
-		names = append(names, pair[0])
+	for _, one := range set.All {
+		keys, _, err := a.cli.HScan(ctx, keyspace(one).Key("key"), 0, "", int64(near/len(set.All))).Result()
+		if err != nil && len(set.All) == 1 { // of several, one that does not answer gives no hint
+			return err
+		}
+		for pair := range slices.Chunk(keys, 2) {
+			names = append(names, pair[0])
+		}
 	}
 	hint := didYouMean(what, names)
 	other := getKey

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,9 +19,19 @@ const repairStep = 100
 
 // repair is one thing to mend.
 type repair struct {
-	What   string `json:"what"` // as in repair.lua
+	Shard  int    `json:"shard,omitempty"` // from 1
+	What   string `json:"what"`            // as in repair.lua
 	Item   string `json:"item"`
 	Result string `json:"result,omitempty"`
+
+	store *script.Store // nil: the whole queue
+}
+
+func (r *repair) String() string {
+	if r.Shard > 0 {
+		return fmt.Sprintf("shard %d: %s%s", r.Shard, inWords[r.What], r.Item)
+	}
+	return inWords[r.What] + r.Item
 }
 
 // inWords is what each repair does.
@@ -39,12 +50,12 @@ var inWords = map[string]string{
 var mends = map[check.Kind]string{
 	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result", check.StrayPart: "part",
 	check.StrayLease: "lease", check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
-	check.StrayLane: "member", check.LostLane: "laned", check.WrongLane: "lane", check.Unbalanced: "books",
+	check.StrayLane: "member", check.LostLane: "laned", check.WrongLane: "lane",
 }
 
 // plan lists the repairs in the order in which they must be made: a key is freed, a lease without a list is dropped, and a stray member of
 // lanes is deleted, before their message comes back. Turns of lanes are given when all messages are in their lanes.
-func plan(s *check.State, found []check.Finding) []repair {
+func plan(s *check.State, found []finding) []repair {
 	var tags []repair
 	by := map[string][]repair{}
 	lost := map[string]bool{} // ids of the tags that are dropped
@@ -86,7 +97,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(by["key"], func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	for _, what := range []string{"lease", "key", "member", "place", "laned", "lane", "record", "result", "part", "list", "listed", "alarm", "books"} {
+	for _, what := range []string{"lease", "key", "member", "place", "laned", "lane", "record", "result", "part", "list", "listed", "alarm"} {
 		tags = append(tags, by[what]...)
 	}
 	return slices.Compact(tags)
@@ -100,7 +111,7 @@ func describePlan(plan []repair) {
 	say("\nthe repair would do this:")
 	for _, same := range chunks(plan) {
 		for _, r := range same[:min(len(same), examples)] {
-			say("  %s%s", inWords[r.What], r.Item)
+			say("  %s", r.String())
 		}
 		if more := len(same) - examples; more > 0 {
 			say("  … and %s like that", plural(more, "other"))
@@ -112,7 +123,7 @@ func describePlan(plan []repair) {
 func chunks(plan []repair) [][]repair {
 	var all [][]repair
 	for i, r := range plan {
-		if i == 0 || plan[i-1].What != r.What {
+		if i == 0 || plan[i-1].What != r.What || plan[i-1].Shard != r.Shard {
 			all = append(all, nil)
 		}
 		all[len(all)-1] = append(all[len(all)-1], r)
@@ -121,8 +132,7 @@ func chunks(plan []repair) [][]repair {
 }
 
 // repair works step by step, with pauses as long as the steps took, and writes the results into plan.
-func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
-	store := script.NewStore(a.cli, q.Prefix, q.Name)
+func (a *app) repair(ctx context.Context, queue string, plan []repair) error {
 	bar := a.progress("repairing", int64(len(plan)))
 	defer finish(bar)
 	for len(plan) > 0 {
@@ -130,7 +140,7 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 			return ctx.Err()
 		}
 		if plan[0].What == "books" { // the last
-			missing, err := a.newMonitor(q.Name).AcceptBalance(ctx)
+			missing, err := a.newMonitor(queue).AcceptBalance(ctx)
 			if err != nil {
 				return err
 			}
@@ -145,13 +155,13 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 		begun := time.Now()
 		flaws := make([]script.Flaw, 0, repairStep)
 		for _, r := range plan[:min(len(plan), repairStep)] {
-			if r.What != "books" {
+			if r.store == plan[0].store {
 				flaws = append(flaws, script.Flaw{What: r.What, Item: r.Item})
 			}
 		}
-		words, err := store.Repair(ctx, flaws)
+		words, err := plan[0].store.Repair(ctx, flaws)
 		if errors.Is(err, ops.ErrUnknownLayout) {
-			return unknownLayout(q)
+			return unknownLayout(queue)
 		}
 		if err != nil {
 			return err
@@ -169,8 +179,8 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 }
 
 // unknownLayout is the error for a queue that a newer version writes.
-func unknownLayout(q check.Queue) error {
-	return fail(exitRefused, "queue %q: repair: %v: upgrade this program", q.Name, ops.ErrUnknownLayout)
+func unknownLayout(queue string) error {
+	return fail(exitRefused, "queue %q: repair: %v: upgrade this program", queue, ops.ErrUnknownLayout)
 }
 
 func describeResults(plan []repair) {

@@ -25,7 +25,7 @@ const (
 type Sharded struct {
 	Queue  Queue
 	Named  int      // so many shards have keys, lanes and sequences
-	Shards []*State // in the order of their slots
+	Shards []*State // in the order of their slots; for Between nil if one was not read
 }
 
 // slot is that of a text in a Cluster: its CRC-16/XMODEM, bit by bit, as the Cluster specification has it.
@@ -158,11 +158,19 @@ func (s *Sharded) Findings() []Finding {
 	for _, one := range s.Shards {
 		found = append(found, one.Findings()...)
 	}
+	return append(found, s.Between()...)
+}
+
+// Between are the findings that take more than one shard to see, of the shards that were read.
+func (s *Sharded) Between() (found []Finding) {
 	if len(s.Shards) == 1 {
-		return found
+		return nil
 	}
 	messages, keys := map[string]int{}, map[string]int{} // and the number of the first shard that has each, from 1
 	for i, one := range s.Shards {
+		if one == nil {
+			continue
+		}
 		b := &breaches{State: one}
 		for _, id := range sortedKeys(one.Messages) {
 			s.once(b, messages, i, "msg", id)
