@@ -3,6 +3,7 @@ package produce
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, outages *li
 	defer b.mu.Unlock()
 	if b.targets == nil {
 		b.Outages, b.outage = outages, nil
+		b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
 	}
 	for i, s := range stores {
 		if !slices.ContainsFunc(b.targets, func(t *target) bool { return t.at == at(i) }) {
