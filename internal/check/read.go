@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -236,37 +235,29 @@ func marked(content []string) (all []Marker) {
 	return all
 }
 
-// strays finds the keys under the queue's base that are none of its own, sorted.
+// strays finds the keys under the queue's base that are none of its own, sorted. In a Cluster it asks the node that has their slot alone.
 func strays(ctx context.Context, cli redis.UniversalClient, q Queue) ([]string, error) {
 	own := q.Keys()
 	pattern := globEscaper.Replace(q.Base()) + "*"
-	var mu sync.Mutex // ForEachMaster calls scan for all masters at once
-	found := map[string]bool{}
-	scan := func(ctx context.Context, node redis.Cmdable) error {
-		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
-		for it.Next(ctx) {
-			if key := it.Val(); strings.HasPrefix(key, q.Base()) && !slices.Contains(own, key) {
-				mu.Lock()
-				found[key] = true // SCAN may name a key twice
-				mu.Unlock()
-			}
-		}
-		return it.Err()
-	}
-
+	var node redis.Cmdable = cli
 	cluster, ok := cli.(interface {
-		ForEachMaster(context.Context, func(context.Context, *redis.Client) error) error
+		MasterForKey(context.Context, string) (*redis.Client, error)
 	})
-	var err error
 	if ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
-	} else {
-		err = scan(ctx, cli)
+		master, err := cluster.MasterForKey(ctx, q.Base())
+		if err != nil {
+			return nil, err
+		}
+		node = master
 	}
-	if err != nil {
-		return nil, err
+	found := map[string]bool{}
+	it := node.Scan(ctx, 0, pattern, 1000).Iterator()
+	for it.Next(ctx) {
+		if key := it.Val(); strings.HasPrefix(key, q.Base()) && !slices.Contains(own, key) {
+			found[key] = true // SCAN may name a key twice
+		}
 	}
-	return sortedKeys(found), nil
+	return sortedKeys(found), it.Err()
 }
 
 // globEscaper makes text match itself in a pattern of SCAN.
