@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -36,7 +38,7 @@ few seconds. A consumer that was killed counts as alive until its lease has run 
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			alive, err := m.Consumers(c.Context())
-			if err != nil {
+			if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) { // what the other shards say is shown
 				return err
 			}
 			t := a.grid("host", "pid", "up", "heard", "busy", "handling", "for", "id").numbers(2, 3, 5, 7)
@@ -65,11 +67,11 @@ few seconds. A consumer that was killed counts as alive until its lease has run 
 				}
 				t.add(cells...)
 			}
-			if len(alive) == 0 && !a.json {
+			if len(alive) == 0 && err == nil && !a.json {
 				say("nobody consumes queue %s", m.Name())
 			}
 			t.print()
-			return nil
+			return err
 		}),
 	}
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -121,14 +123,15 @@ type limitsJSON struct {
 }
 
 func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
-	l, err := m.Limits(ctx)
-	if err != nil {
+	l, err := impatient(ctx, m.Limits)
+	if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) { // what the other shards say is shown
 		return err
 	}
-	n, err := m.Counts(ctx)
-	if err != nil {
-		return err
+	n, missing := impatient(ctx, m.Counts)
+	if missing != nil && !errors.Is(missing, delayqueue.ErrMissingShards) {
+		return missing
 	}
+	err = cmp.Or(err, missing)
 	in := func(l ops.Limits) limitsJSON {
 		return limitsJSON{l.Rate, l.Per.Seconds(), l.Burst, l.Concurrency}
 	}
@@ -142,7 +145,7 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 			Until   *time.Time `json:"throttled_until,omitempty"`
 			Overrun int64      `json:"overruns"`
 		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil), n.Overruns})
-		return nil
+		return err
 	}
 	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
 	if !n.ThrottledUntil.IsZero() {
@@ -158,7 +161,7 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 	if n.Overruns > 0 {
 		say("%s kept by handlers that run past their limit, or whose messages were canceled", plural(int(n.Overruns), "place"))
 	}
-	return nil
+	return err
 }
 
 func (a *app) pauseCommand() *cobra.Command {

@@ -37,3 +37,10 @@ func (a *app) publisher(ctx context.Context, name string) (*delayqueue.Publisher
 	}
 	return delayqueue.NewPublisher(name, a.cli, opts...), set, nil
 }
+
+// impatient bounds a call that waits until its end for a shard that does not answer.
+func impatient[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return call(ctx)
+}
