@@ -55,6 +55,9 @@ type Entry struct {
 	// (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
 	// message is due when it is sent: its handler may send the message that waits, or name it with Then. Without WithRetryCount, it is the
 	// default of the queue of the replica that sends it.
+	//
+	// In a queue with several shards (delayqueue.WithShards) a lane, or a key for which the ack counts, must lie with the entry: give
+	// the entry a name with braces, as in "{customer-42}report" for the lane customer-42.
 	Options []delayqueue.MsgOption
 
 	// Overlap says what happens if the last message still lives. Default: Allow.

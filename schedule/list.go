@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -19,11 +20,22 @@ import (
 type looker struct {
 	monitor *ops.Queue
 	table   table
+	shards  *shard.Queue
 }
 
 func newLooker(m *ops.Queue) looker {
 	cli, prefix := m.Redis()
-	return looker{m, table{cli, "{" + prefix + ":" + m.Name() + "}:schedules", time.Now}}
+	return looker{m, table{cli, "{" + prefix + ":" + m.Name() + "}:schedules", time.Now}, shard.New(script.NewStore(cli, prefix, m.Name()), 0)}
+}
+
+// several says whether the queue has several shards. It asks Redis at most every few seconds, or now if fresh.
+func (l *looker) several(ctx context.Context, fresh bool) (bool, error) {
+	q := l.shards
+	if fresh {
+		q = shard.New(q.Store, 0)
+	}
+	set, err := within(ctx, callLimit, q.Look)
+	return err == nil && len(set.All) > 1, err
 }
 
 // What keeps an entry from being sent. Status.Trouble wraps one of them.

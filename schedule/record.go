@@ -132,6 +132,14 @@ func keyOf(name string, gen, instant int64) string {
 	return fmt.Sprintf("%s%d.%d/%s", aheadKeys, instant, gen, name)
 }
 
+// keyIn is keyOf, for a queue with several shards if that is so: there the key lies with the sequence of the entry.
+func keyIn(several bool, name string, gen, instant int64) string {
+	if !several {
+		return keyOf(name, gen, instant)
+	}
+	return fmt.Sprintf("%s%d.%d{%s}/%s", aheadKeys, instant, gen, script.HashTag(sequenceOf(name)), name)
+}
+
 // aheadKeys is how such a key begins.
 const aheadKeys = "schedule@"
 

@@ -78,6 +78,10 @@ func (e *entry) caughtUp(now int64) int64 {
 // sendPage sends one message for each of these entries.
 func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	now := r.reading.now() / 1_000_000
+	several, err := r.several(ctx, false)
+	if err != nil {
+		return err
+	}
 	var sent, skipped, expired, ran []*entry // of these three nothing is sent for this instant
 	var batch []delayqueue.Outgoing
 	for _, e := range page {
@@ -85,7 +89,7 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 			ran = append(ran, e)
 			continue
 		}
-		opts, fresh := e.options(now)
+		opts, fresh := e.options(now, several)
 		if !fresh {
 			expired = append(expired, e)
 			continue
@@ -113,6 +117,8 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 			r.tellSent(e, result.Info, now)
 			r.skipped(e, 0, 0)
 			r.settle(e, e.next, err)
+		case errors.Is(err, delayqueue.ErrBadOption) && !several && r.divided(ctx): // the next look sends it
+			failed = err
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 			r.leave(ctx, e, err)
 		default: // it is not known, or was refused for now
@@ -125,6 +131,12 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 		}
 	}
 	return failed
+}
+
+// divided says whether the queue has got several shards meanwhile.
+func (r *runner) divided(ctx context.Context) bool {
+	several, err := r.several(ctx, true)
+	return err == nil && several
 }
 
 // settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget it, and take the next
@@ -141,7 +153,7 @@ func (r *runner) settle(e *entry, instant int64, err error) {
 }
 
 // options are those of the message of an entry's next instant; false if its TTL is over.
-func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
+func (e *entry) options(now int64, several bool) (opts []delayqueue.MsgOption, fresh bool) {
 	instant := time.Unix(e.next, 0)
 	settings := e.Options
 	if late := seconds(now - e.next); settings.TTL > 0 && late > 0 { // it counts from the instant, and the message is due now
@@ -149,7 +161,7 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 			return nil, false
 		}
 	}
-	key := keyOf(e.name, e.Gen, e.next)
+	key := keyIn(several, e.name, e.Gen, e.next)
 	if e.Overlap == Skip {
 		key = sequenceOf(e.name)
 	}
