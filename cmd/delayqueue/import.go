@@ -45,7 +45,8 @@ From asynq it moves the tasks that are pending, scheduled or waiting for a retry
 minute. A message gets the payload, headers, due time, timeout, deadline, retention and remaining retries of its task. The type of
 a task is the header "kind", for handlers of the package typed. The key is an id that was chosen by asynq.TaskID, else the lock of
 asynq.Unique; if there is a message with that key already, that message stays and the task is dropped. Tasks that are active,
-archived, completed or in a group are left, and counted.
+archived, completed or in a group are left, and counted. If our queue has several shards, each key leaves a sequence behind ("import
+{key} …"). delayqueue sequences deletes it once the import is over.
 
 From github.com/hdt3213/delayqueue it moves the messages that are pending, ready or to be retried, and those that were handed out
 and are due again by now. A message gets the payload, time and remaining retries. Messages that were just handed out are left; once
