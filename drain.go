@@ -67,7 +67,10 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 		return 0, failed(ErrConsuming)
 	}
 	defer r.Drained()
-	set, err := q.store.Find(ctx)
+	set, err := r.Find(ctx)
+	if err != nil && r.Stopping() && ctx.Err() == nil {
+		err = ErrStopped
+	}
 	if err != nil {
 		return 0, failed(err)
 	}

@@ -197,6 +197,9 @@ func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane stri
 		return nil
 	}
 	id, key, lane := acked()
+	if set.Names == 1 && message.ShardIn(id) == 0 {
+		return nil // all names lie here
+	}
 	m.ID = message.WithShard(m.ID, message.ShardIn(id))
 	tag := script.HashTag(r.Name)
 	if r.Err == nil && r.Name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {

@@ -174,8 +174,11 @@ func (m *member) wants(rtt time.Duration) int {
 func (m *member) leftInOrder(now time.Time) float64 {
 	left := m.workers.size
 	for _, o := range m.workers.members {
-		if o.order < m.order {
+		switch {
+		case o.order < m.order:
 			left -= o.busy + o.needs(m, now)
+		case o != m && o.order == m.order: // shards of the same queue take turns
+			left -= o.busy + len(o.buffer)
 		}
 	}
 	return float64(max(left, 0))
@@ -220,6 +223,9 @@ func (ws *Workers) soon(m *member, now time.Time, each, rtt time.Duration) (all,
 		return 0, 0
 	}
 	for _, w := range ws.running {
+		if w.of == nil {
+			continue // it began before the workers were shared
+		}
 		if left := w.of.each - now.Sub(w.began); w.of.each > 0 && left > -wait && left < rtt+min(rtt, wait) {
 			if all++; w.of == m {
 				own++

@@ -40,7 +40,8 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	if settings.Drain != nil && settings.Drain.stepped {
 		c.store.AttemptTimeout = steppedAttempt
 	}
-	c.lifecycle = newLifecycle(settings.Lease, settings.Log, settings.Outages, func() bool { return c.member.unhandled() > 0 })
+	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
+	c.lifecycle.outage.Shard, c.lifecycle.outage.Shared = s.Shard, settings.Outage
 	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
 	c.leases.Consumer, c.overruns.Consumer, c.notices.Consumer = c, c, c

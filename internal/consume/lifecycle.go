@@ -41,9 +41,9 @@ type lifecycle struct {
 	force    context.CancelFunc
 }
 
-func newLifecycle(lease time.Duration, log *slog.Logger, shards *link.Outages, handling func() bool) *lifecycle {
+func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
 	l := &lifecycle{lease: lease, handling: handling, stopped: make(chan struct{}), done: make(chan struct{})}
-	l.outage.Log, l.outage.Shards = log, shards
+	l.outage.Log = log
 	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
 	l.pollCtx, l.endPolls = context.WithCancel(l.redisCtx)
 	l.forceCtx, l.force = context.WithCancel(context.Background())

@@ -23,26 +23,26 @@ type Run struct {
 	settings Settings
 	workers  *Workers
 	at       Portion
-	outages  link.Outages // of all consumers
+	outage   link.Outage // of all consumers, and of looks
 
 	ctx  context.Context // ends with Stop
 	end  context.CancelFunc
 	look sync.WaitGroup // for the call of follow that is under way
 
 	// Used by the call of follow that is under way.
-	set    *shard.Set  // whose shards are consumed; nil: none are known
-	tries  int         // while none are known
-	outage link.Outage // while none are known
-	told   bool        // that this process asks for another number
+	set   *shard.Set // whose shards are consumed; nil: none are known
+	tries int        // while none are known
+	told  bool       // that this process asks for another number
 
 	mu        sync.Mutex  // guards the fields below
 	consumers []*Consumer // those of fewer shards are among them until they have ended
+	again     *time.Timer // of the next call of follow; nil: none
 }
 
 // NewRun makes a run without a consumer. owner and the others are those of StartConsumer.
 func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
 	r := &Run{Done: make(chan struct{}), owner: owner, queue: q, events: ev, settings: settings, workers: ws, at: at,
-		outages: link.Outages{Log: settings.Log}, outage: link.Outage{Log: settings.Log}}
+		outage: link.Outage{Log: settings.Log}}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -78,10 +78,10 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	for _, s := range set.All {
 		settings, at := r.settings, r.at
 		if n := len(set.All); n > 1 {
-			settings.Sharded, settings.ID, settings.Outages, settings.Log = true, id, &r.outages, settings.Log.With(slog.String("shard", s.Shard))
+			settings.Sharded, settings.ID, settings.Outage, settings.Log = true, id, &r.outage, settings.Log.With(slog.String("shard", s.Shard))
 			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
 			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
-				*most = (*most + n - 1) / n // 0 stays: no bound
+				*most = *most/n + min(*most%n, 1) // 0 stays: no bound
 			}
 			at.Weight, at.Grouped = at.Weight/float64(n), true
 			r.workers.Share()
@@ -136,8 +136,11 @@ func (r *Run) follow() {
 		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
 			slog.Int("asked", asked), slog.Int("shards", len(now.All)))
 	}
-	again := time.AfterFunc(wait, r.follow)
-	context.AfterFunc(r.ctx, func() { again.Stop() })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.Stopping() {
+		r.again = time.AfterFunc(wait, r.follow)
+	}
 }
 
 // Stop begins the end of all consumers, and returns at once.
@@ -151,6 +154,9 @@ func (r *Run) Stop() {
 		return
 	}
 	r.end()
+	if r.again != nil {
+		r.again.Stop()
+	}
 	if r.Drains() {
 		return // Drain ends it
 	}
@@ -172,6 +178,14 @@ func (r *Run) All() []*Consumer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.consumers)
+}
+
+// Find returns the shards, as soon as they are known. It ends with the run, too.
+func (r *Run) Find(ctx context.Context) (*shard.Set, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	return r.queue.Reach(ctx)
 }
 
 // Drain handles what is due in each shard. done is false if the run was stopped.

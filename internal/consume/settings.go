@@ -36,8 +36,8 @@ type Settings struct {
 
 	// Of a queue with several shards, each of which has a consumer:
 	Sharded bool
-	ID      string        // of all of them; "": each has its own
-	Outages *link.Outages // of all of them; nil: there is one
+	ID      string       // of all of them; "": each has its own
+	Outage  *link.Outage // of all of them; nil: there is one
 
 	Drain *Drain // nil, unless the consumer ends when nothing is due
 }

@@ -79,7 +79,7 @@ func (ws *Workers) divide() {
 	for again := true; again; {
 		again = false
 		for _, m := range ws.hungry {
-			if most := float64(m.most()); m.part < 0 && most < left*m.weight/weights {
+			if most := m.atMostNow(); m.part < 0 && most < left*m.weight/weights {
 				m.part, again = most, true
 				left -= most
 				weights -= m.weight
@@ -92,6 +92,21 @@ func (ws *Workers) divide() {
 		}
 		m.share = int(math.Ceil(m.part - 1e-9))
 	}
+}
+
+// atMostNow is how many workers a hungry member may have, with mu held. Those of one queue divide its AtMost.
+func (m *member) atMostNow() float64 {
+	ws := m.workers
+	if !m.grouped || m.atMost >= ws.size {
+		return float64(m.most())
+	}
+	hungry, has := 0, m.busy
+	for _, o := range ws.hungry {
+		if o.order == m.order {
+			hungry++
+		}
+	}
+	return max(float64(min(m.atMost, m.most()+has))/float64(max(hungry, 1)), float64(min(has, m.atMost)))
 }
 
 // own is a member's share, with mu held. If the member is not hungry, own is what its share would be.

@@ -81,7 +81,7 @@ func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set .
 	q.consumer.member = q.member
 	q.consumer.settings = Settings{Callback: q.handle, Base: context.Background(), Log: slog.New(slog.DiscardHandler),
 		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
-	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, nil, func() bool { return true })
+	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
 	q.consumer.settler.outbox.Read = q.settle
 	s.queues = append(s.queues, q)
 	for _, f := range set {

@@ -63,7 +63,7 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 // TestDrain: after a stop, calls to Redis go on while handlers run, and for a lease after each answer.
 func TestDrain(t *testing.T) {
 	handling := true
-	l := newLifecycle(time.Hour, slog.Default(), nil, func() bool { return handling })
+	l := newLifecycle(time.Hour, slog.Default(), func() bool { return handling })
 	defer l.force()
 	if l.stopping() || l.redisCtx.Err() != nil {
 		t.Error("it stops at its start")

@@ -82,7 +82,9 @@ func (ws *Workers) ShareAmong(consumers, size int, lapse time.Duration) {
 func (ws *Workers) Share() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.shared, ws.lapseAfter = true, cmp.Or(ws.lapseAfter, LapseAfter)
+	if !ws.shared {
+		ws.shared, ws.lapseAfter, ws.endedAt = true, cmp.Or(ws.lapseAfter, LapseAfter), time.Now()
+	}
 }
 
 // BeStrict makes the order of the queues count instead of their weights. It is called while no consumer is a member; handlers that run on may

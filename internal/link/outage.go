@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
@@ -11,7 +12,8 @@ import (
 // concurrent use.
 type Outage struct {
 	Log    *slog.Logger
-	Shards *Outages // those of all shards of the queue; nil: it has one
+	Shard  string  // of the calls; "": the queue has no other
+	Shared *Outage // has the log, of all shards, because one node has many; nil: this one has it
 
 	mu      sync.Mutex           // guards the fields below
 	worked  map[string]time.Time // kinds of calls, each with the instant of its last answer
@@ -20,46 +22,15 @@ type Outage struct {
 	last    error                // of the attempt that failed last
 }
 
-// Outages are those of the shards of a queue. The log has the beginning of the first and the end of the last, because one node has many shards.
-// It is safe for concurrent use.
-type Outages struct {
-	Log *slog.Logger // names no shard; nil: that of each Outage
-
-	mu    sync.Mutex // guards the fields below
-	n     int        // that are under way
-	since time.Time  // when the first of these began
-}
-
-// begin notes an outage, and says whether it is the first. o may be nil.
-func (o *Outages) begin(since time.Time) bool {
-	if o == nil {
-		return true
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.n++; o.n == 1 {
-		o.since = since
-	}
-	return o.n == 1
-}
-
-// end notes the end of an outage, and says whether it was the last, and since when there were any. o may be nil.
-func (o *Outages) end(since time.Time) (time.Time, bool) {
-	if o == nil {
-		return since, true
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.n--
-	return o.since, o.n == 0
-}
-
 // failing says when attempts at one kind of call began to fail, and when the last attempt failed.
 type failing struct{ since, last time.Time }
 
 // outageGap is how long after a failed attempt another one still belongs to the same outage. A call is tried again within
 // about a second; a send that was given up leaves it unknown whether Redis has been back since.
 const outageGap = 10 * time.Second
+
+// forgetAfter is how long after its last failed attempt a kind of call does not count any more.
+const forgetAfter = time.Minute
 
 // OutageAfter is how long a kind of call fails before that is an outage: a pool may hold a dead connection or two.
 const OutageAfter = 150 * time.Millisecond
@@ -76,12 +47,12 @@ func (o *Outage) Cause() error {
 
 // Report notes the result of an attempt at a call. begun is when that attempt began.
 func (o *Outage) Report(call string, begun time.Time, err error) {
-	if level, text, attrs := o.note(call, begun, err); text != "" {
-		log := o.Log
-		if o.Shards != nil && o.Shards.Log != nil {
-			log = o.Shards.Log
-		}
-		log.LogAttrs(context.Background(), level, text, attrs...) // not under mu: it is the user's
+	level, text, attrs := o.note(call, begun, err)
+	switch {
+	case o.Shared != nil:
+		o.Shared.Report(call+", "+o.Shard, begun, err)
+	case text != "":
+		o.Log.LogAttrs(context.Background(), level, text, attrs...) // not under mu: it is the user's
 	}
 }
 
@@ -95,10 +66,9 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	if err == nil {
 		o.worked[call] = time.Now()
 		delete(o.failing, call)
+		maps.DeleteFunc(o.failing, func(_ string, f failing) bool { return time.Since(f.last) > forgetAfter }) // nobody makes these any more
 		if len(o.failing) == 0 && !o.since.IsZero() {
-			if since, last := o.Shards.end(o.since); last {
-				text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(since))}
-			}
+			text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
 			o.since = time.Time{}
 		}
 		return slog.LevelInfo, text, attrs
@@ -115,9 +85,7 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	o.failing[call] = f
 	if o.since.IsZero() && time.Since(f.since) >= OutageAfter {
 		o.since = f.since
-		if o.Shards.begin(o.since) {
-			text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
-		}
+		text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
 	}
 	return slog.LevelError, text, attrs
 }

@@ -28,6 +28,7 @@ type batch struct {
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
 	target      *target               // nil: Batcher.Store
+	lastErr     error                 // of the last attempt, if that failed
 	stuck       bool                  // it does not count as in flight: its target does not answer, and may have stored it
 
 	// Memory for a batch of one, in the same allocation.
@@ -218,7 +219,8 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 		batch.permit = new(script.WritePermit)
 	}
 	b.lastErr = b.storeOf(batch).InShard(err)
-	noted := b.outageNow()
+	batch.lastErr = b.lastErr
+	noted := b.outageNow(batch)
 	if batch.target != nil && link.Transient(err) {
 		b.missed(batch)
 	}
@@ -229,9 +231,12 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 }
 
 // outageNow is where outages are noted, with mu held.
-func (b *Batcher) outageNow() *link.Outage {
+func (b *Batcher) outageNow(batch *batch) *link.Outage {
+	if batch.target != nil {
+		return &batch.target.outage
+	}
 	if b.outage == nil {
-		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue)), Shards: b.Outages}
+		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue)), Shard: b.Store.Shard, Shared: b.Outage}
 	}
 	return b.outage
 }
@@ -253,7 +258,7 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 		})
 	}
 	b.mu.Lock()
-	noted := b.outageNow()
+	noted := b.outageNow(batch)
 	if answered {
 		b.lastErr = nil
 	}

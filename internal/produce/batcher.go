@@ -25,8 +25,8 @@ type Batcher struct {
 	// Set before the first send, and only read afterwards.
 	Store          *script.Store // of all messages, unless Spread was called
 	Events         event.Listeners
-	Outages        *link.Outages // of all batchers of the queue; nil: it has no other
-	Replicas       int           // that confirm each batch
+	Outage         *link.Outage // of all batchers of the queue; nil: it has no other
+	Replicas       int          // that confirm each batch
 	ReplicaTimeout time.Duration
 	OnStored       func(soonest time.Duration) // is told how soon the first of the stored messages is due; nil: none
 	ForgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
@@ -200,6 +200,9 @@ func (b *Batcher) withdraw(call *SendCall, items []*BatchItem) {
 		}
 		m.call, m.Stored, m.Err = nil, StoredNo, link.WithLast(why, b.lastErr)
 		if m.batch != nil {
+			if m.batch.lastErr != nil { // others may have got through since, to other shards
+				m.Err = link.WithLast(why, m.batch.lastErr)
+			}
 			m.Stored = m.batch.withdraw()
 		}
 	}
@@ -271,7 +274,7 @@ func (b *Batcher) drawForget() bool {
 func (b *Batcher) forgetCallers() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = b.Store.Forget(ctx)
+	_ = b.anyStore().Forget(ctx)
 }
 
 // takeBatch takes the next batch out of the calls that wait, with mu held. If not all messages of a call fit, the call waits again behind the

@@ -3,7 +3,9 @@ package produce
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -16,10 +18,11 @@ type Sender struct {
 	Batcher
 	Queue *shard.Queue
 
-	mu      sync.Mutex       // guards the fields below
-	spread  *shard.Set       // to which the Batcher sends; nil: to the first alone
-	named   map[int]*Batcher // by the place of the shard
-	outages link.Outages     // of all batchers
+	spread atomic.Pointer[shard.Set] // to which the Batcher sends; nil: to the first alone
+
+	mu     sync.Mutex       // guards the fields below, and changes of spread
+	named  map[int]*Batcher // by the place of the shard
+	outage link.Outage      // of all batchers
 }
 
 // A Route says where a message goes.
@@ -29,39 +32,39 @@ type Route struct {
 }
 
 // batcherFor returns the batcher of a message, and makes the id of a message with a name say its shard. With one shard it costs nothing but a
-// question to Redis before the first message with a name.
+// question to Redis before the first message with a name, and one every ten seconds.
 func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batcher, error) {
-	set := s.Queue.Known()
-	if r.Name == "" && (set == nil && s.Queue.Asked <= 1 || set != nil && len(set.All) == 1) {
+	set := s.Queue.Current()
+	if r.Name == "" && s.spread.Load() == nil && (set == nil && s.Queue.Asked <= 1 || set != nil && len(set.All) == 1) {
 		return &s.Batcher, nil
 	}
-	if set == nil {
+	if r.Name != "" || set == nil && s.Queue.Asked > 1 {
 		var err error
 		if set, err = s.Queue.Find(ctx); err != nil {
 			return nil, fmt.Errorf("how many shards the queue has is not known: %w", err)
 		}
 	}
-	if len(set.All) == 1 {
-		return &s.Batcher, nil
-	}
-	if r.Err != nil {
-		return nil, r.Err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spread != set {
-		s.spread = set
-		s.Spread(set.All, set.At, &s.outages)
+	if before := s.spread.Load(); set != before && (before != nil || len(set.All) > 1) {
+		s.spread.Store(set)
+		if s.outage.Log == nil {
+			s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
+		}
+		s.Spread(set.All, set.At, &s.outage)
 	}
-	if r.Name == "" {
+	if r.Name == "" || len(set.All) == 1 {
 		return &s.Batcher, nil
+	}
+	if r.Err != nil && set.Names > 1 {
+		return nil, r.Err
 	}
 	i := set.Named(r.Name)
 	at := set.At(i)
 	m.ID = message.WithShard(m.ID, at)
 	b := s.named[at]
 	if b == nil {
-		b = &Batcher{Store: set.All[i], Events: s.Events, Outages: &s.outages, OnStored: s.OnStored, ForgetOdds: s.ForgetOdds,
+		b = &Batcher{Store: set.All[i], Events: s.Events, Outage: &s.outage, OnStored: s.OnStored, ForgetOdds: s.ForgetOdds,
 			Replicas: s.Replicas, ReplicaTimeout: s.ReplicaTimeout}
 		if s.named == nil {
 			s.named = map[int]*Batcher{}

@@ -22,23 +22,37 @@ type target struct {
 	at    int // place on the circle of slots, for the ids of its messages
 
 	// Guarded by Batcher.mu.
-	inFlight int  // batches that go there
-	down     bool // its last attempt found no server: batches pass it over until a probe is answered
+	inFlight int         // batches that go there
+	down     bool        // its last attempt found no server: batches pass it over until a probe is answered
+	outage   link.Outage // does not change
 }
 
-// Spread makes the batcher send to these shards in turn, beside those to which it sends already. at are their places.
-func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, outages *link.Outages) {
+// Spread makes the batcher send to these shards in turn, and to no others; with one, as if it was never called. at are their places.
+func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, shared *link.Outage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.targets == nil {
-		b.Outages, b.outage = outages, nil
-		b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
+	before := b.targets
+	if b.targets = nil; len(stores) == 1 {
+		return
 	}
 	for i, s := range stores {
-		if !slices.ContainsFunc(b.targets, func(t *target) bool { return t.at == at(i) }) {
-			b.targets = append(b.targets, &target{store: s, at: at(i)})
+		if j := slices.IndexFunc(before, func(t *target) bool { return t.at == at(i) }); j >= 0 {
+			b.targets = append(b.targets, before[j])
+		} else {
+			b.targets = append(b.targets, &target{store: s, at: at(i), outage: link.Outage{Log: shared.Log, Shard: s.Shard, Shared: shared}})
 		}
 	}
+	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
+}
+
+// anyStore is a store of one of the shards.
+func (b *Batcher) anyStore() *script.Store {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.targets) > 0 {
+		return b.targets[rand.IntN(len(b.targets))].store
+	}
+	return b.Store
 }
 
 func (b *Batcher) storeOf(batch *batch) *script.Store {
@@ -77,15 +91,17 @@ func (b *Batcher) pick() *target {
 // address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
 // target does not answer, the batch goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
 func (b *Batcher) address(batch *batch) {
-	if batch.target.down {
-		b.turn = slices.Index(b.targets, batch.target) + len(b.targets)/2
+	if batch.target.down && len(b.targets) > 0 {
+		b.turn = max(slices.Index(b.targets, batch.target), 0) + len(b.targets)/2
 		batch.target.inFlight--
 		batch.target = b.pick()
 		batch.target.inFlight++
 	}
 	for _, m := range batch.items {
-		if at := batch.target.at; message.ShardIn(m.ID) != at {
+		if at := batch.target.at; m.Sent == nil || message.ShardIn(m.ID) != at {
 			m.ID = message.WithShard(m.ID, at)
+			id := m.ID // an attempt that is late may still read the one before
+			m.Sent = &id
 		}
 	}
 }
@@ -97,7 +113,8 @@ func (b *Batcher) missed(batch *batch) {
 		t.down = true
 		go b.probe(t)
 	}
-	if !batch.maybeStored || batch.stuck {
+	up := slices.ContainsFunc(b.targets, func(t *target) bool { return !t.down })
+	if !batch.maybeStored || batch.stuck || !up {
 		return
 	}
 	batch.stuck = true

@@ -88,7 +88,7 @@ func (m *SendMessage) record(args []any) []any {
 	if o.Countdown > 0 {
 		args = append(args, "countdown", o.Countdown)
 	}
-	args = append(args, conflictWords[o.On], m.delay(), m.Version, &m.ID, &m.Text)
+	args = append(args, conflictWords[o.On], m.delay(), m.Version, m.id(), &m.Text)
 	if o.On >= ConflictReplace {
 		args = append(args, o.MaxWait.Microseconds())
 	}

@@ -28,6 +28,15 @@ type SendMessage struct {
 	Version byte        // of its envelope
 	Text    string      // its envelope, as encode makes it
 	Put     *PutOptions // nil: send stores it, else put
+	Sent    *string     // the id, as attempts send it; nil: &ID. What it points to does not change
+}
+
+// id is the id as an argument.
+func (m *SendMessage) id() *string {
+	if m.Sent != nil {
+		return m.Sent
+	}
+	return &m.ID
 }
 
 // alike says whether the send script can take two messages in one run.
@@ -99,7 +108,7 @@ func (s *Store) sendMany(ctx context.Context, c *Caller, q SendRequest) (SendRep
 
 // sendSingle returns 0 if the script leaves the message to send.
 func (s *Store) sendSingle(ctx context.Context, c *Caller, m *SendMessage) (now int64, err error) {
-	args := []any{c.name(), c.number(), m.delay(), &m.ID, &m.Text}
+	args := []any{c.name(), c.number(), m.delay(), m.id(), &m.Text}
 	cmd, err := eval(ctx, s, SingleScript, args, link.SizeOf(args), redis.NewIntCmd)
 	if err != nil {
 		if noNumber := new(strconv.NumError); errors.As(err, &noNumber) {
@@ -123,7 +132,7 @@ func (q *SendRequest) args(c *Caller) []any {
 		}
 		args = append(args, rest[0].delay(), n, rest[0].Version)
 		for _, m := range rest[:n] {
-			args = append(args, &m.ID, &m.Text)
+			args = append(args, m.id(), &m.Text)
 		}
 		rest = rest[n:]
 	}

@@ -17,8 +17,8 @@ import (
 // This file has what changes a queue or one message of it. The calls hide those of the first shard. A change is tried until Redis answers or
 // ctx ends, in each shard by a call of its own. If that fails in some shards, the others have changed, and the error is a *MissingError.
 
-// lookToChange is Look for a change: until the first answer it is tried as a change is.
-func (q *Queue) lookToChange(ctx context.Context) (*Set, error) {
+// Reach is Look that is tried until its context ends, while nothing is known.
+func (q *Queue) Reach(ctx context.Context) (*Set, error) {
 	if q.Known() == nil {
 		var got script.ShardsReply
 		err := link.Repeat(ctx, math.MaxInt, func() (err error) {
@@ -36,7 +36,7 @@ func (q *Queue) lookToChange(ctx context.Context) (*Set, error) {
 // change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue has it, because the change
 // must hold there too when messages come. If there is no queue, change makes no key.
 func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
-	set, err := q.lookToChange(ctx)
+	set, err := q.Reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (q *Queue) Pause(ctx context.Context, calls *script.LimitedCalls, until int
 // PauseFor pauses for so many us by the clock of the first shard, and returns until when. It does nothing in the others if the first fails. If that
 // instant is over by the clock of another shard, that is no error.
 func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int64, by, why string) (until int64, err error) {
-	set, err := q.lookToChange(ctx)
+	set, err := q.Reach(ctx)
 	if err == nil {
 		until, err = script.Once(ctx, calls, func(c *script.Caller) (int64, error) { return set.All[0].PauseFor(ctx, c, us, by, why) })
 	}
@@ -101,7 +101,7 @@ func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int
 
 // SetLimits divides limits of the whole queue among its shards (Divide), and returns what they were.
 func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls, l script.RateLimits) (before script.RateLimits, err error) {
-	set, err := q.lookToChange(ctx)
+	set, err := q.Reach(ctx)
 	if err != nil {
 		return before, err
 	}
@@ -130,7 +130,7 @@ func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (
 
 // byName is the shard of a name, for a change.
 func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.lookToChange(ctx)
+	set, err := q.Reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) 
 
 // by is By, for a change.
 func (q *Queue) by(ctx context.Context, by, what string) (*script.Store, error) {
-	if _, err := q.lookToChange(ctx); err != nil {
+	if _, err := q.Reach(ctx); err != nil {
 		return nil, err
 	}
 	return q.By(ctx, by, what)

@@ -268,12 +268,12 @@ func TestConsumersOfAllShards(t *testing.T) {
 	for i := range 3 {
 		r.consumer(i, "c", script.RateLimits{})
 	}
-	if got, err := r.Consumers(queuetest.CtxB); err != nil || len(got) != 3 || got[0].ID != "c" || !got[2].alive() {
+	if got, err := r.Queue.Consumers(queuetest.CtxB); err != nil || len(got) != 3 || got[0].ID != "c" || !got[2].alive() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	r.Must(r.Base.Cli.Del(queuetest.CtxB, r.base(1)+"consumers").Err())
 	defer r.spoil(1, "consumers")()
-	got, err := r.Consumers(queuetest.CtxB)
+	got, err := r.Queue.Consumers(queuetest.CtxB)
 	if missing(t, "consumers", err, 2, 3); len(got) != 2 {
 		t.Errorf("%+v", got)
 	}

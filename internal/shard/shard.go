@@ -28,13 +28,18 @@ type Queue struct {
 	*script.Store
 	Asked int // shards that this process asks for; 0: as many as the queue has
 
-	asking sync.Mutex          // held while Find asks
-	known  atomic.Pointer[Set] // nil: nothing is known
-	looked conc.AtomicTime     // when the queue was asked last
+	asking  chan struct{}       // holds an element while Find asks
+	begun   atomic.Bool         // Current was called
+	looking atomic.Bool         // Current has another goroutine ask
+	settled atomic.Bool         // Redis has said, or was told, which shards have names
+	known   atomic.Pointer[Set] // nil: nothing is known
+	looked  conc.AtomicTime     // when the queue was asked last
 }
 
 // New makes a queue of its first shard.
-func New(first *script.Store, asked int) *Queue { return &Queue{Store: first, Asked: asked} }
+func New(first *script.Store, asked int) *Queue {
+	return &Queue{Store: first, Asked: asked, asking: make(chan struct{}, 1)}
+}
 
 // A Set is the shards of a queue at one time. It does not change.
 type Set struct {
@@ -68,17 +73,29 @@ func (s *Set) Named(name string) int {
 // Look returns the shards. It asks Redis if it has not done so for a while. If Redis does not answer, what was known holds.
 func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
 
-// Find returns the shards as far as they are known, and asks until its context ends if nothing is.
+// Find returns the shards for a name that is to be sent. It asks until its context ends, unless it is settled which shards have names.
 func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
+	if q.settled.Load() {
+		return q.Current(), nil
+	}
 	err = link.Repeat(ctx, math.MaxInt, func() error {
-		q.asking.Lock() // for an attempt at most, while others ask the same
-		defer q.asking.Unlock()
-		if set = q.Known(); set != nil {
+		select { // one asks for all that wait
+		case q.asking <- struct{}{}:
+			defer func() { <-q.asking }()
+		case <-ctx.Done():
+			return link.Ended(ctx)
+		}
+		if q.settled.Load() {
+			set = q.Known()
 			return nil
 		}
 		got, err := q.ask(ctx)
+		if err == nil && got.N == 0 {
+			got, err = q.Store.Join(ctx, 1, 0)
+		}
 		if err == nil {
 			set = q.learn(got)
+			q.settled.Store(true)
 		}
 		return err
 	})
@@ -90,6 +107,25 @@ func (q *Queue) First() *Set { return &Set{All: []*script.Store{q.Store}, Names:
 
 // Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
 func (q *Queue) Known() *Set { return q.known.Load() }
+
+// currentFor is how old what a sender knows may get. After that it goes on with what it knows, and another goroutine asks.
+const currentFor = 10 * time.Second
+
+// Current is Known for who calls again and again.
+func (q *Queue) Current() *Set {
+	if q.begun.CompareAndSwap(false, true) {
+		q.looked.Set(time.Now())
+	} else if q.looked.Age(time.Now()) > currentFor && q.looking.CompareAndSwap(false, true) {
+		q.looked.Set(time.Now())
+		go func() {
+			defer q.looking.Store(false)
+			ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
+			defer cancel()
+			_, _ = q.look(ctx, 0) // if nobody answers, what was known holds
+		}()
+	}
+	return q.Known()
+}
 
 func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 	known := q.Known()
@@ -111,32 +147,29 @@ func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 	return q.learn(got), nil
 }
 
-// ask asks the first shard, and tells it how many this process wants. If the first does not answer, another one may know.
+// ask asks the first shard, and makes the queue have as many shards as this process wants, if that is possible. If the first does not answer,
+// another one may know. N is 0 if the queue does not say how many it has.
 func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
-	if q.Asked <= 1 {
-		return q.Store.Shards(ctx)
-	}
-	names := 0
-	if known := q.Known(); known != nil {
-		got, err := q.Store.Shards(ctx)
-		if err != nil || got.N == len(known.All) && got.Names == known.Names {
-			return got, err
-		}
-		if len(known.All) > 1 { // if the queue was deleted meanwhile, names stay where this process sends them
-			names = known.Names
-		}
-	}
-	got, err := q.Store.Join(ctx, q.Asked, names)
-	if err == nil {
-		q.copyTo(ctx, got)
-		return got, nil
-	}
-	if link.Transient(err) {
+	got, err := q.Store.Shards(ctx)
+	if err != nil && link.Transient(err) {
 		if other := q.askOthers(ctx); other.N > 0 {
 			return other, nil
 		}
 	}
-	return got, err
+	if err != nil || q.Asked <= 1 || got.N >= q.Asked || got.N > 0 && q.Asked%got.N > 0 {
+		return got, err
+	}
+	names := got.Names
+	if known := q.Known(); names == 0 && known != nil && q.settled.Load() { // the queue was deleted meanwhile: names stay where this process sends them
+		names = known.Names
+	} else if names == 0 { // the first has forgotten, or there were none
+		names = q.askOthers(ctx).Names
+	}
+	joined, err := q.Store.Join(ctx, q.Asked, names)
+	if err == nil && joined.N > 1 {
+		q.copyTo(ctx, joined)
+	}
+	return joined, err
 }
 
 // askOthers asks the other shards that this process wants, all at once because some of them may be on a node that does not answer either. It
@@ -176,6 +209,9 @@ func (q *Queue) shard(i, of int) *script.Store {
 func (q *Queue) learn(got script.ShardsReply) *Set {
 	n, names := max(got.N, 1), max(got.Names, 1)
 	q.looked.Set(time.Now())
+	if got.N > 0 {
+		q.settled.Store(true)
+	}
 	known := q.Known()
 	if known != nil && len(known.All) == n && known.Names == names {
 		return known
@@ -193,21 +229,18 @@ func (q *Queue) learn(got script.ShardsReply) *Set {
 
 // ByID returns the shard of an id. A message of a sender that knows of more shards may be in one that this process has not seen.
 func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
-	place := message.ShardIn(id)
-	if place == 0 {
-		if set := q.Known(); set != nil {
-			return set.All[0], nil
-		}
+	place, set := message.ShardIn(id), q.Current()
+	switch {
+	case place == 0 && set == nil:
 		return q.Store, nil
+	case place == 0:
+		return set.All[0], nil
+	case set != nil && set.at(place) != nil:
+		return set.at(place), nil
 	}
-	set, err := q.Look(ctx)
+	set, err := q.look(ctx, time.Second)
 	if err != nil {
 		return nil, err
-	}
-	if set.at(place) == nil {
-		if set, err = q.look(ctx, time.Second); err != nil {
-			return nil, err
-		}
 	}
 	if s := set.at(place); s != nil {
 		return s, nil
@@ -216,12 +249,14 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 }
 
 // ByName returns the shard of a key, a lane or a sequence.
-func (q *Queue) ByName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return nil, err
+func (q *Queue) ByName(ctx context.Context, name string) (set *script.Store, err error) {
+	known := q.Current()
+	if known == nil {
+		if known, err = q.Look(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return set.All[set.Named(name)], nil
+	return known.All[known.Named(name)], nil
 }
 
 // By returns the shard of "key" or an id.
