@@ -356,20 +356,6 @@ func (t *trial) logged(text string) (n int) {
 	return n
 }
 
-// loggedBy are the lines of a program's log that hold one of these texts.
-func (t *trial) loggedBy(name string, texts ...string) (found []string) {
-	log, err := os.ReadFile(filepath.Join(t.dir, name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(log)) {
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
-			found = append(found, strings.TrimSpace(line))
-		}
-	}
-	return found
-}
-
 // dump adds the ends of the programs' logs to what is wrong.
 func (t *trial) dump() {
 	paths, _ := filepath.Glob(filepath.Join(t.dir, "*.log"))

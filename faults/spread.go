@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file judges rows of queues with shards.
+
+// wantShards wants the queue to have so many shards, of which one of these numbers have names.
+func (t *trial) wantShards(v *verdict, n int, names ...int) {
+	state := t.read()
+	if state == nil {
+		v.problem("the queue cannot be read")
+		return
+	}
+	if state.count() != n || !slices.Contains(names, state.sharded.Named) {
+		v.problem("the queue has %d shards, and %d with names, want %d and one of %d", state.count(), state.sharded.Named, n, names)
+	}
+	sends := make([]int, n)
+	for _, e := range t.books.all() {
+		if i := state.shardOf(e.ID); e.Kind == sent && i >= 0 && i < n {
+			sends[i]++
+		}
+	}
+	v.notes = append(v.notes, fmt.Sprintf("%d messages went to its shards; %d sends found their keys taken", sends, t.books.count(taken)))
+	if slices.Contains(sends, 0) {
+		v.problem("a shard got no message")
+	}
+	if t.books.count(taken) == 0 {
+		v.problem("no two sends had one key")
+	}
+}
+
+// wantEachShard wants, after each strike, the start of a handler in each shard within a time.
+func (t *trial) wantEachShard(v *verdict, within time.Duration) {
+	state := t.read()
+	if state == nil {
+		v.problem("the queue cannot be read")
+		return
+	}
+	longest := time.Duration(0)
+	for _, st := range t.strikes {
+		first := make([]int64, state.count())
+		for _, e := range t.books.all() {
+			if i := state.shardOf(e.ID); e.Kind == started && e.At >= st.to && i >= 0 && (first[i] == 0 || e.At < first[i]) {
+				first[i] = e.At
+			}
+		}
+		for i, at := range first {
+			took := us(at - st.to)
+			if longest = max(longest, took); at == 0 || took > within {
+				v.tooSlow("the first start of a handler in shard %d was %v after the strike at %s, want at most %v", i, took, clock(st.from), within)
+			}
+		}
+	}
+	v.notes = append(v.notes, fmt.Sprintf("all shards went on within %v", longest.Round(10*time.Millisecond)))
+}
+
+// wantGap wants handlers to have started all the while.
+func (v *verdict) wantGap(most time.Duration) {
+	if v.gap > most {
+		v.tooSlow("%v without a handler's start, want at most %v", v.gap, most)
+	}
+}
+
+// wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said that it is back.
+func (t *trial) wantOneOutage(v *verdict) {
+	said := 0
+	for _, p := range slices.Concat(t.consumers, t.producers) {
+		lines := t.loggedBy(p.name, "cannot work with Redis", "working with Redis again")
+		if len(lines) > 2*len(t.strikes) || len(lines)%2 > 0 {
+			v.problem("the outages in the log of %s: %q", p.name, lines)
+		}
+		said += len(lines)
+	}
+	if said == 0 {
+		v.problem("no program has noticed an outage")
+	}
+}
+
+// loggedBy are the lines of a program's log that hold one of these texts.
+func (t *trial) loggedBy(name string, texts ...string) (found []string) {
+	log, err := os.ReadFile(filepath.Join(t.dir, name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
+
+// wantFollowed wants the consumers that were there before the number of shards changed to have consumed the new ones soon after.
+func (t *trial) wantFollowed(v *verdict) {
+	const within = 12 * time.Second
+	state, first := t.read(), map[string]int64{}
+	for _, e := range t.books.all() {
+		isNew := e.ID != "" && state.shardOf(e.ID)%2 == 1
+		if e.Kind == started && isNew && (first[e.who] == 0 || e.At < first[e.who]) {
+			first[e.who] = e.At
+		}
+	}
+	longest := time.Duration(0)
+	for _, p := range t.consumers {
+		took := us(first[p.name] - t.strikes[0].from)
+		if first[p.name] == 0 || took > within {
+			v.tooSlow("%s consumed a new shard %v after there were more, want within %v", p.name, took, within)
+		}
+		longest = max(longest, took)
+	}
+	v.notes = append(v.notes, fmt.Sprintf("the last consumer consumed a new shard %v after there were more", longest.Round(10*time.Millisecond)))
+}
+
+// wantConfirmations wants no send to have failed but for its confirmation.
+func (t *trial) wantConfirmations(v *verdict) {
+	for _, e := range t.books.all() {
+		if e.Kind == refused && !strings.Contains(e.Word, "not confirmed by enough replicas") {
+			v.problem("the send of %s failed: %s", e.Payload, e.Word)
+		}
+	}
+}
+
+// weighFrozen judges sends and deliveries while a node stood still.
+func (t *trial) weighFrozen(v *verdict) {
+	t.wantShards(v, 12, 12)
+	t.wantEachShard(v, 5*time.Second)
+	t.wantOneOutage(v)
+	v.wantGap(time.Second)
+	state := t.read()
+	node, _ := t.owner(t.shardKey(0))
+	var frozen []int
+	for i := range state.count() {
+		if at, _ := t.owner(t.shardKey(i)); at == node {
+			frozen = append(frozen, i)
+		}
+	}
+	t.weighFrozenSends(v, frozen)
+	t.weighOthers(v, func(id string) bool { return !slices.Contains(frozen, state.shardOf(id)) })
+}
+
+// weighFrozenSends wants sends to fail only if they have keys of the shards that stood still, and to say so.
+func (t *trial) weighFrozenSends(v *verdict, frozen []int) {
+	failed, waited, longest := 0, 0, time.Duration(0)
+	for _, e := range t.books.all() {
+		name := nameOf(e.Payload)
+		says := strings.Contains(e.Word, "deadline exceeded (last attempt: shard ") || e.At > t.strikes[0].to
+		switch {
+		case e.Kind == refused && (name == "" || !slices.Contains(frozen, script.ShardOf(name, 12))):
+			v.problem("%s: its send failed after %v: %s", e.Payload, us(e.Took), e.Word)
+		case e.Kind == refused && !says:
+			v.problem("%s: its send does not say why it failed: %s", e.Payload, e.Word)
+		case e.Kind == refused:
+			failed++
+		case e.Kind == sent && name == "" && us(e.Took) > 2*time.Second:
+			waited++
+			longest = max(longest, us(e.Took))
+		}
+	}
+	if failed == 0 {
+		v.problem("no send with a key of the frozen node failed")
+	}
+	v.notes = append(v.notes, fmt.Sprintf("%d sends with keys of the two shards failed; %d sends without keys were under way to them, and waited up to %v",
+		failed, waited, longest.Round(10*time.Millisecond)))
+}
+
+// weighOthers wants messages of the other shards to have been on time, and the consumer that started meanwhile to have worked.
+func (t *trial) weighOthers(v *verdict, other func(id string) bool) {
+	st, newcomer, begins := t.strikes[0], t.consumers[len(t.consumers)-1].name, int64(0)
+	for _, e := range t.books.all() {
+		if e.who == newcomer && e.Kind == started && (begins == 0 || e.At < begins) {
+			begins = e.At
+		}
+	}
+	took := us(begins-st.from) - lateStart
+	if begins == 0 || took > 5*time.Second {
+		v.tooSlow("%s, which started meanwhile, handled its first message after %v, want within 5s", newcomer, took)
+	}
+	late := t.latenesses(st.from, st.to, other)
+	if len(late) == 0 {
+		v.problem("no message of another shard was due meanwhile")
+		return
+	}
+	p99 := late[len(late)*99/100]
+	if p99 > 250*time.Millisecond {
+		v.tooSlow("a hundredth of the messages of the other shards started %v late, want 250ms at most", p99)
+	}
+	v.notes = append(v.notes, fmt.Sprintf("of %d messages of the other shards that were due meanwhile, half started within %v, 99%% within %v, and all "+
+		"within %v; the new consumer began after %v", len(late), late[len(late)/2].Round(time.Millisecond), p99.Round(time.Millisecond),
+		late[len(late)-1].Round(time.Millisecond), took.Round(10*time.Millisecond)))
+}
+
+// latenesses are those of the first starts of messages that were due between two instants and whose ids are some, in order.
+func (t *trial) latenesses(from, to int64, some func(id string) bool) (all []time.Duration) {
+	due := map[string]int64{}
+	entries := t.books.all()
+	for _, e := range entries {
+		if e.Kind == sent && e.Due >= from && e.Due < to && some(e.ID) {
+			due[e.ID] = e.Due
+		}
+	}
+	first := map[string]int64{}
+	for _, e := range entries {
+		if e.Kind == started && due[e.ID] > 0 && (first[e.ID] == 0 || e.At < first[e.ID]) {
+			first[e.ID] = e.At
+		}
+	}
+	for id, at := range first {
+		all = append(all, us(at-due[id]))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// weighNames wants no two messages that have one key to live at a time. A message certainly lives when its sender knows that it is accepted, and
+// when the handler of its last delivery ends.
+func (v *verdict) weighNames(ev *evidence, stories []*story) {
+	if !ev.rules.names {
+		return
+	}
+	type life struct {
+		*story
+		from, to int64
+	}
+	byName := map[string][]life{}
+	for _, s := range stories {
+		name := nameOf(s.payload)
+		if name == "" || s.sent == nil || len(s.runs) == 0 {
+			continue
+		}
+		last := slices.MaxFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.Delivery, b.start.Delivery) })
+		byName[name] = append(byName[name], life{s, s.sent.At, last.until()})
+	}
+	for name, lives := range byName {
+		slices.SortFunc(lives, func(a, b life) int { return cmp.Compare(a.from, b.from) })
+		latest := lives[0]
+		for _, l := range lives[1:] {
+			if l.from < latest.to && l.from < l.to {
+				v.problem("%s: two messages live: %s from %s to %s as %s, %s from %s to %s as %s", name, latest.payload, clock(latest.from),
+					clock(latest.to), latest.sent.ID, l.payload, clock(l.from), clock(l.to), l.sent.ID)
+			}
+			if l.to > latest.to {
+				latest = l
+			}
+		}
+	}
+}
