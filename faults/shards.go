@@ -104,7 +104,7 @@ var shards = []scenario{
 		load:  spread(6, 3),
 		hit:   (*trial).killConsumer,
 		every: time.Second,
-		rules: rules{names: true},
+		rules: rules{names: true, grows: 3 * goroutinesOfShard}, // the first one may ask for three
 		check: func(t *trial, v *verdict) {
 			t.wantShards(v, 6, 6, 3)
 			wantNoRefusals(t, v)
