@@ -137,8 +137,11 @@ func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) 
 	return set.All[set.Named(name)], nil
 }
 
-// by is By, for a change.
+// by is By, for a change. An id of the first shard, which is all of a queue with one, asks for nothing.
 func (q *Queue) by(ctx context.Context, by, what string) (*script.Store, error) {
+	if by != "key" && message.ShardIn(what) == 0 {
+		return q.ByID(ctx, what)
+	}
 	if _, err := q.Reach(ctx); err != nil {
 		return nil, err
 	}
