@@ -62,10 +62,17 @@ func shardName(prefix, name string, i, of int) string {
 	crc := crc16(0, prefix+":"+name)
 	slot := (int(crc%slots) + i*slots/of) % slots
 	crc = crc16(crc, "/")
-	for salt := 0; ; salt++ { // some 16,000 numbers
-		if digits := strconv.Itoa(salt); int(crc16(crc, digits)%slots) == slot {
-			return name + "/" + digits
+	crcs := make([]uint16, 0, 2*slots) // of each number with all before it; some 16,000 are tried
+	for salt := 0; ; salt++ {
+		before := crc
+		if salt >= 10 {
+			before = crcs[salt/10]
 		}
+		last := crc16(before, "0123456789"[salt%10:salt%10+1])
+		if int(last%slots) == slot {
+			return name + "/" + strconv.Itoa(salt)
+		}
+		crcs = append(crcs, last)
 	}
 }
 
