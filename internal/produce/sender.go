@@ -44,6 +44,9 @@ func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batche
 			return nil, fmt.Errorf("how many shards the queue has is not known: %w", err)
 		}
 	}
+	if len(set.All) == 1 && s.spread.Load() == nil {
+		return &s.Batcher, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if before := s.spread.Load(); set != before && (before != nil || len(set.All) > 1) {
