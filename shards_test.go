@@ -120,6 +120,34 @@ func TestShardsNames(t *testing.T) {
 	}
 }
 
+// TestShardsWhoComesFirst: a key is in one shard, also if a process without the option came before the first that has it.
+func TestShardsWhoComesFirst(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]func(p *delayqueue.Publisher){
+		"sends": func(p *delayqueue.Publisher) {
+			_, err := p.Send(queuetest.CtxB, "x", face.InAnHour, delayqueue.WithKey("other"))
+			queuetest.Must(t, err)
+		},
+		"cancels": func(p *delayqueue.Publisher) { _, _ = p.CancelKey(queuetest.CtxB, "other") }, // there is no queue
+		"nothing": func(p *delayqueue.Publisher) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := face.New(t)
+			p := delayqueue.NewPublisher(f.Name, f.Cli)
+			first(p)
+			q := delayqueue.NewQueue(f.Name, f.Cli, nil, delayqueue.WithShards(6))
+			for i := range 6 {
+				info := f.Send(q, "x", face.InAnHour, delayqueue.WithKey(keyIn(i, 6)))
+				var dup *delayqueue.DuplicateKeyError
+				if _, err := p.Send(queuetest.CtxB, "y", delayqueue.WithKey(keyIn(i, 6))); !errors.As(err, &dup) || dup.ID != info.ID {
+					t.Errorf("a second message with the key: %v", err)
+				}
+			}
+		})
+	}
+}
+
 // TestShardsThen: followers go with the acked message.
 func TestShardsThen(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,24 @@ func TestScriptShards(t *testing.T) {
 	}
 }
 
+// TestScriptShardsOfPaused: a queue gets no more shards while it is paused, or has limits of its own, because new shards would know nothing of that.
+func TestScriptShardsOfPaused(t *testing.T) {
+	f := queuetest.NewBase(t)
+	s := NewStore(f.Cli, "dq", f.Name)
+	f.Must(f.Cli.HSet(context.Background(), f.Key("state"), "shards", "3 3").Err())
+	for field, values := range map[string][2]string{"pause": {"7258118400000000", "1"}, "override": {"5 1000000 1 0", ""}} {
+		f.Must(f.Cli.HSet(context.Background(), f.Key("state"), field, values[0]).Err())
+		if got, err := s.Join(context.Background(), 6, 0); err != nil || got != (ShardsReply{3, 3}) {
+			t.Errorf("with %s: %+v, %v", field, got, err)
+		}
+		f.Must(f.Cli.HSet(context.Background(), f.Key("state"), field, values[1]).Err())
+	}
+	if got, err := s.Join(context.Background(), 6, 0); err != nil || got != (ShardsReply{6, 3}) {
+		t.Errorf("after that: %+v, %v", got, err)
+	}
+	f.Cli.Del(context.Background(), f.Key("state"))
+}
+
 // TestShardName: the names of shards are those of PROTOCOL.md, and those of fewer shards are among those of more.
 func TestShardName(t *testing.T) {
 	slot := func(name string) int { return Slot("{dq:" + name + "}:state") }
