@@ -21,6 +21,7 @@ type simulation struct {
 	end    chan struct{}
 	queues []*simulatedQueue
 	uneven bool // handlers take that long on average
+	shards int  // queues that are added are shards of one, which is the first in order; 0: each is one
 
 	polling sync.WaitGroup
 }
@@ -70,12 +71,20 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 	})
 }
 
+// portion makes that of a queue one of a shard, if queues are shards.
+func (s *simulation) portion(at Portion) Portion {
+	if s.shards > 0 {
+		at.Weight, at.Order, at.Grouped = at.Weight/float64(s.shards), -1, true
+	}
+	return at
+}
+
 // queue adds one, with so many messages due.
 func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
 	freed := conc.NewSignal()
 	q := &simulatedQueue{
 		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: conc.NewSignal(),
-		member: s.ws.join(freed, Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)}),
+		member: s.ws.join(freed, s.portion(Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)})),
 	}
 	q.due <- due
 	q.consumer.member = q.member
