@@ -56,7 +56,7 @@ func TestShareWhileWorkersRun(t *testing.T) {
 		s.ws.Share()
 		s.queue(1, 0, 100, 100*time.Millisecond, func(q *simulatedQueue) { q.rtt = 20 * time.Millisecond })
 		time.Sleep(time.Second)
-		if n := s.queues[1].counts.handled; n == 0 {
+		if n := s.queues[1].now().handled; n == 0 {
 			t.Error("the second queue has no worker")
 		}
 	})
