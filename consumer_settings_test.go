@@ -175,7 +175,7 @@ func TestSettingsOfOtherConsumers(t *testing.T) {
 	f.Queue(func(string) bool { return true }).WithLease(20 * time.Second).WithMaxLosses(5).StartConsume()
 	queuetest.Eventually(t, "the one that asks for most has looked", func() bool { return f.Check().Fields["settings"] != "" })
 	f.Queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
-	queuetest.Eventually(t, "the other says so", func() bool { return f.Log.Count("other consumers of this queue have other settings") == f.Consumers() })
+	queuetest.Eventually(t, "the other says so", func() bool { return f.Log.Count("other consumers of this queue have other settings") == f.ShardCount() })
 	if text := f.Log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") ||
 		!strings.Contains(text, "all.max_losses=5") {
 		t.Errorf("it says %s", text)

@@ -178,8 +178,8 @@ func TestRestartBesideStuckCallbacks(t *testing.T) {
 			}
 		}
 	}
-	f.Log.Says(t, f.Consumers(), "too many callbacks run on", "running_on=2", "workers=0")
-	f.Log.Says(t, f.Consumers(), "too many callbacks run on") // while it had a worker it said nothing
+	f.Log.Says(t, f.ShardCount(), "too many callbacks run on", "running_on=2", "workers=0")
+	f.Log.Says(t, f.ShardCount(), "too many callbacks run on") // while it had a worker it said nothing
 	close(release)
 	queuetest.Receive(t, "it goes on", started)
 }

@@ -76,7 +76,7 @@ func TestWakeUpsOfAnUnknownClient(t *testing.T) {
 	q.StartConsume()
 	f.Send(q, "x", delayqueue.WithDelay(10*time.Millisecond))
 	queuetest.Receive(t, "it arrives", got)
-	queuetest.Eventually(t, "it says that wake-ups are off", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.Consumers() })
+	queuetest.Eventually(t, "it says that wake-ups are off", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.ShardCount() })
 }
 
 // TestWakeConnectionDrops: the marker that was on the wire is lost, and the next message is
@@ -218,12 +218,12 @@ func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 	got := make(chan string, 1)
 	q := face.NoTick(f.QueueOn(cli, func(payload string) bool { got <- payload; return true }))
 	q.StartConsume()
-	queuetest.Eventually(t, "it is said", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.Consumers() })
+	queuetest.Eventually(t, "it is said", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.ShardCount() })
 	for range 3 {
 		f.Send(q, "x", delayqueue.WithDelay(30*time.Millisecond))
 		queuetest.Receive(t, "what this process sends is served before the first tick", got)
 	}
-	if n := f.Log.Count("cannot wait for wake-ups"); n != f.Consumers() {
+	if n := f.Log.Count("cannot wait for wake-ups"); n != f.ShardCount() {
 		t.Errorf("it was said %d times", n)
 	}
 	// What was seen in time is on time too, whoever sent it, although the listener goes on failing.

@@ -188,8 +188,8 @@ func (f *Base) Key(structure string) string {
 	return check.Queue{Prefix: "dq", Name: f.Name}.Key(structure)
 }
 
-// Consumers is how many a queue has in one process: one for each shard.
-func (f *Base) Consumers() int { return max(Shards(), 1) }
+// ShardCount is how many shards a queue has, and how many consumers in one process.
+func (f *Base) ShardCount() int { return max(Shards(), 1) }
 
 // KeyOf is Key in the shard that an id says.
 func (f *Base) KeyOf(id, structure string) string {
