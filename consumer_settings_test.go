@@ -107,10 +107,10 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 	got := make(chan *delayqueue.Message, 1)
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil }).
 		WithLease(lease).WithFetchInterval(time.Hour)
-	f.Send(q, "lost")
+	info := f.Send(q, "lost")
 	dead := script.NewCaller() // a consumer that takes it and is never heard of again
 	dead.Next()
-	taken, err := f.Calls().Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+	taken, err := f.CallsOf(info.ID).Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
 	if err != nil || len(taken.Tags) != 1 {
 		t.Fatalf("%d taken: %v", len(taken.Tags), err)
 	}
@@ -139,7 +139,7 @@ func TestPoisonIsTold(t *testing.T) {
 	fetch := func(want int) script.FetchReply {
 		t.Helper()
 		dying.Next()
-		out, err := f.Calls().Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
 		f.Must(err)
 		return out
 	}

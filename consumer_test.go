@@ -186,14 +186,15 @@ func TestLastChanceOfMany(t *testing.T) {
 	for i := range batch {
 		batch[i].Payload = strconv.Itoa(i)
 	}
-	f.Must(queuetest.Failure(q.SendBatch(context.Background(), batch)))
+	sent, err := q.SendBatch(context.Background(), batch) // to one shard
+	f.Must(err)
 	// A consumer that dies twice with all of them in hand.
 	dying := script.NewCaller()
 	set := &script.FetchSettings{Lease: time.Second, MaxLosses: 3}
 	fetch := func(want int) script.FetchReply {
 		t.Helper()
 		dying.Next()
-		out, err := f.Calls().Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: set})
+		out, err := f.CallsOf(sent[0].Info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: set})
 		f.Must(err)
 		return out
 	}

@@ -304,8 +304,8 @@ func TestDrainAfterADeath(t *testing.T) {
 	var got []int
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got = append(got, msg.Delivery); return nil })
 	server.SetTime(now)
-	f.Send(q, "x")
-	dead, err := f.Calls().Fetch(context.Background(), &script.Caller{ID: "dead", N: 1},
+	info := f.Send(q, "x")
+	dead, err := f.CallsOf(info.ID).Fetch(context.Background(), &script.Caller{ID: "dead", N: 1},
 		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3}})
 	if err != nil || len(dead.Tags) != 1 {
 		t.Fatal(dead, err)

@@ -68,7 +68,7 @@ func TestLostEvent(t *testing.T) {
 	heard := make(chan delayqueue.Event, 100)
 	defer q.ListenEvent(func(e delayqueue.Event) { heard <- e }).Stop()
 	info := f.Send(q, "x")
-	if _, err := f.Calls().Fetch(queuetest.CtxB, &script.Caller{ID: "dies", N: 1},
+	if _, err := f.CallsOf(info.ID).Fetch(queuetest.CtxB, &script.Caller{ID: "dies", N: 1},
 		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Second, MaxLosses: 1}}); err != nil {
 		t.Fatal(err)
 	}

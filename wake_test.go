@@ -181,7 +181,7 @@ func TestWakeUpOtherThanTheOneHeld(t *testing.T) {
 	f.Must(queuetest.Failure(q.TryIntercept(first)))
 	c := script.NewCaller() // another consumer's tick, which has no free worker
 	c.Next()
-	if _, err := f.Calls().Fetch(context.Background(), c,
+	if _, err := f.CallsOf(first.ID).Fetch(context.Background(), c,
 		script.FetchRequest{Want: 0, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}}); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,9 @@ func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	})
 	f := face.On(t, redis.NewClient(&redis.Options{Addr: mini.Addr()}))
 	f.Queue(func(string) bool { return true }).StartConsume()
-	queuetest.Eventually(t, "it says why", func() bool { return f.Log.Count("cannot wait for wake-ups") == 1 && f.Log.Count(full) == 1 })
+	queuetest.Eventually(t, "it says why", func() bool {
+		return f.Log.Count("cannot wait for wake-ups") == f.ShardCount() && f.Log.Count(full) == f.ShardCount()
+	})
 	if n := refused.Load(); n > 20 {
 		t.Errorf("%d calls were refused", n)
 	}

@@ -90,6 +90,16 @@ func (f *Fixture) Calls() *script.Store {
 	return s
 }
 
+// CallsOf is Calls in the shard that an id says.
+func (f *Fixture) CallsOf(id string) *script.Store {
+	f.T.Helper()
+	all, _, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+	f.Must(err)
+	s := script.NewShard(f.Cli, "dq", f.Name, check.ShardOf(id, len(all)), len(all))
+	s.AttemptTimeout = queuetest.Patience
+	return s
+}
+
 // Pause pauses the queue as an operator does, until an instant in unix us; 0 ends the pause.
 func (f *Fixture) Pause(until int64) {
 	f.T.Helper()
