@@ -10,7 +10,7 @@
 //	}
 //
 // Advance consumes with DelayQueue.Drain, at each instant at which something falls due. Nothing else consumes: queues are
-// not started, and a Pool is left out. docs/testing.md says what there is to know.
+// not started, and a Pool is left out. So is WithShards: a rig knows one shard. docs/testing.md says what there is to know.
 //
 // Time is the server's, which is what decides when a message is due, when a rate allows the next one, when a TTL or a deadline
 // is over, how long garbage is kept. Inside handlers it is real: a limit of WithTimeout or WithMaxConsumeDuration

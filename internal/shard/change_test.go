@@ -169,10 +169,8 @@ func TestOneMessage(t *testing.T) {
 	for i := range ids {
 		ids[i] = r.send(i, "x", time.Hour)
 	}
-	groups, err := r.Group(queuetest.CtxB, []string{ids[2], ids[0], ids[2], "no id"})
-	if err != nil || len(groups) != 2 || groups[0].Store != r.set.All[2] || !slices.Equal(groups[0].Indices, []int{0, 2}) ||
-		groups[1].Store != r.set.All[0] || !slices.Equal(groups[1].IDs, []string{ids[0], "no id"}) {
-		t.Errorf("%+v, %v", groups, err)
+	if s, err := r.ByID(queuetest.CtxB, "no id"); err != nil || s != r.set.All[0] {
+		t.Errorf("what is no id is in %+v, %v", s, err)
 	}
 	for i, id := range ids {
 		do := script.SteerRequest{What: script.SteerAt, Targets: []script.Spot{{Tag: id}}}

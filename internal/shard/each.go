@@ -98,29 +98,3 @@ func entriesOf(ctx context.Context, s *script.Store) (entries []ConsumerEntry, e
 	}
 	return entries, nil
 }
-
-// A Group is messages of one shard.
-type Group struct {
-	Store   *script.Store
-	IDs     []string
-	Indices []int // of each of them, among all that were to be grouped
-}
-
-// Group puts ids together that are in one shard.
-func (q *Queue) Group(ctx context.Context, ids []string) (groups []Group, err error) {
-	at := map[*script.Store]int{}
-	for i, id := range ids {
-		s, err := q.ByID(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		n, there := at[s]
-		if !there {
-			n = len(groups)
-			at[s] = n
-			groups = append(groups, Group{Store: s})
-		}
-		groups[n].IDs, groups[n].Indices = append(groups[n].IDs, id), append(groups[n].Indices, i)
-	}
-	return groups, nil
-}
