@@ -116,7 +116,11 @@ func (r *Run) follow() {
 	ctx, cancel := context.WithTimeout(r.ctx, followTime)
 	defer cancel()
 	begun, wait, asked := time.Now(), followEvery, r.queue.Asked
-	now, err := r.queue.Look(ctx)
+	look := r.queue.LookAside
+	if r.set == nil {
+		look = r.queue.Look
+	}
+	now, err := look(ctx)
 	if r.Stopping() {
 		return
 	}

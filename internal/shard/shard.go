@@ -108,6 +108,20 @@ func (q *Queue) First() *Set { return &Set{All: []*script.Store{q.Store}, Names:
 // Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
 func (q *Queue) Known() *Set { return q.known.Load() }
 
+// looks holds an element for each look that nobody waits for. A process may have a thousand queues, and they must not take as many connections.
+var looks = make(chan struct{}, 2)
+
+// LookAside is Look for who can wait until few others look.
+func (q *Queue) LookAside(ctx context.Context) (*Set, error) {
+	select {
+	case looks <- struct{}{}:
+		defer func() { <-looks }()
+	case <-ctx.Done():
+		return nil, link.Ended(ctx)
+	}
+	return q.Look(ctx)
+}
+
 // currentFor is how old what a sender knows may get. After that it goes on with what it knows, and another goroutine asks.
 const currentFor = 10 * time.Second
 
@@ -116,12 +130,11 @@ func (q *Queue) Current() *Set {
 	if q.begun.CompareAndSwap(false, true) {
 		q.looked.Set(time.Now())
 	} else if q.looked.Age(time.Now()) > currentFor && q.looking.CompareAndSwap(false, true) {
-		q.looked.Set(time.Now())
 		go func() {
 			defer q.looking.Store(false)
 			ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
 			defer cancel()
-			_, _ = q.look(ctx, 0) // if nobody answers, what was known holds
+			_, _ = q.LookAside(ctx) // if nobody answers, what was known holds
 		}()
 	}
 	return q.Known()
