@@ -201,7 +201,7 @@ func TestOutageUnderLoad(t *testing.T) {
 			queuetest.Reaches(t, "half is sent", n/2+1, func() int { return int(accepted.Load()) })
 			c.fault(server, wire, server.Client(t), func() {
 				queuetest.Eventually(t, "what sends and what consumes have noticed", func() bool {
-					return f.Log.Count(away, "call=send") >= c.outages && f.Log.Count(away) >= 2*c.outages
+					return f.SendsFailed() >= c.outages && f.Log.Count(away) >= 2*c.outages
 				})
 			})
 			queuetest.Reaches(t, "all sends return", n, func() int { return int(accepted.Load()) })
@@ -216,9 +216,9 @@ func TestOutageUnderLoad(t *testing.T) {
 			})
 			// An attempt without an answer in time is an outage too, of a machine that stands still.
 			const slow = "within "
-			all, ofSends := f.Log.Count(away), f.Log.Count(away, "call=send")
+			all, ofSends := f.Log.Count(away), f.SendsFailed()
 			if all < 2*c.outages || ofSends < c.outages || all-f.Log.Count(away, slow) > 2*c.outages ||
-				ofSends-f.Log.Count(away, "call=send", slow) > c.outages {
+				ofSends-f.SendsFailed(slow) > c.outages {
 				t.Errorf("%d outages in the log, %d of them of sends, want %d of sends and as many of the consumer", all, ofSends, c.outages)
 			}
 			if _, total := got.Counts(); total != n {

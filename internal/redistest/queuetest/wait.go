@@ -94,9 +94,15 @@ func (c EndsAt) Err() error {
 // WithTimeout is a context for all that a test does.
 func WithTimeout(t testing.TB) context.Context { return Within(t, 5*Patience) }
 
+// SendsFailed says how many lines of the log say that sends fail, and hold these texts. A queue with shards names one of them.
+func (f *Base) SendsFailed(texts ...string) int {
+	texts = append([]string{"cannot work with Redis"}, texts...)
+	return f.Log.Count(append(texts, "call=send")...) + f.Log.Count(append(texts, `call="send, shard`)...)
+}
+
 // UntilSendsFail is a context whose deadline comes when the log says that sends fail.
 func (f *Base) UntilSendsFail() context.Context {
-	said := func() int { return f.Log.Count("cannot work with Redis", "call=send") }
+	said := func() int { return f.SendsFailed() }
 	before, deadline := said(), make(chan struct{})
 	late := Within(f.T, Patience)
 	go func() {
