@@ -170,18 +170,18 @@ func (m *member) wants(rtt time.Duration) int {
 	return max(want, 0)
 }
 
-// leftInOrder is how many workers the members before this one leave it, with mu held.
+// leftInOrder is how many workers the members before this one leave it, with mu held. Shards of the same queue that have something due divide them.
 func (m *member) leftInOrder(now time.Time) float64 {
-	left := m.workers.size
+	left, shards := m.workers.size, 1
 	for _, o := range m.workers.members {
 		switch {
 		case o.order < m.order:
 			left -= o.busy + o.needs(m, now)
-		case o != m && o.order == m.order: // shards of the same queue take turns
-			left -= o.busy + len(o.buffer)
+		case o != m && o.order == m.order && o.hungry:
+			shards++
 		}
 	}
-	return float64(max(left, 0))
+	return float64(max(left, 0)) / float64(shards)
 }
 
 // ahead is how many deliveries so many workers of the member handle during a fetch, with mu held. each is how long deliveries of all members take.
