@@ -14,6 +14,8 @@ import (
 func TestShards(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	_, err := script.NewStore(f.cli, "dq", f.name).Join(f.ctx(), 4, 0) // first, so that all shards have names
+	f.must(err)
 	f.pub = delayqueue.NewPublisher(f.name, f.cli, delayqueue.WithShards(4))
 	f.s = f.replica()
 	t.Cleanup(func() { check.AssertShards(t, f.cli, "dq", f.name, 0) })
