@@ -238,11 +238,11 @@ func TestAwaitRefused(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	info := f.Send(q, "x", face.InAnHour)
-	f.Must(f.Cli.Set(queuetest.CtxB, f.Key("done"), "somebody else's", 0).Err())
+	f.Must(f.Cli.Set(queuetest.CtxB, f.KeyOf(info.ID, "done"), "somebody else's", 0).Err())
 	if r, err := q.Await(queuetest.WithTimeout(t), info.ID); r != nil || !errors.Is(err, delayqueue.ErrWrongType) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	f.Must(f.Cli.Del(queuetest.CtxB, f.Key("done")).Err())
+	f.Must(f.Cli.Del(queuetest.CtxB, f.KeyOf(info.ID, "done")).Err())
 }
 
 // TestResultOnAFullServer: what is acked is settled and kept.
