@@ -223,7 +223,7 @@ func (q *Queue) learn(got script.ShardsReply) *Set {
 	n, names := max(got.N, 1), max(got.Names, 1)
 	q.looked.Set(time.Now())
 	if got.N > 0 {
-		q.settled.Store(true)
+		defer q.settled.Store(true) // after known, which Find relies on
 	}
 	known := q.Known()
 	if known != nil && len(known.All) == n && known.Names == names {
