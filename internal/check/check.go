@@ -229,9 +229,11 @@ func must[T any](t testing.TB, cli redis.UniversalClient, read func(context.Cont
 	defer cancel()
 	s, err := read(ctx)
 	// While a node of a Cluster is promoted, or comes back, others may send the client on more often than it follows.
-	for _, cluster := cli.(*redis.ClusterClient); cluster && err != nil && ctx.Err() == nil; {
+	// A client may know for a minute only the node that has died.
+	for cluster, ok := cli.(*redis.ClusterClient); ok && err != nil && ctx.Err() == nil; {
 		select {
 		case <-time.After(50 * time.Millisecond):
+			cluster.ReloadState(ctx)
 			s, err = read(ctx)
 		case <-ctx.Done():
 		}
