@@ -39,7 +39,7 @@ func UseCustomPrefix(p string) QueueOption {
 // exceptions:
 //   - Messages without a name go round the shards. A key, a lane or a sequence is a name, and lies in the shard of its hash. All names of one
 //     message must lie together: as in Redis, only what stands between { and } counts, so WithLane("customer-42") goes with
-//     WithKey("{customer-42}order-17"). What follows by Then may have names only if the acked message has one that lies with them.
+//     WithKey("{customer-42}order-17"). What follows by Then may have names only if the key or the lane of the acked message lies with them.
 //   - Nothing is atomic over shards. Limits are divided by n, rounded up, and Throttle holds up one shard. Counts and the like are sums
 //     of numbers that were read at about the same time.
 //   - While a node is away, sends without a name go on over the other shards.

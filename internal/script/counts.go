@@ -87,27 +87,27 @@ func (s *Store) ReadCounts(ctx context.Context) (CountsReply, error) {
 // consumersPages bounds how many pages of consumers are read, 25 on each.
 const consumersPages = 1000
 
-// A consumerEntry is what a consumer last said of itself.
-type consumerEntry struct {
+// A ConsumerEntry is what a consumer last said of itself.
+type ConsumerEntry struct {
 	ID, Text string
 	Now      int64 // the server's clock, unix us
 }
 
 // Consumers are the entries of all consumers, of which some may come twice. It ends after the first error.
-func (s *Store) Consumers(ctx context.Context) iter.Seq2[consumerEntry, error] {
-	return func(yield func(consumerEntry, error) bool) {
+func (s *Store) Consumers(ctx context.Context) iter.Seq2[ConsumerEntry, error] {
+	return func(yield func(ConsumerEntry, error) bool) {
 		cursor := "0"
 		for range consumersPages {
 			r := s.run(ctx, ConsumersScript, []any{cursor})
 			now := r.int64()
 			cursor = r.text()
 			for len(r.rest) > 0 && r.bad == nil {
-				if !yield(consumerEntry{r.text(), r.text(), now}, nil) {
+				if !yield(ConsumerEntry{r.text(), r.text(), now}, nil) {
 					return
 				}
 			}
 			if err := r.err("consumers"); err != nil {
-				yield(consumerEntry{}, err)
+				yield(ConsumerEntry{}, err)
 				return
 			}
 			if cursor == "0" {
@@ -117,8 +117,8 @@ func (s *Store) Consumers(ctx context.Context) iter.Seq2[consumerEntry, error] {
 	}
 }
 
-// spanCounts has the fields of Tally. Start is left zero.
-type spanCounts struct {
+// SpanCounts has the fields of Tally. Start is left zero.
+type SpanCounts struct {
 	Start       time.Time
 	Sent        int64
 	Delivered   int64
@@ -133,19 +133,19 @@ type spanCounts struct {
 }
 
 // spanCountsOf reads the numbers of an hour or a day; what is not that counts as nothing.
-func spanCountsOf(text string) spanCounts {
+func spanCountsOf(text string) SpanCounts {
 	var n [10]int64
 	fields := strings.Fields(text)
 	if len(fields) != len(n) {
-		return spanCounts{}
+		return SpanCounts{}
 	}
 	for i, field := range fields {
 		var err error
 		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
-			return spanCounts{}
+			return SpanCounts{}
 		}
 	}
-	t := spanCounts{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Superseded: n[6], Started: n[7]}
+	t := SpanCounts{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Superseded: n[6], Started: n[7]}
 	if t.Started > 0 {
 		t.Lateness = time.Duration(min(float64(n[8])/float64(t.Started)*float64(time.Millisecond), float64(message.MaxDelay)))
 	}
@@ -153,15 +153,15 @@ func spanCountsOf(text string) spanCounts {
 	return t
 }
 
-// A historyReply is what was counted in each hour and day, by hours and by days since 1970.
-type historyReply struct {
+// A HistoryReply is what was counted in each hour and day, by hours and by days since 1970.
+type HistoryReply struct {
 	Now         int64 // the server's clock, unix us
-	Hours, Days map[int64]spanCounts
+	Hours, Days map[int64]SpanCounts
 }
 
-func (s *Store) History(ctx context.Context) (historyReply, error) {
+func (s *Store) History(ctx context.Context) (HistoryReply, error) {
 	r := s.run(ctx, HistoryScript, nil)
-	out := historyReply{Hours: map[int64]spanCounts{}, Days: map[int64]spanCounts{}}
+	out := HistoryReply{Hours: map[int64]SpanCounts{}, Days: map[int64]SpanCounts{}}
 	out.Now = r.int64()
 	for len(r.rest) > 0 && r.bad == nil {
 		span, daily := strings.CutPrefix(r.text(), "d")

@@ -10,7 +10,7 @@ import (
 )
 
 // history returns the script's answer.
-func (r *rig) history() historyReply {
+func (r *rig) history() HistoryReply {
 	r.t.Helper()
 	got, err := r.Store.History(context.Background())
 	if err != nil {
@@ -25,28 +25,28 @@ func TestHistoryIsExact(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.with.MaxLosses = 1
 		hour, day := rigBase/time.Hour.Microseconds(), rigBase/(24*time.Hour.Microseconds())
-		want := func(what string, n spanCounts) {
+		want := func(what string, n SpanCounts) {
 			r.t.Helper()
 			got := r.history()
 			r.equal(what+", this hour", got.Hours[hour], n)
 			r.equal(what+", today", got.Days[day], n)
 		}
-		want("nothing", spanCounts{})
+		want("nothing", SpanCounts{})
 		sender, consumer, settler := NewCaller(), NewCaller(), NewCaller()
 		ms := []*SendMessage{msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0)}
 		r.send(sender, ms...)
 		r.sendAgain(sender, ms...)
-		want("no consumer yet", spanCounts{Sent: 4})
+		want("no consumer yet", SpanCounts{Sent: 4})
 		r.equal("history holds", len(r.read().History), 0)
 		r.fetch(consumer, 4)
 		r.fetchAgain(consumer, 4)
-		want("handed out", spanCounts{Sent: 4, Delivered: 4, Started: 4})
+		want("handed out", SpanCounts{Sent: 4, Delivered: 4, Started: 4})
 		batch := []Settlement{ack("a"), ends(OutcomeRetry, "b", 1, 0, "x"), ends(OutcomeGarbage, "c", 1, 0, "x")}
 		r.settle(settler, batch...)
 		r.settleAgain(settler, batch...)
-		want("settled", spanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1, Started: 4})
+		want("settled", SpanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1, Started: 4})
 		r.lapse(11 * time.Second) // d is lost
-		all := spanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
+		all := SpanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
 		want("lost", all)
 		r.equal("what state holds yet", r.read().Fields["told"], "4 1")
 		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 0 4 0 0",
@@ -62,8 +62,8 @@ func TestHistoryOfLateness(t *testing.T) {
 		want := func(what string, started int64, mean, most time.Duration) {
 			r.t.Helper()
 			n := r.history().Hours[hour]
-			r.equal(what, spanCounts{Started: n.Started, Lateness: n.Lateness, MaxLateness: n.MaxLateness},
-				spanCounts{Started: started, Lateness: mean, MaxLateness: most})
+			r.equal(what, SpanCounts{Started: n.Started, Lateness: n.Lateness, MaxLateness: n.MaxLateness},
+				SpanCounts{Started: started, Lateness: mean, MaxLateness: most})
 		}
 		c := NewCaller()
 		r.send(NewCaller(), msg("a", 2*time.Second), msg("b", 4*time.Second))

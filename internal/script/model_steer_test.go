@@ -18,7 +18,7 @@ func (m *model) intercept(by, id string, running bool) any {
 	if by != "key" {
 		return m.takeOut(id, running)
 	}
-	first := interceptReply{State: StateGone}
+	first := InterceptReply{State: StateGone}
 	for _, id := range append([]string{m.key[id]}, m.leftBy(id)...) {
 		r := m.takeOut(id, running)
 		if r.State != StateGone && (r.State != stateUnack || running) {
@@ -32,9 +32,9 @@ func (m *model) intercept(by, id string, running bool) any {
 }
 
 // takeOut takes out one message, if it may be.
-func (m *model) takeOut(id string, running bool) interceptReply {
+func (m *model) takeOut(id string, running bool) InterceptReply {
 	if m.msg[id] == "" {
-		return interceptReply{State: StateGone}
+		return InterceptReply{State: StateGone}
 	}
 	tag, state := queuetest.TagOf(id, m.record(id).Delivery), stateReady
 	if due, ok := m.pending[tag]; ok && due > m.now {
@@ -48,12 +48,12 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 	} else if _, ok := m.garbage[id]; ok {
 		state = stateGarbage
 	} else if until, ok := m.done[id]; ok && until > m.now {
-		return interceptReply{State: StateDone, ID: id}
+		return InterceptReply{State: StateDone, ID: id}
 	} else if ok {
-		return interceptReply{State: StateGone}
+		return InterceptReply{State: StateGone}
 	}
 	if state == stateUnack && !running {
-		return interceptReply{State: state, ID: id}
+		return InterceptReply{State: state, ID: id}
 	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 	if state == stateUnack {
@@ -61,7 +61,7 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 		m.overrun(tag)
 	}
 	m.forget(id, map[bool]string{true: "out:canceled", false: "out:intercepted"}[running])
-	return interceptReply{State: state, ID: id}
+	return InterceptReply{State: state, ID: id}
 }
 
 // found is where a delivery is, and its score there; only: in that structure alone.

@@ -114,18 +114,18 @@ func (s *Store) Repair(ctx context.Context, flaws []Flaw) ([]string, error) {
 	return words, r.err("repair")
 }
 
-// An interceptReply is where a message was that was taken out, or is.
-type interceptReply struct{ State, ID string }
+// An InterceptReply is where a message was that was taken out, or is.
+type InterceptReply struct{ State, ID string }
 
 // Out reports whether a call took the message out; running: whether it took also one that was being handled.
-func (r interceptReply) Out(running bool) bool {
+func (r InterceptReply) Out(running bool) bool {
 	return r.State != StateGone && r.State != StateDone && (running || r.State != stateUnack)
 }
 
 // InterceptWith is Intercept with a caller of calls. It returns ErrNotFound for what is nowhere and can be no id, because a key in the
 // place of an id would pass for a message that was handled.
-func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what string, running bool) (got interceptReply, err error) {
-	got, err = Once(ctx, calls, func(c *Caller) (interceptReply, error) { return s.Intercept(ctx, c, by, what, running) })
+func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what string, running bool) (got InterceptReply, err error) {
+	got, err = Once(ctx, calls, func(c *Caller) (InterceptReply, error) { return s.Intercept(ctx, c, by, what, running) })
 	if err == nil && got.State == StateGone {
 		err = NoID(by, what)
 	}
@@ -134,9 +134,9 @@ func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what
 
 // Intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being
 // handled.
-func (s *Store) Intercept(ctx context.Context, c *Caller, by, what string, running bool) (interceptReply, error) {
+func (s *Store) Intercept(ctx context.Context, c *Caller, by, what string, running bool) (InterceptReply, error) {
 	r := s.run(ctx, InterceptScript, append(c.args(3), by, what, running))
-	got := interceptReply{r.state(r.text()), r.text()}
+	got := InterceptReply{r.state(r.text()), r.text()}
 	return got, r.err("intercept")
 }
 

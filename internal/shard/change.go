@@ -178,20 +178,13 @@ func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do scr
 	return s.SteerOne(ctx, calls, do)
 }
 
-// Intercepted is where a message was that was taken out, or is.
-type Intercepted struct {
-	State, ID string
-	Out       func(running bool) bool // whether a call took the message out; running: whether it took also one that was being handled
-}
-
 // InterceptWith is that of the shard of the message.
-func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string, running bool) (Intercepted, error) {
+func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string, running bool) (got script.InterceptReply, err error) {
 	s, err := q.by(ctx, by, what)
 	if err != nil {
-		return Intercepted{}, err
+		return got, err
 	}
-	got, err := s.InterceptWith(ctx, calls, by, what, running)
-	return Intercepted{got.State, got.ID, got.Out}, err
+	return s.InterceptWith(ctx, calls, by, what, running)
 }
 
 // errAlive: a consumer has started while the queue was being deleted.
@@ -262,7 +255,7 @@ func mayDrop(ctx context.Context, set *Set, force bool) (alive int, err error) {
 			err = nil
 		}
 		for _, e := range entries {
-			if e.alive() {
+			if lives(&e) {
 				ids = append(ids, e.ID)
 			}
 		}
@@ -281,8 +274,8 @@ func mayDrop(ctx context.Context, set *Set, force bool) (alive int, err error) {
 	return len(all), err
 }
 
-// alive is the rule of drop.lua.
-func (e *ConsumerEntry) alive() bool {
+// lives is the rule of drop.lua.
+func lives(e *script.ConsumerEntry) bool {
 	words := strings.SplitN(e.Text, " ", 3)
 	if len(words) != 3 {
 		return false

@@ -266,7 +266,7 @@ func TestConsumersOfAllShards(t *testing.T) {
 	for i := range 3 {
 		r.consumer(i, "c", script.RateLimits{})
 	}
-	if got, err := r.Queue.Consumers(queuetest.CtxB); err != nil || len(got) != 3 || got[0].ID != "c" || !got[2].alive() {
+	if got, err := r.Queue.Consumers(queuetest.CtxB); err != nil || len(got) != 3 || got[0].ID != "c" || !lives(&got[2]) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	r.Must(r.Base.Cli.Del(queuetest.CtxB, r.base(1)+"consumers").Err())

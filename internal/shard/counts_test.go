@@ -124,9 +124,9 @@ func TestSumOfCounts(t *testing.T) {
 // TestSpansAddUp: the mean is that of all messages.
 func TestSpansAddUp(t *testing.T) {
 	t.Parallel()
-	all := map[int64]SpanCounts{1: {Sent: 1, Started: 1, Lateness: 4 * time.Second, MaxLateness: 4 * time.Second}}
-	addSpans(all, map[int64]SpanCounts{1: {Sent: 2, Acked: 1, Started: 3, Lateness: 8 * time.Second, MaxLateness: 9 * time.Second}, 2: {Lost: 1}})
-	if all[1] != (SpanCounts{Sent: 3, Acked: 1, Started: 4, Lateness: 7 * time.Second, MaxLateness: 9 * time.Second}) || all[2] != (SpanCounts{Lost: 1}) {
+	all := map[int64]script.SpanCounts{1: {Sent: 1, Started: 1, Lateness: 4 * time.Second, MaxLateness: 4 * time.Second}}
+	addSpans(all, map[int64]script.SpanCounts{1: {Sent: 2, Acked: 1, Started: 3, Lateness: 8 * time.Second, MaxLateness: 9 * time.Second}, 2: {Lost: 1}})
+	if all[1] != (script.SpanCounts{Sent: 3, Acked: 1, Started: 4, Lateness: 7 * time.Second, MaxLateness: 9 * time.Second}) || all[2] != (script.SpanCounts{Lost: 1}) {
 		t.Errorf("%+v", all)
 	}
 	r := newRig(t, 2)

@@ -62,28 +62,22 @@ func (q *Queue) Lanes(ctx context.Context, ask script.LanesRequest) (got script.
 	return got, nil
 }
 
-// A ConsumerEntry is what a consumer last said of itself in a shard.
-type ConsumerEntry struct {
-	ID, Text string
-	Now      int64 // the clock of that shard, unix us
-}
-
 // Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not answer, the entries of the
 // others come beside a *MissingError.
-func (q *Queue) Consumers(ctx context.Context) ([]ConsumerEntry, error) {
+func (q *Queue) Consumers(ctx context.Context) ([]script.ConsumerEntry, error) {
 	set, err := q.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
 	got, err := readEach(ctx, set, entriesOf)
-	var entries []ConsumerEntry
+	var entries []script.ConsumerEntry
 	for _, some := range got {
 		entries = append(entries, some...)
 	}
 	return entries, err
 }
 
-func entriesOf(ctx context.Context, s *script.Store) (entries []ConsumerEntry, err error) {
+func entriesOf(ctx context.Context, s *script.Store) (entries []script.ConsumerEntry, err error) {
 	at := map[string]int{} // an entry may come twice
 	for e, err := range s.Consumers(ctx) {
 		if err != nil {
@@ -92,9 +86,9 @@ func entriesOf(ctx context.Context, s *script.Store) (entries []ConsumerEntry, e
 		i, met := at[e.ID]
 		if !met {
 			i = len(entries)
-			at[e.ID], entries = i, append(entries, ConsumerEntry{})
+			at[e.ID], entries = i, append(entries, script.ConsumerEntry{})
 		}
-		entries[i] = ConsumerEntry(e)
+		entries[i] = e
 	}
 	return entries, nil
 }

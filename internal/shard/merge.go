@@ -151,45 +151,13 @@ func addBalance(all, b *script.Balance) {
 	}
 }
 
-// A SpanCounts is what was counted in an hour or a day.
-type SpanCounts struct {
-	Start       time.Time // zero
-	Sent        int64
-	Delivered   int64
-	Acked       int64
-	Failed      int64
-	Lost        int64
-	Garbage     int64
-	Superseded  int64
-	Started     int64
-	Lateness    time.Duration
-	MaxLateness time.Duration
-}
-
-// A HistoryReply is what was counted in each hour and day, by hours and by days since 1970.
-type HistoryReply struct {
-	Now         int64 // of the first shard that answers, unix us
-	Hours, Days map[int64]SpanCounts
-}
-
-// History adds up.
-func (q *Queue) History(ctx context.Context) (HistoryReply, error) {
-	all := HistoryReply{Hours: map[int64]SpanCounts{}, Days: map[int64]SpanCounts{}}
+// History adds up. Now is that of the first shard that answers.
+func (q *Queue) History(ctx context.Context) (all script.HistoryReply, err error) {
 	set, err := q.Look(ctx)
 	if err != nil {
 		return all, err
 	}
-	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (one HistoryReply, err error) {
-		r, err := s.History(ctx)
-		one = HistoryReply{Now: r.Now, Hours: map[int64]SpanCounts{}, Days: map[int64]SpanCounts{}}
-		for span, n := range r.Hours {
-			one.Hours[span] = SpanCounts(n)
-		}
-		for span, n := range r.Days {
-			one.Days[span] = SpanCounts(n)
-		}
-		return one, err
-	})
+	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (script.HistoryReply, error) { return s.History(ctx) })
 	for i, one := range got {
 		if i == 0 {
 			all = one
@@ -201,7 +169,7 @@ func (q *Queue) History(ctx context.Context) (HistoryReply, error) {
 	return all, err
 }
 
-func addSpans(all, more map[int64]SpanCounts) {
+func addSpans(all, more map[int64]script.SpanCounts) {
 	for span, n := range more {
 		a := all[span]
 		if started := float64(a.Started) + float64(n.Started); started > 0 { // the mean of all

@@ -1,0 +1,32 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// TestCurrentFollows: who sends learns after a while that the queue has more shards, or fewer, and meanwhile goes on with what it knows.
+func TestCurrentFollows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	q := New(r.Store, 0)
+	if set, err := q.Find(queuetest.CtxB); err != nil || len(set.All) != 3 {
+		t.Fatalf("%+v, %v", set, err)
+	}
+	for _, n := range []int{6, 1} {
+		before := len(q.Current().All)
+		if n > before {
+			_, err := r.Join(queuetest.CtxB, n, 0)
+			r.Must(err)
+		} else {
+			r.Must(r.Base.Cli.HDel(queuetest.CtxB, r.base(0)+"state", "shards").Err())
+		}
+		if got := len(q.Current().All); got != before {
+			t.Errorf("it knows %d shards at once, want %d for a while", got, before)
+		}
+		q.looked.Set(time.Now().Add(-2 * currentFor))
+		queuetest.Eventually(t, "it has learned", func() bool { return len(q.Current().All) == n })
+	}
+}
