@@ -111,7 +111,7 @@ func (q *Queue) Known() *Set { return q.known.Load() }
 // looks holds an element for each look that nobody waits for. A process may have a thousand queues, and they must not take as many connections.
 var looks = make(chan struct{}, 2)
 
-// LookAside is Look for who can wait until few others look.
+// LookAside is Look for who can wait until few others look. It makes one attempt.
 func (q *Queue) LookAside(ctx context.Context) (*Set, error) {
 	select {
 	case looks <- struct{}{}:
@@ -119,7 +119,7 @@ func (q *Queue) LookAside(ctx context.Context) (*Set, error) {
 	case <-ctx.Done():
 		return nil, link.Ended(ctx)
 	}
-	return q.Look(ctx)
+	return q.lookOnce(ctx, lookEvery)
 }
 
 // currentFor is how old what a sender knows may get. After that it goes on with what it knows, and another goroutine asks.
@@ -140,24 +140,26 @@ func (q *Queue) Current() *Set {
 	return q.Known()
 }
 
+// look is lookOnce that is tried as all reads are, while nothing is known.
 func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
+	return link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.lookOnce(ctx, fresh) })
+}
+
+// lookOnce returns what is known if it is fresh, and else asks. If nobody answers, what was known holds.
+func (q *Queue) lookOnce(ctx context.Context, fresh time.Duration) (*Set, error) {
 	known := q.Known()
 	if known != nil && q.looked.Age(time.Now()) < fresh {
 		return known, nil
 	}
-	if known == nil {
-		got, err := link.Read(ctx, q.ask)
-		if err != nil {
-			return nil, err
-		}
-		return q.learn(got), nil
-	}
 	got, err := q.ask(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		return q.learn(got), nil
+	case known != nil:
 		q.looked.Set(time.Now())
 		return known, nil
 	}
-	return q.learn(got), nil
+	return nil, err
 }
 
 // ask asks the first shard, and makes the queue have as many shards as this process wants, if that is possible. If the first does not answer,
