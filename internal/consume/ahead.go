@@ -98,12 +98,13 @@ func (m *member) others(now time.Time) (r rivals) {
 		n := o.needs(m, now)
 		r.needs += n
 		backlog := o.expects > script.MaxBatch
+		sibling := m.grouped && o.order == m.order // shards of one queue share no fetches, and keep no worker free for each other
 		if n > 0 && o.before(m) {
-			if r.first += n; backlog || m.workers.strict && o.rtt <= max(m.workers.lapseAfter/4, m.each/16) {
+			if r.first += n; !sibling && (backlog || m.workers.strict && o.rtt <= max(m.workers.lapseAfter/4, m.each/16)) {
 				r.kept += n
 			}
 		}
-		if !backlog || m.grouped && o.order == m.order { // shards of one queue need not share fetches
+		if !backlog || sibling {
 			return
 		}
 		if max(m.each, o.each) < quickHandlers && o.isNear(m, now) {

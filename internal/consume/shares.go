@@ -166,7 +166,9 @@ func (m *member) ended(took time.Duration) {
 	if ws.shared {
 		m.returned = time.Now()
 		ws.endedAt = m.returned
-		m.slower /= 2
+		if !m.grouped { // what waits for a shard's slow handler would have waited in a queue that has no shards
+			m.slower /= 2
+		}
 		if took > ws.each { // the longer ones have workers for more of the time
 			ws.each += (took - ws.each) / 4
 		}

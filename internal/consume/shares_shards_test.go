@@ -47,6 +47,23 @@ func TestSharesOfShards(t *testing.T) {
 	}
 }
 
+// TestShardsKeepNoWorkerFree: what one shard has brought is handled, also while another shard, which may have more, does not answer.
+func TestShardsKeepNoWorkerFree(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		simulate(t, workers, false, func(s *simulation) {
+			s.shards = 3
+			quick := s.queue(1, 0, 4, time.Millisecond)
+			for range 2 {
+				s.queue(1, 0, -1, time.Millisecond, far(time.Second))
+			}
+			time.Sleep(LapseAfter / 2)
+			if n := quick.now().handled; n != 4 {
+				t.Errorf("%d workers: %d of 4 deliveries are handled", workers, n)
+			}
+		})
+	}
+}
+
 // TestShareWhileWorkersRun: workers that began before they were shared count for nobody.
 func TestShareWhileWorkersRun(t *testing.T) {
 	simulate(t, 2, false, func(s *simulation) {
