@@ -21,14 +21,16 @@ import (
 func (q *Queue) Reach(ctx context.Context) (*Set, error) {
 	if q.Known() == nil {
 		var got script.ShardsReply
+		var begun time.Time
 		err := link.Repeat(ctx, math.MaxInt, func() (err error) {
+			begun = time.Now()
 			got, err = q.ask(ctx)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		return q.learn(got), nil
+		return q.learn(got, begun), nil
 	}
 	return q.Look(ctx)
 }

@@ -182,7 +182,7 @@ func TestFindBesideALook(t *testing.T) {
 		learned := make(chan struct{})
 		go func() {
 			defer close(learned)
-			q.learn(script.ShardsReply{N: 3, Names: 3})
+			q.learn(script.ShardsReply{N: 3, Names: 3}, time.Now())
 		}()
 		for !q.settled.Load() { // then Find asks nobody
 		}

@@ -34,6 +34,9 @@ type Queue struct {
 	settled atomic.Bool         // Redis has said, or was told, which shards have names
 	known   atomic.Pointer[Set] // nil: nothing is known
 	looked  conc.AtomicTime     // when the queue was asked last
+
+	learning sync.Mutex
+	learned  time.Time // when known was learned; guarded by learning
 }
 
 // New makes a queue of its first shard.
@@ -89,12 +92,13 @@ func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
 			set = q.Known()
 			return nil
 		}
+		begun := time.Now()
 		got, err := q.ask(ctx)
 		if err == nil && got.N == 0 {
 			got, err = q.Store.Join(ctx, 1, 0)
 		}
 		if err == nil {
-			set = q.learn(got)
+			set = q.learn(got, begun)
 			q.settled.Store(true)
 		}
 		return err
@@ -151,10 +155,11 @@ func (q *Queue) lookOnce(ctx context.Context, fresh time.Duration) (*Set, error)
 	if known != nil && q.looked.Age(time.Now()) < fresh {
 		return known, nil
 	}
+	begun := time.Now()
 	got, err := q.ask(ctx)
 	switch {
 	case err == nil:
-		return q.learn(got), nil
+		return q.learn(got, begun), nil
 	case known != nil:
 		q.looked.Set(time.Now())
 		return known, nil
@@ -220,14 +225,19 @@ func (q *Queue) shard(i, of int) *script.Store {
 	return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of)
 }
 
-// learn notes how many shards there are.
-func (q *Queue) learn(got script.ShardsReply) *Set {
-	n, names := max(got.N, 1), max(got.Names, 1)
-	q.looked.Set(time.Now())
+// learn notes how many shards there are, as an answer says that was asked for at this instant.
+func (q *Queue) learn(got script.ShardsReply, asked time.Time) *Set {
+	q.learning.Lock()
+	defer q.learning.Unlock()
+	n, names, known := max(got.N, 1), max(got.Names, 1), q.Known()
+	if known != nil && n < len(known.All) && asked.Before(q.learned) { // a queue gets no fewer, so this answer is older, or the next one says so
+		return known
+	}
+	q.learned = time.Now()
+	q.looked.Set(q.learned)
 	if got.N > 0 {
 		defer q.settled.Store(true) // after known, which Find relies on
 	}
-	known := q.Known()
 	if known != nil && len(known.All) == n && known.Names == names {
 		return known
 	}
