@@ -22,6 +22,7 @@ type Monitor struct {
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newProducer("NewMonitor", name, cli, opts)
+	s.store.Reads = true
 	m := &Monitor{steerer: steerer{store: s.store, events: s.events}}
 	m.report = func(e Event) { _ = publish(m.store, reportTime, []Event{e}) }
 	return m

@@ -30,6 +30,8 @@ type batch struct {
 	target      *target               // nil: Batcher.Store
 	lastErr     error                 // of the last attempt, if that failed
 	stuck       bool                  // it does not count as in flight: its target does not answer, and may have stored it
+	refused     bool                  // by its target: the next attempt goes to another one
+	refusals    int                   // of targets that answered that they do not store it
 
 	// Memory for a batch of one, in the same allocation.
 	oneItem     [1]*BatchItem
@@ -146,6 +148,9 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 	if errors.Is(err, link.ErrRevoked) || errors.Is(err, link.ErrAllInUse) || link.Transient(err) {
 		return false
 	}
+	if b.goesElsewhere(batch, err) {
+		return b.attempt(ctx, c, batch)
+	}
 	if len(batch.items) > 1 && !batch.maybeStored && !link.ConcernsAll(err) {
 		// One message may be the reason.
 		for _, m := range batch.items {
@@ -222,6 +227,7 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	batch.lastErr = b.lastErr
 	noted := b.outageNow(batch)
 	if batch.target != nil && link.Transient(err) {
+		batch.refused = true
 		b.missed(batch)
 	}
 	b.mu.Unlock()

@@ -54,6 +54,7 @@ func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batche
 		if s.outage.Log == nil {
 			s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
 		}
+		s.Queue.Sends()
 		s.Spread(set.All, set.At, &s.outage)
 	}
 	if r.Name == "" || len(set.All) == 1 {

@@ -65,7 +65,7 @@ func (b *Batcher) storeOf(batch *batch) *script.Store {
 // aim gives a new batch a target, with mu held. While only two batches are in flight, all shards have fewer. If a full batch leaves messages that
 // wait, another one is sent beside it, up to two for each shard.
 func (b *Batcher) aim(batch *batch) {
-	batch.target = b.pick()
+	batch.target = b.pick(nil)
 	batch.target.inFlight++
 	b.takenAt = time.Now()
 	if len(batch.items) == batch.most() && len(b.waiting) > b.withdrawn && b.inFlight < maxInFlight*len(b.targets) {
@@ -74,12 +74,19 @@ func (b *Batcher) aim(batch *batch) {
 	}
 }
 
-// pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu held.
-func (b *Batcher) pick() *target {
+// pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu held. It is another one than
+// not, if there are several.
+func (b *Batcher) pick(not *target) *target {
 	n, best := len(b.targets), b.turn%len(b.targets)
 	for i := range n {
 		j := (b.turn + i) % n
 		t, than := b.targets[j], b.targets[best]
+		if t == not || than == not {
+			if than == not {
+				best = j
+			}
+			continue
+		}
 		if than.down && !t.down || than.down == t.down && t.inFlight < than.inFlight {
 			best = j
 		}
@@ -89,14 +96,15 @@ func (b *Batcher) pick() *target {
 }
 
 // address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
-// target does not answer, the batch goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
+// target does not answer, or refuses the batch, that goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
 func (b *Batcher) address(batch *batch) {
-	if batch.target.down && len(b.targets) > 0 {
+	if (batch.target.down || batch.refused) && len(b.targets) > 0 {
 		b.turn = max(slices.Index(b.targets, batch.target), 0) + len(b.targets)/2
 		batch.target.inFlight--
-		batch.target = b.pick()
+		batch.target = b.pick(batch.target)
 		batch.target.inFlight++
 	}
+	batch.refused = false
 	for _, m := range batch.items {
 		if at := batch.target.at; m.Sent == nil || message.ShardIn(m.ID) != at {
 			m.ID = message.WithShard(m.ID, at)
@@ -104,6 +112,18 @@ func (b *Batcher) address(batch *batch) {
 			m.Sent = &id
 		}
 	}
+}
+
+// goesElsewhere says whether a batch goes to another shard, because its server is full or cannot save, or a key of the shard is another program's.
+func (b *Batcher) goesElsewhere(batch *batch, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if batch.target == nil || batch.maybeStored || !errors.Is(err, script.ErrWrongType) && !link.Says(err, "OOM", "MISCONF") {
+		return false
+	}
+	batch.refusals++
+	batch.refused = batch.refusals < len(b.targets)
+	return batch.refused
 }
 
 // missed notes that a target did not answer, with mu held.

@@ -109,14 +109,14 @@ func shardsIn(field string) ShardsReply {
 	head, tail, _ := strings.Cut(field, " ")
 	n, err := strconv.Atoi(head)
 	names, nerr := strconv.Atoi(tail)
-	if err != nil || nerr != nil || names < 1 || n > MaxShards || n%names != 0 || field != fmt.Sprint(n, names) {
+	if err != nil || nerr != nil || names < 1 || n < names || n > MaxShards || n%names != 0 || field != fmt.Sprint(n, names) {
 		return ShardsReply{}
 	}
 	return ShardsReply{n, names}
 }
 
-// Join makes the queue have so many shards, from 2 on, if these are a multiple of those that it has. names is what the first shard says; 0: this is
-// the first shard.
+// Join makes the queue have so many shards, from 2 on, if these are a multiple of those that it has. names is what another shard says; 0: none says
+// so, and this is the first.
 func (s *Store) Join(ctx context.Context, n, names int) (out ShardsReply, err error) {
 	r := s.run(ctx, ShardsScript, []any{n, names})
 	out.N, out.Names = r.number(), r.number()

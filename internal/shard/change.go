@@ -18,8 +18,10 @@ import (
 // ctx ends, in each shard by a call of its own. If that fails in some shards, the others have changed, and the error is a *MissingError.
 
 // Reach is Look that is tried until its context ends, while nothing is known.
-func (q *Queue) Reach(ctx context.Context) (*Set, error) {
-	if q.Known() == nil {
+func (q *Queue) Reach(ctx context.Context) (*Set, error) { return q.reach(ctx, q.Known() != nil) }
+
+func (q *Queue) reach(ctx context.Context, known bool) (*Set, error) {
+	if !known {
 		var got script.ShardsReply
 		var begun time.Time
 		err := link.Repeat(ctx, math.MaxInt, func() (err error) {
@@ -132,7 +134,7 @@ func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (
 
 // byName is the shard of a name, for a change.
 func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.Reach(ctx)
+	set, err := q.reach(ctx, q.settled.Load())
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +143,15 @@ func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) 
 
 // by is By, for a change. An id of the first shard, which is all of a queue with one, asks for nothing.
 func (q *Queue) by(ctx context.Context, by, what string) (*script.Store, error) {
-	if by != "key" && message.ShardIn(what) == 0 {
-		return q.ByID(ctx, what)
+	switch {
+	case by == "key":
+		return q.byName(ctx, what)
+	case message.ShardIn(what) > 0:
+		if _, err := q.Reach(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := q.Reach(ctx); err != nil {
-		return nil, err
-	}
-	return q.By(ctx, by, what)
+	return q.ByID(ctx, what)
 }
 
 // DropSequence says whether there was one.
@@ -232,7 +236,9 @@ func (q *Queue) Drop(ctx context.Context, force bool) (alive, messages int, err 
 		}
 		dropped, messages = dropped+1, messages+max(n, 0)
 	}
-	q.looked.Set(time.Now().Add(-time.Hour)) // there may be fewer now
+	q.settled.Store(false) // the next look says how many there are
+	q.known.Store(q.First())
+	q.looked.Set(time.Now().Add(-time.Hour))
 	if none == len(set.All) {
 		return 0, 0, script.ErrNoQueue
 	}

@@ -20,17 +20,20 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
 // A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the journal, events, schedules, and the
 // number of shards. Its other calls are for all shards. A Queue is safe for concurrent use.
 type Queue struct {
 	*script.Store
-	Asked int // shards that this process asks for; 0: as many as the queue has
+	Asked int  // shards that this process asks for; 0: as many as the queue has
+	Reads bool // this process does not make the queue have them
 
 	asking  chan struct{}       // holds an element while Find asks
 	begun   atomic.Bool         // Current was called
 	looking atomic.Bool         // Current has another goroutine ask
+	sends   atomic.Bool         // this process sends to all shards that it knows
 	settled atomic.Bool         // Redis has said, or was told, which shards have names
 	known   atomic.Pointer[Set] // nil: nothing is known
 	looked  conc.AtomicTime     // when the queue was asked last
@@ -95,7 +98,9 @@ func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
 		begun := time.Now()
 		got, err := q.ask(ctx)
 		if err == nil && got.N == 0 {
-			got, err = q.Store.Join(ctx, 1, 0)
+			if got = q.askOthers(ctx, 1, true); got.N == 0 {
+				got, err = q.Store.Join(ctx, 1, 0)
+			}
 		}
 		if err == nil {
 			set = q.learn(got, begun)
@@ -167,59 +172,124 @@ func (q *Queue) lookOnce(ctx context.Context, fresh time.Duration) (*Set, error)
 	return nil, err
 }
 
-// ask asks the first shard, and makes the queue have as many shards as this process wants, if that is possible. If the first does not answer,
-// another one may know. N is 0 if the queue does not say how many it has.
+// ask asks the first shard. If that does not answer, or says less than this process knows or wants, it may have forgotten, and the other shards
+// are asked. If possible, ask makes the queue have as many shards as this process wants, or sends to, so that none has messages and no consumer.
+// N is 0 if no shard says how many there are.
 func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
-	got, err := q.Store.Shards(ctx)
-	if err != nil && link.Transient(err) {
-		if other := q.askOthers(ctx); other.N > 0 {
-			return other, nil
+	var known script.ShardsReply
+	if set := q.Known(); set != nil && q.settled.Load() {
+		known = script.ShardsReply{N: len(set.All), Names: set.Names}
+	}
+	want, least := 0, max(q.Asked, known.N)
+	if q.sends.Load() {
+		want = least
+	} else if !q.Reads {
+		want = q.Asked
+	}
+	says, err := q.Store.Shards(ctx)
+	if err == nil && (says.N >= least || least <= 1) || err != nil && (known.N > 0 || link.Ended(ctx) != nil) {
+		return says, err
+	}
+	first := says
+	if others := q.askOthers(ctx, least, first.N == 0); more(others, says) {
+		says = others
+	}
+	if err != nil && says.N > 0 {
+		return says, nil
+	} else if err != nil {
+		return says, err
+	}
+	be := says
+	if be.N == 0 { // there is no queue, or it was deleted: names stay where this process sends them
+		be.Names = known.Names
+	}
+	if want > be.N && want%max(be.N, 1) == 0 {
+		be.N = want
+	}
+	if want > 1 && be != first {
+		joined, err := q.Store.Join(ctx, be.N, be.Names)
+		if err != nil && max(says.N, known.N) == 0 {
+			return says, err
+		}
+		if err == nil && more(joined, says) {
+			says = joined
 		}
 	}
-	if err != nil || q.Asked <= 1 || got.N >= q.Asked || got.N > 0 && q.Asked%got.N > 0 {
-		return got, err
+	if says.N == 0 {
+		says = known
 	}
-	names := got.Names
-	if known := q.Known(); names == 0 && known != nil && q.settled.Load() { // the queue was deleted meanwhile: names stay where this process sends them
-		names = known.Names
-	} else if names == 0 { // the first has forgotten, or there were none
-		names = q.askOthers(ctx).Names
+	if want > 1 && says.N > 1 && says != known {
+		q.copyTo(ctx, says)
 	}
-	joined, err := q.Store.Join(ctx, q.Asked, names)
-	if err == nil && joined.N > 1 {
-		q.copyTo(ctx, joined)
-	}
-	return joined, err
+	return says, nil
 }
 
-// askOthers asks the other shards that this process wants, all at once because some of them may be on a node that does not answer either. It
-// returns the first reply that says how many shards there are. N is 0 if there is none.
-func (q *Queue) askOthers(ctx context.Context) script.ShardsReply {
+// more says whether a reply is of a time when there were more shards, or more of them with names, than in another one.
+func more(a, b script.ShardsReply) bool { return a.N > b.N || a.N == b.N && a.Names > b.Names }
+
+const (
+	// othersWait is how long the answers of other shards are waited for, after one has said how many there are.
+	othersWait = 250 * time.Millisecond
+	// copyTime bounds the copies of the number of shards. Some may be on a node that does not answer.
+	copyTime = time.Second
+)
+
+// primes are those up to script.MaxShards: each number of shards has a prime factor p, and so a shard at 1/p of the circle.
+var primes = []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61}
+
+// askOthers asks the other shards of n, all at once because some of them may be on a node that does not answer either, and returns what the one says
+// that says most. With anywhere, and in a Cluster, it asks one shard of each possible number, too. N is 0 if none says anything.
+func (q *Queue) askOthers(ctx context.Context, n int, anywhere bool) (most script.ShardsReply) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	replies := make(chan script.ShardsReply, max(q.Asked, 1))
-	for i := 1; i < q.Asked; i++ {
+	var shards []*script.Store
+	for i := 1; i < n; i++ {
+		shards = append(shards, q.shard(i, n))
+	}
+	if _, cluster := q.Cli.(*redis.ClusterClient); cluster && anywhere {
+		for _, p := range primes {
+			if n%p > 0 {
+				shards = append(shards, q.shard(1, p))
+			}
+		}
+	}
+	replies := make(chan script.ShardsReply, len(shards))
+	for _, s := range shards {
 		go func() {
-			r, _ := q.shard(i, q.Asked).Shards(ctx) // N is 0 beside an error
+			r, _ := s.Shards(ctx) // N is 0 beside an error
 			replies <- r
 		}()
 	}
-	for i := 1; i < q.Asked; i++ {
-		if r := <-replies; r.N > 0 {
-			return r
+	var over <-chan time.Time
+	for range shards {
+		select {
+		case r := <-replies:
+			if more(r, most) {
+				most = r
+			}
+		case <-over:
+			return most
+		}
+		if most.N > 0 && over == nil {
+			over = time.After(othersWait)
 		}
 	}
-	return script.ShardsReply{}
+	return most
 }
 
-// copyTo tells the other shards how many there are, for a process that starts while the first does not answer. That may fail.
+// copyTo tells the other shards how many there are, for a process that starts while the first does not answer, or has forgotten. That may fail.
 func (q *Queue) copyTo(ctx context.Context, r script.ShardsReply) {
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
 	var wait sync.WaitGroup
 	for i := 1; i < r.N; i++ {
 		wait.Go(func() { _, _ = q.shard(i, r.N).Join(ctx, r.N, r.Names) })
 	}
 	wait.Wait()
 }
+
+// Sends says that this process sends to all shards that it knows. If the queue is deleted meanwhile, it has them again.
+func (q *Queue) Sends() { q.sends.Store(true) }
 
 func (q *Queue) shard(i, of int) *script.Store {
 	return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of)
@@ -263,7 +333,7 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 	case set != nil && set.at(place) != nil:
 		return set.at(place), nil
 	}
-	set, err := q.look(ctx, time.Second)
+	set, err := q.look(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -276,8 +346,8 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 // ByName returns the shard of a key, a lane or a sequence.
 func (q *Queue) ByName(ctx context.Context, name string) (set *script.Store, err error) {
 	known := q.Current()
-	if known == nil {
-		if known, err = q.Look(ctx); err != nil {
+	if known == nil || !q.settled.Load() { // the first message with a name may have settled it since
+		if known, err = q.look(ctx, 0); err != nil {
 			return nil, err
 		}
 	}
