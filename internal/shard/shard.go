@@ -172,20 +172,30 @@ func (q *Queue) lookOnce(ctx context.Context, fresh time.Duration) (*Set, error)
 	return nil, err
 }
 
-// ask asks the first shard. If that does not answer, or says less than this process knows or wants, it may have forgotten, and the other shards
-// are asked. If possible, ask makes the queue have as many shards as this process wants, or sends to, so that none has messages and no consumer.
-// N is 0 if no shard says how many there are.
+// ask asks how many shards there are. If possible, it makes the queue have as many as this process wants, or sends to, so that none has messages
+// and no consumer. N is 0 if no shard says how many there are.
 func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
 	var known script.ShardsReply
 	if set := q.Known(); set != nil && q.settled.Load() {
 		known = script.ShardsReply{N: len(set.All), Names: set.Names}
 	}
-	want, least := 0, max(q.Asked, known.N)
+	want := 0
 	if q.sends.Load() {
-		want = least
+		want = max(q.Asked, known.N)
 	} else if !q.Reads {
 		want = q.Asked
 	}
+	says, err := q.askFor(ctx, want, known)
+	if err == nil && want > 1 && says.N > 1 && says != known {
+		q.copyTo(ctx, says)
+	}
+	return says, err
+}
+
+// askFor is ask of a process that wants so many, and knows so many. It asks the first shard. If that does not answer, or says less, it may have
+// forgotten, and the other shards are asked.
+func (q *Queue) askFor(ctx context.Context, want int, known script.ShardsReply) (script.ShardsReply, error) {
+	least := max(q.Asked, known.N)
 	says, err := q.Store.Shards(ctx)
 	if err == nil && (says.N >= least || least <= 1) || err != nil && (known.N > 0 || link.Ended(ctx) != nil) {
 		return says, err
@@ -194,10 +204,10 @@ func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
 	if others := q.askOthers(ctx, least, first.N == 0); more(others, says) {
 		says = others
 	}
-	if err != nil && says.N > 0 {
-		return says, nil
-	} else if err != nil {
+	if err != nil && says.N == 0 {
 		return says, err
+	} else if err != nil {
+		return says, nil
 	}
 	be := says
 	if be.N == 0 { // there is no queue, or it was deleted: names stay where this process sends them
@@ -217,9 +227,6 @@ func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
 	}
 	if says.N == 0 {
 		says = known
-	}
-	if want > 1 && says.N > 1 && says != known {
-		q.copyTo(ctx, says)
 	}
 	return says, nil
 }
