@@ -65,7 +65,7 @@ type Counts struct {
 	PausedUntil time.Time // zero: until Resume
 	PausedSince time.Time // zero: not known
 	PausedBy    string    // the operator of the pause (ops.Queue.WithOperator); "" if not known
-	PauseReason string    // its reason (ops.Queue.WithReason); "" if none was given
+	PauseReason string    // its reason (ops.Queue.WithReason); "" if none was given. It begins with "only in 4 of 6 shards" if others are not paused
 
 	Limited      bool      // ready messages wait for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known

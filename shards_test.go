@@ -148,6 +148,49 @@ func TestShardsWhoComesFirst(t *testing.T) {
 	}
 }
 
+// TestShardsForgotten: if the node of the first shard loses everything, a key of another shard is still taken, for a process that does not know the
+// shards as for one that does.
+func TestShardsForgotten(t *testing.T) {
+	t.Parallel()
+	s := onCluster(t)
+	q := s.queue(6, nil)
+	s.Send(q, "x") // makes the copies
+	for i := range 6 {
+		s.Send(q, "x", face.InAnHour, delayqueue.WithKey(keyIn(i, 6)))
+	}
+	node := s.cluster.Nodes[slices.IndexFunc(s.cluster.Nodes, func(n *redistest.Server) bool { return slices.Contains(s.on(n, 6), 0) })]
+	lost := s.on(node, 6)
+	s.Must(node.Client(t).FlushAll(queuetest.CtxB).Err())
+	for i := range 6 {
+		if slices.Contains(lost, i) {
+			continue
+		}
+		for asked, opts := range map[int][]delayqueue.QueueOption{0: nil, 3: {delayqueue.WithShards(3)}, 6: {delayqueue.WithShards(6)}} {
+			p := delayqueue.NewPublisher(s.Name, s.cluster.Client(t), opts...)
+			var dup *delayqueue.DuplicateKeyError
+			if _, err := p.Send(queuetest.CtxB, "y", delayqueue.WithKey(keyIn(i, 6))); !errors.As(err, &dup) {
+				t.Errorf("a process of %d: a second message with the key of shard %d: %v", asked, i, err)
+			}
+		}
+	}
+}
+
+// TestShardsThenAtOnce: a handler of a process that does not know the shards yet may not take a name of another shard.
+func TestShardsThenAtOnce(t *testing.T) {
+	t.Parallel()
+	s := onCluster(t)
+	s.Send(s.queue(6, nil), "first", delayqueue.WithKey(keyIn(0, 6)))
+	got := make(chan error, 1)
+	q := s.QueueOn(s.cluster.Client(t), nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		got <- delayqueue.Then(ctx, "x", delayqueue.WithKey(keyIn(3, 6)), face.InAnHour)
+		return nil
+	})
+	q.StartConsume()
+	if err := queuetest.Receive(t, "the handler's", got); !errors.Is(err, delayqueue.ErrBadOption) {
+		t.Errorf("%v, want ErrBadOption", err)
+	}
+}
+
 // TestShardsThen: followers go with the acked message.
 func TestShardsThen(t *testing.T) {
 	t.Parallel()

@@ -31,8 +31,19 @@ type serverCheck struct {
 	Advice string // "" if there is none
 }
 
+// answers are those of the servers that answer.
+type answers struct {
+	infos []health.Info
+	away  error // of one that does not; nil: all do
+}
+
 func (h *Handler) health(ctx context.Context, r *request) (any, error) {
-	all, err := shared(ctx, h, "health", keepHealth, func(ctx context.Context) ([]health.Info, error) { return health.Infos(ctx, h.cli) })
+	all, err := shared(ctx, h, "health", keepHealth, func(ctx context.Context) (a answers, err error) {
+		if a.infos, err = health.Infos(ctx, h.cli); len(a.infos) > 0 {
+			a.away, err = err, nil
+		}
+		return a, err
+	})
 	if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
 		return &healthPage{verdict: verdict{health.Notice,
 			r.lang.say("The Redis user of this page may not ask how the server is. +info lets it.")}}, nil
@@ -41,7 +52,7 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	p := &healthPage{verdict: verdict{Level: health.Fine}}
-	for i, one := range all {
+	for i, one := range all.infos {
 		s := serverHealth{Number: i + 1}
 		for _, c := range one.Checks() {
 			s.Checks = append(s.Checks, serverCheck{verdict{c.Level, r.lang.text(c.Found)}, r.lang.text(c.Name), r.lang.text(c.Advice)})
@@ -49,10 +60,15 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 		}
 		p.Servers = append(p.Servers, s)
 	}
-	switch p.Level {
-	case health.Critical:
+	if all.away != nil {
+		p.Level = health.Critical
+	}
+	switch {
+	case all.away != nil:
+		p.Text = r.lang.say("Not all servers answer")
+	case p.Level == health.Critical:
 		p.Text = r.lang.say("Redis is in trouble")
-	case health.Warning:
+	case p.Level == health.Warning:
 		p.Text = r.lang.say("Something about Redis needs attention")
 	default:
 		p.Text = r.lang.say("Redis is well")

@@ -134,6 +134,7 @@ var chinese = map[string]string{
 	"Redis is in trouble":                   "Redis 有问题",
 	"Something about Redis needs attention": "Redis 有需要留意之处",
 	"Redis is well":                         "Redis 正常",
+	"Not all servers answer":                "并非所有服务器都有应答",
 	"Version":                               "版本",
 	"The queues need 6.2 or later.":         "队列需要 6.2 或更高版本。",
 	"Eviction":                              "淘汰策略",

@@ -123,7 +123,7 @@ var advices = map[check.Kind]advice{
 			": the books go on from what is there, and the journal says who accepted how many.", true},
 	check.ManyShards: {"A message or a message key is in two shards of the queue, so the message may be handled more than once: another program stored it, " +
 		"or shards were copied.",
-		"delayqueue show says what each is; delayqueue cancel takes the message out of the shard that its id says.", false},
+		"delayqueue get says what each is; delayqueue cancel takes the message out of the shard that its id says.", false},
 	check.WrongShard: {"A message or a name is in another shard than its id or its hash says, so calls by the id or the name do not find it. Consumers " +
 		"hand the message out all the same.",
 		"Nothing for messages: they go as they are handled. Senders of all versions must know of shards (WithShards).", false},

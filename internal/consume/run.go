@@ -137,7 +137,8 @@ func (r *Run) follow() {
 	}
 	if err == nil && asked > 0 && len(now.All) != asked && !r.told {
 		r.told = true
-		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards)",
+		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards): "+
+			"a queue gets no fewer, and grows only to a multiple, while it is not paused and has no limits of ops.Queue.SetLimits",
 			slog.Int("asked", asked), slog.Int("shards", len(now.All)))
 	}
 	r.mu.Lock()

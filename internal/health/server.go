@@ -14,7 +14,7 @@ import (
 
 // What a server says of itself, by one INFO.
 
-// Infos are those of all servers that hold keys.
+// Infos are those of all servers that hold keys. If some do not answer, it returns those of the others beside the error.
 func Infos(ctx context.Context, cli redis.UniversalClient) (all []Info, err error) {
 	ask := func(ctx context.Context, node redis.Cmdable) (Info, error) {
 		text, err := node.Info(ctx).Result()
@@ -28,10 +28,13 @@ func Infos(ctx context.Context, cli redis.UniversalClient) (all []Info, err erro
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		one, err := ask(ctx, node)
+		if err != nil {
+			return err
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, one)
-		return err
+		return nil
 	})
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a["run_id"], b["run_id"]) })
 	return all, err

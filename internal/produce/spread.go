@@ -164,9 +164,13 @@ const probeFor = 10 * time.Second
 func (b *Batcher) probe(t *target) {
 	for n := 1; ; n++ {
 		link.Sleep(context.Background(), link.Backoff(n))
+		begun := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), NoContextTimeout)
 		_, err := t.store.Shards(ctx)
 		cancel()
+		if link.Transient(err) {
+			t.outage.Report("send", begun, err) // or after a minute the outage would count as over
+		}
 		b.mu.Lock()
 		if !link.Transient(err) && !errors.Is(err, context.DeadlineExceeded) || time.Since(b.takenAt) > probeFor {
 			t.down = false

@@ -105,6 +105,7 @@ func TestSumOfCounts(t *testing.T) {
 	two.QueueCounts = script.QueueCounts{Behind: 2, NextDue: at(8), LaneSince: at(2), Paused: true, PausedUntil: at(30), PausedBy: "b",
 		Limited: true, LimitedSince: at(3), LimitedUntil: at(6), Overruns: 2, Unaccounted: -1}
 	two.Set = script.RateLimits{Rate: 5, Per: 20 * time.Second, Burst: 2}
+	one.Set = two.Set
 	two.Asked = script.RateLimits{Concurrency: 3}
 	got := sumOf([]script.CountsReply{one, two}, 2)
 	want := script.CountsReply{Layout: "2", Now: 7, Set: script.RateLimits{Rate: 5, Per: 10 * time.Second, Burst: 4}, Asked: script.RateLimits{Concurrency: 6}}

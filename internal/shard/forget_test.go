@@ -140,3 +140,26 @@ func TestNamesBeforeTheFirst(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+// TestChangedInPart: a pause that is not in all shards says so, and limits that are not in all do not count as those of the queue.
+func TestChangedInPart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	for i := range 3 {
+		r.send(i, "x", time.Hour)
+	}
+	until := time.Now().Add(time.Hour).UnixMicro()
+	r.Must(r.set.All[1].Pause(queuetest.CtxB, script.NewCaller(), until, "ann", "a deploy"))
+	_, err := r.set.All[1].SetLimits(queuetest.CtxB, script.NewCaller(), script.RateLimits{Concurrency: 4})
+	r.Must(err)
+	c, err := r.ReadCounts(queuetest.CtxB)
+	if want := "only in 1 of 3 shards: a deploy"; err != nil || !c.Paused || c.PausedBy != "ann" || c.PauseReason != want || c.Set.Concurrency != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	r.Must(r.Pause(queuetest.CtxB, &r.calls, until, "ann", "a deploy"))
+	_, err = r.SetLimits(queuetest.CtxB, &r.calls, script.RateLimits{Concurrency: 12})
+	r.Must(err)
+	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || !c.Paused || c.PauseReason != "a deploy" || c.Set.Concurrency != 12 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}

@@ -55,6 +55,7 @@ func (q *Queue) ReadCounts(ctx context.Context) (script.CountsReply, error) {
 func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 	all.Layout = "1"
 	var asked, set []script.RateLimits
+	paused := 0
 	for i := range got {
 		c := &got[i]
 		all.Now, all.Used = max(all.Now, c.Now), all.Used || c.Used
@@ -67,13 +68,20 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince), earlier(all.NextDue, c.NextDue)
 		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
 		addPause(&all.QueueCounts, &c.QueueCounts)
+		if c.Paused {
+			paused++
+		}
 		if c.Limited { // if one shard waits for an instant and another for a handler, the instant is when the next message may go at the latest
 			all.Limited = true
 			all.LimitedSince, all.LimitedUntil = earlier(all.LimitedSince, c.LimitedSince), earlier(all.LimitedUntil, c.LimitedUntil)
 		}
 		asked, set = append(asked, c.Asked), append(set, c.Set)
 	}
-	all.Asked, all.Set = Whole(firstOf(asked), shards), Whole(firstOf(set), shards)
+	all.Asked, all.Set = Whole(firstOf(asked), shards), Whole(allOf(set), shards)
+	if paused > 0 && paused < len(got) {
+		only := fmt.Sprintf("only in %d of %d shards", paused, len(got))
+		all.PauseReason = strings.TrimSuffix(only+": "+all.PauseReason, ": ")
+	}
 	return all
 }
 
@@ -249,6 +257,20 @@ func firstOf(shards []script.RateLimits) (all script.RateLimits) {
 		}
 		if all.Concurrency == 0 {
 			all.Concurrency = l.Concurrency
+		}
+	}
+	return all
+}
+
+// allOf are the limits that all shards have, as the first says them. What a call has set in some of them alone does not hold in the queue.
+func allOf(shards []script.RateLimits) script.RateLimits {
+	all := firstOf(shards)
+	for _, l := range shards {
+		if !l.Rated() {
+			all.Rate, all.Per, all.Burst = 0, 0, 0
+		}
+		if l.Concurrency == 0 {
+			all.Concurrency = 0
 		}
 	}
 	return all
