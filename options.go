@@ -47,7 +47,7 @@ func UseCustomPrefix(p string) QueueOption {
 // The number belongs to the queue. More than before must be a multiple, and messages without a name use the new shards within ten seconds. A queue
 // that is paused, or has limits of ops.Queue.SetLimits, gets no more until that is over. Names stay in the shards that the queue had when it was
 // used first, so choose the largest number of nodes that the queue will ever need. A process with another number uses that of the queue, and
-// the log of its consumers says so. For fewer shards, or names in all of them, stop all processes, drain the queue and delete it
+// the log of its consumers says so. A Monitor adds none. For fewer shards, or names in all of them, stop all processes, drain the queue and delete it
 // (ops.Queue.DeleteQueue). Default: as many as the queue has, or 1. Shards on a single server work, and gain nothing. WithShards panics if n
 // is out of bounds. docs/servers.md has more.
 func WithShards(n int) QueueOption {

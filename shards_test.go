@@ -286,6 +286,10 @@ func TestShardsFirstAway(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("the first message was handled after %v", took)
 	}
+	m := delayqueue.NewMonitor(s.Name, s.cluster.Client(t)) // which does not know how many there are
+	if _, err := m.Counts(queuetest.CtxB); !errors.Is(err, delayqueue.ErrMissingShards) || !strings.Contains(err.Error(), "of 12 shards") {
+		t.Errorf("counts: %v", err)
+	}
 }
 
 // TestShardsGrow: a queue grows while it is at work. Names stay where they are, and processes that ask for fewer shards follow.

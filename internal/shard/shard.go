@@ -255,7 +255,7 @@ func (q *Queue) askOthers(ctx context.Context, n int, anywhere bool) (most scrip
 	}
 	if _, cluster := q.Cli.(*redis.ClusterClient); cluster && anywhere {
 		for _, p := range primes {
-			if n%p > 0 {
+			if max(n, 1)%p > 0 {
 				shards = append(shards, q.shard(1, p))
 			}
 		}
