@@ -98,9 +98,7 @@ func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
 		begun := time.Now()
 		got, err := q.ask(ctx)
 		if err == nil && got.N == 0 {
-			if got = q.askOthers(ctx, 1, true); got.N == 0 {
-				got, err = q.Store.Join(ctx, 1, 0)
-			}
+			got, err = q.Store.Join(ctx, 1, 0)
 		}
 		if err == nil {
 			set = q.learn(got, begun)
@@ -197,7 +195,10 @@ func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
 func (q *Queue) askFor(ctx context.Context, want int, known script.ShardsReply) (script.ShardsReply, error) {
 	least := max(q.Asked, known.N)
 	says, err := q.Store.Shards(ctx)
-	if err == nil && (says.N >= least || least <= 1) || err != nil && (known.N > 0 || link.Ended(ctx) != nil) {
+	switch {
+	case err == nil && (says.N >= least || least <= 1):
+		return says, nil
+	case err != nil && (known.N > 0 || link.Ended(ctx) != nil || !link.Transient(err) && q.Asked <= 1):
 		return says, err
 	}
 	first := says
