@@ -23,7 +23,10 @@ func Infos(ctx context.Context, cli redis.UniversalClient) (all []Info, err erro
 	cluster, ok := cli.(*redis.ClusterClient)
 	if !ok {
 		one, err := ask(ctx, cli)
-		return []Info{one}, err
+		if err != nil {
+			return nil, err
+		}
+		return []Info{one}, nil
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
