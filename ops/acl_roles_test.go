@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,48 @@ func TestLeastPrivilege(t *testing.T) {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: user, Password: password(user)})
 		})
 	})
+}
+
+// TestRightsOfShards: a user of a queue with shards gets each key pattern of its line once more.
+func TestRightsOfShards(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	node := queuetest.RedisClient(t, server.Addr())
+	pattern := regexp.MustCompile(`~\{dq:orders\}(:\S+)`)
+	for _, lines := range queuetest.DocumentedUsers(t) {
+		for _, line := range lines {
+			if !strings.Contains(line, "+cluster|") {
+				queuetest.SetUser(t, node, pattern.ReplaceAllString(line, "$0 ~{dq:orders/*}$1"))
+			}
+		}
+	}
+	as := func(user string) redis.UniversalClient {
+		cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: user, Password: password(user)})
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	f := face.On(t, as(""))
+	p := delayqueue.NewPublisher("orders", as("publisher"), delayqueue.WithShards(6))
+	got := make(chan string, 12)
+	for range 12 {
+		_, err := p.Send(queuetest.CtxB, "x")
+		f.Must(err)
+	}
+	q := delayqueue.NewQueue("orders", as("consumer"), func(payload string) bool { got <- payload; return true }, delayqueue.WithShards(6))
+	f.Stops(q)
+	q.StartConsume()
+	for range 12 {
+		queuetest.Receive(t, "a message", got)
+	}
+	reader := Of(delayqueue.NewMonitor("orders", as("reader")))
+	_, err := reader.Counts(queuetest.CtxB)
+	f.Must(err)
+	_, err = reader.Consumers(queuetest.CtxB)
+	f.Must(err)
+	f.Must(Of(delayqueue.NewMonitor("orders", as("operator"))).Pause(queuetest.CtxB))
+	for _, refusal := range refusals(t, node) {
+		t.Errorf("refused: %s", refusal)
+	}
 }
 
 func password(user string) string {

@@ -39,6 +39,8 @@ type answers struct {
 
 func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	all, err := shared(ctx, h, "health", keepHealth, func(ctx context.Context) (a answers, err error) {
+		ctx, cancel := context.WithTimeout(ctx, h.bounds.queue) // sooner than the request ends
+		defer cancel()
 		if a.infos, err = health.Infos(ctx, h.cli); len(a.infos) > 0 {
 			a.away, err = err, nil
 		}

@@ -112,4 +112,5 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	f.sees(f.get("queue?q=orders").body, fmt.Sprintf("<b>%d</b>", left))
 	f.sees(f.get("").body, "only 4 of 6 shards answer", fmt.Sprintf("<span>%d</span>", left))
 	f.sees(f.get("consumers?q=orders").body, "some shards alone")
+	f.sees(f.get("health").body, "Not all servers answer", "Server 2")
 }
