@@ -95,12 +95,11 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	return started
 }
 
-const (
-	// followEvery is how often a run looks how many shards the queue has.
-	followEvery = 10 * time.Second
-	// followTime bounds a look. If the first shard does not answer in time, others are asked.
-	followTime = 2*link.AttemptTimeout + time.Second
-)
+// followEvery is how often a run looks how many shards the queue has.
+const followEvery = 10 * time.Second
+
+// followTime bounds a look. If the first shard does not answer in time, others are asked.
+func followTime() time.Duration { return 2*link.AttemptTimeout + time.Second }
 
 // follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no
 // goroutine.
@@ -113,7 +112,7 @@ func (r *Run) follow() {
 	r.look.Add(1)
 	r.mu.Unlock()
 	defer r.look.Done()
-	ctx, cancel := context.WithTimeout(r.ctx, followTime)
+	ctx, cancel := context.WithTimeout(r.ctx, followTime())
 	defer cancel()
 	begun, wait, asked := time.Now(), followEvery, r.queue.Asked
 	look := r.queue.LookAside

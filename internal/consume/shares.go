@@ -23,10 +23,11 @@ const (
 	// If handlers are quicker than quickHandlers, not workers are scarce but fetches. So fetches are shared: a member that is ahead waits
 	// for the fetch of a near member that is behind.
 	quickHandlers = time.Millisecond
-	// LapseAfter is how long other members take a fetch into account, or four times what the fetches of its member usually take. After that
-	// its server may be away.
-	LapseAfter = 20 * time.Millisecond
 )
+
+// LapseAfter is how long other members take a fetch into account, or four times what the fetches of its member usually take. After that
+// its server may be away. Only tests change it.
+var LapseAfter = 20 * time.Millisecond
 
 // A turn says when a member is next. It is guarded by workers.mu.
 type turn struct {

@@ -26,11 +26,12 @@ type promptness struct {
 	speed lineSpeed
 }
 
+// AttemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
+// is shorter, and for a consumer a quarter of a lease. Only tests change it.
+var AttemptTimeout = time.Second
+
 const (
-	// AttemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
-	// is shorter, and for a consumer a quarter of a lease.
-	AttemptTimeout = time.Second
-	// minAttemptTimeout is the least that these come to.
+	// minAttemptTimeout is the least that AttemptTimeout and its bounds come to.
 	minAttemptTimeout = 50 * time.Millisecond
 	// maxAttemptTimeout is how long an attempt waits at most on a slow line, besides the time for its bytes.
 	maxAttemptTimeout = 30 * time.Second

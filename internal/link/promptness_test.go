@@ -97,7 +97,7 @@ func TestSpeedOfALine(t *testing.T) {
 	}
 	p.answered(s, large, ago(60*time.Second)) // of an attempt that began before
 	p.answered(s, large, ago(4*time.Second))
-	const first = AttemptTimeout + 4*time.Second
+	first := AttemptTimeout + 4*time.Second
 	if got := p.bounds(s, large).whole; got != first {
 		t.Errorf("after a fast answer %v", got)
 	}
