@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -11,10 +12,17 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
+
+func TestMain(m *testing.M) {
+	link.ReadFor = queuetest.Patience / 2 // what was not read is so for another reason than a slow machine
+	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
+}
 
 func TestDueTimeComes(t *testing.T) {
 	t.Parallel()
@@ -218,5 +226,46 @@ func TestQueuesShareNothing(t *testing.T) {
 		if n := got.Of(fmt.Sprintf("%d by %d", i, i)); n != 1 {
 			t.Errorf("queue %v got its message %d times", ids[i], n)
 		}
+	}
+}
+
+// TestDrainIsStopped: by its context and by StopConsume, gracefully.
+func TestDrainIsStopped(t *testing.T) {
+	t.Parallel()
+	for how, c := range map[string]struct {
+		stop func(q *delayqueue.DelayQueue, cancel func())
+		want error
+	}{
+		"by its context":  {func(_ *delayqueue.DelayQueue, cancel func()) { cancel() }, context.Canceled},
+		"by StopConsume":  {func(q *delayqueue.DelayQueue, _ func()) { q.StopConsume() }, delayqueue.ErrStopped},
+		"before it began": {nil, context.Canceled},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f := face.New(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var q *delayqueue.DelayQueue
+			q = f.Queue(nil).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
+				c.stop(q, cancel)
+				queuetest.Eventually(t, "the stop has begun", q.Current().Stopping)
+				return ctx.Err()
+			})
+			for range 3 {
+				f.Send(q, "x")
+			}
+			want := 1
+			if c.stop == nil {
+				cancel()
+				want = 0
+			}
+			n, err := q.Drain(ctx)
+			if n != want || !errors.Is(err, c.want) {
+				t.Errorf("%d handled, %v", n, err)
+			}
+			if s := f.Check(); len(s.Messages) != 3-want || len(s.Unack) != 0 {
+				t.Errorf("%s", s.Dump())
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -11,6 +12,22 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
+
+func Example() {
+	redisCli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+	queue := delayqueue.NewQueue("example-queue", redisCli, func(payload string) bool {
+		fmt.Println("got", payload)
+		return true // handled; false: deliver it again
+	}).WithConcurrent(4)
+	for i := range 10 {
+		err := queue.SendDelayMsg(strconv.Itoa(i), 3*time.Second, delayqueue.WithRetryCount(3))
+		if err != nil {
+			panic(err)
+		}
+	}
+	done := queue.StartConsume()
+	<-done
+}
 
 // embedded is a Redis inside this program, for an example that ends.
 func embedded() (redis.UniversalClient, func()) {
@@ -258,4 +275,28 @@ func ExampleDelayQueue_tested() {
 	queue.StopConsume()
 	<-done
 	// Output: closed 42
+}
+
+// A cron job: it handles what is due, and ends.
+func ExampleDelayQueue_Drain() {
+	redisCli, end := embedded() // yours: redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+	defer end()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	queue := delayqueue.NewQueue("invoices", redisCli, func(payload string) bool {
+		fmt.Println("invoice", payload)
+		return true
+	})
+	for _, delay := range []time.Duration{0, 0, time.Hour} {
+		if err := queue.SendDelayMsg(delay.String(), delay); err != nil {
+			panic(err)
+		}
+	}
+	n, err := queue.Drain(ctx)
+	fmt.Println(n, "handled", err)
+	// Output:
+	// invoice 0s
+	// invoice 0s
+	// 2 handled <nil>
 }

@@ -204,3 +204,24 @@ func TestDraftsAreZero(t *testing.T) {
 		}
 	}
 }
+
+// The methods below show the tests of package delayqueue_test what no user sees.
+
+// Current is the consumer of the latest run, nil before the first.
+func (q *DelayQueue) Current() *consume.Consumer { return q.current().All()[0] }
+
+// Awaits says what becomes of the messages that are awaited.
+type Awaits struct {
+	Callers int
+	Looked  bool // for the first message
+	Looks   bool // the goroutine runs
+	LastErr error
+}
+
+func (s *steerer) Awaits() Awaits {
+	l := &s.looker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Awaits{Callers: l.n, Looked: len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun),
+		Looks: l.end != nil || len(l.waiting) > 0, LastErr: l.lastErr}
+}

@@ -35,7 +35,7 @@ func TestMovingPages(t *testing.T) {
 	}
 	for page, source := range map[string]string{
 		"../../docs/from-asynq.md":   "moving_asynq_test.go",
-		"../../docs/from-hdt3213.md": "../../example_moving_test.go",
+		"../../docs/from-hdt3213.md": "../../tests/docs/moving_test.go",
 	} {
 		compiled := indent.ReplaceAllString(read(source), "")
 		blocks := strings.Split(read(page), "\n```go\n")

@@ -3,9 +3,12 @@
 package face
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -184,4 +187,49 @@ func UnderWay(t *testing.T, cli redis.UniversalClient) *atomic.Int64 {
 		return next()
 	})))
 	return n
+}
+
+// NoLease makes it show whether anything waits for the end of a lease.
+func NoLease(q *delayqueue.DelayQueue) *delayqueue.DelayQueue {
+	return q.WithLease(time.Hour).WithFetchInterval(time.Hour)
+}
+
+// Goroutines counts those that start began, and those that they began, while it looks.
+func Goroutines(t *testing.T, start func()) (count func() int) {
+	t.Helper()
+	pprof.Do(context.Background(), pprof.Labels("test", t.Name()), func(context.Context) { start() })
+	return func() (n int) {
+		var profile bytes.Buffer
+		queuetest.Must(t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
+		same := 0 // how many have the stack that is described
+		for lines := bufio.NewScanner(&profile); lines.Scan(); {
+			if before, _, ok := strings.Cut(lines.Text(), " @ "); ok {
+				same, _ = strconv.Atoi(before)
+			} else if strings.Contains(lines.Text(), strconv.Quote(t.Name())) {
+				n += same
+			}
+		}
+		return n
+	}
+}
+
+// Siblings are more queues on the same server, with names of their own.
+func Siblings(f *Fixture, n int) (all []*Fixture) {
+	for i := range n {
+		all = append(all, &Fixture{Base: f.Named(fmt.Sprint(f.Name, ".", i))})
+	}
+	return all
+}
+
+// PoolOf makes a pool that is stopped at the end of the test.
+func PoolOf(t *testing.T, workers int, shares ...delayqueue.Share) *delayqueue.Pool {
+	p := delayqueue.NewPool(workers, shares...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
+		defer cancel()
+		if err := p.Shutdown(ctx); err != nil {
+			t.Errorf("at the end of the test: %v", err)
+		}
+	})
+	return p
 }

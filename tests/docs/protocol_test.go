@@ -1,0 +1,164 @@
+package docs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// allTests are the texts of this module's tests.
+func allTests(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(queuetest.File(t, "."), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// TestProtocolEvents: each event stands in PROTOCOL.md, and the one that it shows is read.
+func TestProtocolEvents(t *testing.T) {
+	codes := queuetest.ProtocolSection(t, "## Events")
+	for code := delayqueue.NewMessageEvent; code <= delayqueue.SupersededEvent; code++ {
+		if !strings.Contains(codes, fmt.Sprintf("| %d |", code)) {
+			t.Errorf("the event %d (%v) is missing", code, code)
+		}
+	}
+	var events []delayqueue.Event
+	if err := json.Unmarshal([]byte(queuetest.ProtocolExample(t, "events")), &events); err != nil || len(events) != 1 || events[0].Code != delayqueue.AckEvent {
+		t.Errorf("the events are %+v, %v", events, err)
+	}
+}
+
+// TestProtocolReferences: files, functions, tests and headings that PROTOCOL.md names are there.
+func TestProtocolReferences(t *testing.T) {
+	page := queuetest.ReadText(t, "PROTOCOL.md")
+	for _, name := range regexp.MustCompile("[`(]([\\w/]+\\.(?:go|lua|md))[`)]").FindAllStringSubmatch(page, -1) {
+		there := func(folder string) bool {
+			_, err := os.Stat(queuetest.File(t, filepath.Join(folder, name[1])))
+			return err == nil
+		}
+		if !slices.ContainsFunc([]string{".", "internal/script"}, there) {
+			t.Errorf("there is no file %s", name[1])
+		}
+	}
+	tests := allTests(t)
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(tests, "func "+name[1]+"(") {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+	for _, name := range regexp.MustCompile("`(\\w+)`\\s+(?:in\\s+|\\()`([\\w/]+\\.go)`").FindAllStringSubmatch(page, -1) {
+		if !regexp.MustCompile(`(?m)^func (\(.*\) )?` + name[1] + `\(`).MatchString(queuetest.ReadText(t, name[2])) {
+			t.Errorf("%s has no function %s", name[2], name[1])
+		}
+	}
+	for _, anchor := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(page, -1) {
+		if !regexp.MustCompile(`(?im)^#+ ` + strings.ReplaceAll(anchor[1], "-", " ") + `$`).MatchString(page) {
+			t.Errorf("there is no heading #%s", anchor[1])
+		}
+	}
+}
+
+// TestProtocolInvariants: each kind of breach stands under an invariant.
+func TestProtocolInvariants(t *testing.T) {
+	section := strings.Join(strings.Fields(queuetest.ProtocolSection(t, "## Invariants")), " ")
+	for _, kind := range regexp.MustCompile(`Kind = "([^"]+)"`).FindAllStringSubmatch(queuetest.ReadText(t, "internal/check/finding.go"), -1) {
+		if !strings.Contains(section, kind[1]) {
+			t.Errorf("no invariant names the breach %q", kind[1])
+		}
+	}
+}
+
+// builds compiles a program of a page as it stands.
+func builds(t *testing.T, program string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	queuetest.Must(t, os.WriteFile(file, []byte(program), 0o600))
+	build := exec.Command("go", "build", "-o", os.DevNull, file)
+	build.Dir = queuetest.File(t, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("the program\n%s\ndoes not compile: %v\n%s", program, err, out)
+	}
+}
+
+// TestRecipes: the code in pages stands so in Examples and tests. A whole program compiles, and its main is an Example.
+func TestRecipes(t *testing.T) {
+	indent := regexp.MustCompile(`(?m)^\t+`)
+	program := strings.NewReplacer("func Example() {", "func main() {")
+	for page, files := range map[string][]string{
+		"README.md": {"example_test.go"},
+		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go",
+			"metrics/otelqueue/example_test.go"},
+		"docs/testing.md": {"delayqueuetest/docs_test.go", "delayqueuetest/service_test.go"},
+	} {
+		var compiled string
+		for _, file := range files {
+			compiled += queuetest.ReadText(t, file)
+		}
+		compiled = indent.ReplaceAllString(program.Replace(compiled), "")
+		blocks := strings.Split(queuetest.ReadText(t, page), "\n```go\n")
+		for _, block := range blocks[1:] {
+			code, _, _ := strings.Cut(block, "```")
+			if strings.HasPrefix(code, "package main\n") {
+				builds(t, code)
+				code = code[strings.Index(code, "func main() {"):]
+			}
+			if !strings.Contains(compiled, indent.ReplaceAllString(code, "")) {
+				t.Errorf("%s: none of %q has\n%s", page, files, code)
+			}
+		}
+		if len(blocks) < 2 {
+			t.Errorf("%s has none", page)
+		}
+	}
+}
+
+// TestPromisesHaveTests: the tests that docs/reliability.md names are there.
+func TestPromisesHaveTests(t *testing.T) {
+	promises, _, _ := strings.Cut(queuetest.ReadText(t, "docs/reliability.md"), "\n## Faults\n")
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(promises, -1)
+	if len(named) < 12 {
+		t.Errorf("it names %d", len(named))
+	}
+	tests := allTests(t)
+	for _, name := range named {
+		if !strings.Contains(tests, "func "+name[1]+"(") {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+}
+
+// TestShardExceptions: each test that "make test-shards" leaves out is there, and stands under a reason.
+func TestShardExceptions(t *testing.T) {
+	tests, reason := queuetest.ReadText(t, "*_test.go", "tests/*/*_test.go"), ""
+	for line := range strings.Lines(queuetest.ReadText(t, ".ci/shards-exceptions")) {
+		line = strings.TrimSpace(line)
+		name, _, _ := strings.Cut(line, "/")
+		switch {
+		case line == "":
+			reason = ""
+		case strings.HasPrefix(line, "#"):
+			reason = line
+		case reason == "" || !strings.Contains(tests, "\nfunc "+name+"(t *testing.T) {"):
+			t.Errorf("%q is no test, or stands under no reason", line)
+		}
+	}
+}

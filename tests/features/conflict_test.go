@@ -1,0 +1,224 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+)
+
+// TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is kept.
+func TestConflictEvents(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	heard := make(chan delayqueue.Event, 100)
+	sub := q.ListenEvent(func(e delayqueue.Event) { heard <- e })
+	defer sub.Stop()
+	var id string
+	for _, send := range []struct {
+		on   delayqueue.Conflict
+		opts []delayqueue.MsgOption
+		code delayqueue.EventCode // 0: nothing
+	}{
+		{delayqueue.Keep, []delayqueue.MsgOption{face.InAnHour}, delayqueue.NewMessageEvent}, {delayqueue.Keep, nil, 0}, {delayqueue.Replace, nil, 0},
+		{delayqueue.Replace, []delayqueue.MsgOption{face.InAnHour}, delayqueue.RescheduledEvent},
+		{delayqueue.Reschedule, []delayqueue.MsgOption{face.InAnHour}, delayqueue.RescheduledEvent},
+		{delayqueue.Replace, []delayqueue.MsgOption{delayqueue.WithMaxWait(time.Minute)}, delayqueue.RescheduledEvent},
+	} {
+		info := f.Send(q, "x", append(send.opts, delayqueue.WithKey("k", send.on))...)
+		if id = info.ID; send.code == 0 {
+			continue
+		}
+		if e := queuetest.Receive(t, "event", heard); e.Code != send.code || e.Count != 1 || e.IDs[0] != id {
+			t.Errorf("%v: %+v", send.on, e)
+		}
+	}
+	if n := len(heard); n > 0 {
+		t.Errorf("%d events more", n)
+	}
+}
+
+// TestDebounce: many senders of one key, from several producers, make one delivery, of what came last.
+func TestDebounce(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	handled := make(chan delayqueue.Message, 1000)
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- *msg; return nil }).WithConcurrent(8)
+	q.StartConsume()
+	producers := []*delayqueue.Publisher{delayqueue.NewPublisher(f.Name, f.Client()), delayqueue.NewPublisher(f.Name, f.Client()),
+		delayqueue.NewPublisher(f.Name, f.Client())}
+	var ids sync.Map
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for n := range 20 {
+				info, err := producers[i%len(producers)].Send(queuetest.CtxB, fmt.Sprint(i, n), delayqueue.WithKey("k", delayqueue.Replace), face.InAnHour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids.Store(info.ID, info.Existed)
+			}
+		})
+	}
+	wg.Wait()
+	last, err := producers[0].Send(queuetest.CtxB, "last", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithDelay(0))
+	f.Must(err)
+	if msg := queuetest.Receive(t, "delivery", handled); msg.Payload != "last" || msg.ID != last.ID {
+		t.Errorf("%+v", msg)
+	}
+	f.Drained()
+	if n := len(handled); n > 0 {
+		t.Errorf("%d deliveries more", n)
+	}
+	ids.Range(func(id, _ any) bool {
+		if id != last.ID {
+			t.Errorf("another message: %v", id)
+		}
+		return true
+	})
+}
+
+// TestWithMaxWait: what is put off again and again comes all the same, when the time is over that the first send gave it.
+func TestWithMaxWait(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	handled := make(chan delayqueue.Message, 100)
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- *msg; return nil })
+	q.StartConsume()
+	ended := make(chan struct{})
+	const most = 500 * time.Millisecond
+	first := f.Send(q, "0", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithDelay(most), delayqueue.WithMaxWait(most))
+	go func() { // a stream that never stops, and that would put it off by an hour each time
+		defer close(ended)
+		for n := 1; ; n++ {
+			info, err := q.Send(queuetest.CtxB, fmt.Sprint(n), delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithSchedule(time.Now().Add(time.Hour)),
+				delayqueue.WithMaxWait(most))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if info.ID != first.ID { // the first was handed out
+				return
+			}
+			if !info.Due.Equal(first.Due) {
+				t.Errorf("due %v, want %v", info.Due, first.Due)
+			}
+		}
+	}()
+	if msg := queuetest.Receive(t, "it is handled", handled); msg.ID != first.ID || !msg.Due.Equal(first.Due) {
+		t.Errorf("%+v", msg)
+	}
+	queuetest.Receive(t, "the others are a message of their own", ended)
+	if msg := queuetest.Receive(t, "that is handled too", handled); msg.ID == first.ID {
+		t.Errorf("%+v", msg)
+	}
+	f.Drained()
+}
+
+type badOptions struct {
+	options []delayqueue.MsgOption
+	texts   []string // of the error
+}
+
+// refusesOptions fails the test unless a message with each of these options is refused, with an error that has all texts.
+func refusesOptions(f *face.Fixture, all map[string]badOptions) {
+	f.T.Helper()
+	q := f.Queue(nil)
+	for name, bad := range all {
+		_, err := q.Send(queuetest.CtxB, "x", bad.options...)
+		var failed *delayqueue.SendError
+		if !errors.Is(err, delayqueue.ErrBadOption) || face.Fate(f, err) != delayqueue.StoredNo || !errors.As(err, &failed) || failed.ID != "" {
+			f.T.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := q.SendDelayMsg("x", 0, bad.options...); !errors.Is(err, delayqueue.ErrBadOption) {
+			f.T.Errorf("%s: SendDelayMsg: %v", name, err)
+		}
+		testkit.Has(f.T, err.Error(), bad.texts...)
+	}
+}
+
+// TestConflictBadOptions: what needs another option, or contradicts one, is refused with an error that names both.
+func TestConflictBadOptions(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	refusesOptions(f, map[string]badOptions{
+		"no key": {[]delayqueue.MsgOption{delayqueue.WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "WithKey"}},
+		"nothing is put off": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait", "Replace, Reschedule or Append"}},
+		"kept": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Keep), delayqueue.WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait", "Replace, Reschedule or Append"}},
+		"less than the delay": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithDelay(2 * time.Minute),
+			delayqueue.WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
+		"too short": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(999 * time.Microsecond)},
+			[]string{"WithMaxWait", "1ms"}},
+		"without a unit": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(30)},
+			[]string{"did you mean 30*time.Second"}},
+		"too long": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(message.MaxDelay + 1)},
+			[]string{"WithMaxWait", message.MaxDelay.String()}},
+		"two policies, no key": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(delayqueue.Keep, delayqueue.Replace)},
+			[]string{"WithPayloadKey", "Keep and Replace"}},
+		"a policy that is none": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(17)}, []string{"WithPayloadKey", "Conflict(17)"}},
+		"a policy below all":    {[]delayqueue.MsgOption{delayqueue.WithKey("k", -1)}, []string{"Conflict(-1) is none"}},
+		"a hold without a key":  {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, []string{"WithKeyHold(1h0m0s)", "WithKey or WithPayloadKey"}},
+		"a short hold":          {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(999 * time.Microsecond)}, []string{"WithKeyHold", "1ms"}},
+		"a long hold": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(365*24*time.Hour + 1)},
+			[]string{"WithKeyHold", "8760h0m0s"}},
+		"a hold without a unit": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(3600)}, []string{"did you mean"}},
+		"a negative wait":       {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
+	})
+	f.CheckEmpty()
+}
+
+// TestWithPayloadKey: messages with one payload have one key.
+func TestWithPayloadKey(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	first := f.Send(q, "hello", face.InAnHour, delayqueue.WithPayloadKey())
+	if first.Key != "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" {
+		t.Errorf("key %q", first.Key)
+	}
+	if _, err := q.Send(queuetest.CtxB, "hello", delayqueue.WithPayloadKey(), delayqueue.WithHeader("a", "b")); !errors.Is(err, delayqueue.ErrDuplicateKey) {
+		t.Errorf("the same payload: %v", err)
+	}
+	if info := f.Send(q, "hello", delayqueue.WithPayloadKey(delayqueue.Keep)); !info.Existed || info.ID != first.ID {
+		t.Errorf("the same payload: %+v", info)
+	}
+	f.Send(q, "hello!", face.InAnHour, delayqueue.WithPayloadKey())
+	if info := f.Send(q, "hello", face.InAnHour, delayqueue.WithPayloadKey(), delayqueue.WithKey("k")); info.Key != "k" {
+		t.Errorf("the last one wins: %+v", info)
+	}
+	if info := f.Send(q, "hello", face.InAnHour, delayqueue.WithKey("l"), delayqueue.WithPayloadKey(delayqueue.Keep)); !info.Existed || info.ID != first.ID {
+		t.Errorf("the last one wins: %+v", info)
+	}
+}
+
+// TestKeyHoldEnds: the key of a message that failed for good is free at once, and that of an acked one when its time is over.
+func TestKeyHoldEnds(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(func(payload string) bool { return payload != "fails" })
+	q.StartConsume()
+	f.Send(q, "fails", delayqueue.WithKey("a"), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetryCount(0))
+	queuetest.Eventually(t, "it is garbage", func() bool { return len(f.Check().Garbage) == 1 })
+	f.Send(q, "free", face.InAnHour, delayqueue.WithKey("a"))
+	f.Send(q, "short", delayqueue.WithKey("b"), delayqueue.WithKeyHold(20*time.Millisecond))
+	queuetest.Eventually(t, "the key is free", func() bool {
+		_, err := q.Send(queuetest.CtxB, "free", face.InAnHour, delayqueue.WithKey("b"))
+		return err == nil
+	})
+	f.Send(q, "short", delayqueue.WithKey("c"), delayqueue.WithKeyHold(time.Millisecond))
+	queuetest.Eventually(t, "nothing is left of the holds", func() bool { s := f.Check(); return len(s.Held) == 0 && len(s.Keys) == 2 })
+}

@@ -1,0 +1,216 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// TestAgain: it is no failure, uses up no retry, and failures count anew.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	seen := make(chan delayqueue.Message, 10)
+	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		seen <- *msg
+		switch {
+		case msg.Delivery == 10:
+			return nil
+		case msg.Delivery%3 == 0:
+			return fmt.Errorf("wrapped: %w", delayqueue.Again(-time.Second))
+		}
+		return queuetest.ErrBoom
+	})
+	f.Send(q, "poll", delayqueue.WithRetryCount(2))
+	q.StartConsume()
+	for i := range 10 {
+		if msg := queuetest.Receive(t, "it goes on", seen); msg.Delivery != i+1 || msg.Failures != i%3 {
+			t.Errorf("delivery %d with %d failures, want %d with %d", msg.Delivery, msg.Failures, i+1, i%3)
+		}
+	}
+	queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
+	for _, err := range []error{delayqueue.Again(0), delayqueue.Snooze(0)} {
+		if !errors.Is(err, delayqueue.ErrSnoozed) {
+			t.Errorf("a middleware cannot tell %v from a failure", err)
+		}
+	}
+}
+
+func TestMsgTTL(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	deaths := make(chan error, 1)
+	q := f.Queue(func(string) bool { t.Error("it is handed out"); return true }).
+		WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
+	late := f.Send(q, "late", delayqueue.WithMsgTTL(time.Millisecond))
+	queuetest.Eventually(t, "it is late", func() bool { return time.Since(late.Due) > 2*time.Millisecond })
+	q.StartConsume()
+	if err := queuetest.Receive(t, "it dies", deaths); !errors.Is(err, delayqueue.ErrExpired) {
+		t.Errorf("died of %v", err)
+	}
+	if record := f.Check().Fail[late.ID]; f.Where(late.ID) != "garbage" || record.Failures != 0 || !strings.Contains(record.Error, "expired") {
+		t.Errorf("%s, record %+v", f.Where(late.ID), record)
+	}
+}
+
+// TestFetchedAheadIsGivenToOthers: a message that waits behind a slow one is given to others.
+func TestFetchedAheadIsGivenToOthers(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	started, release := make(chan struct{}, 100), make(chan struct{})
+	q := f.Queue(func(payload string) bool {
+		if payload == "slow" {
+			started <- struct{}{}
+			<-release
+		}
+		return true
+	})
+	var batch []delayqueue.Outgoing
+	for range 2000 { // quick ones make the consumer fetch ahead
+		batch = append(batch, delayqueue.Outgoing{Payload: "quick"})
+	}
+	batch = append(batch, delayqueue.Outgoing{Payload: "slow"})
+	for range 50 {
+		batch = append(batch, delayqueue.Outgoing{Payload: "quick"})
+	}
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), batch)))
+	q.StartConsume()
+	queuetest.Receive(t, "the slow one starts", started)
+	var got queuetest.Tally
+	f.QueueOn(f.Client(), func(payload string) bool { got.Add(payload); return true }).StartConsume()
+	queuetest.Eventually(t, "only the slow one is left", func() bool { return len(f.Check().Messages) == 1 })
+	if n := got.Of("quick"); n == 0 {
+		t.Error("the idle consumer got none")
+	}
+	close(release)
+	f.Drained()
+}
+
+func TestGarbageRetention(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	deaths := make(chan string, 20)
+	q := f.Queue(nil).WithGarbageRetention(0, 3).WithLease(2 * time.Second).WithFetchInterval(100 * time.Millisecond).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { return delayqueue.ErrSkipRetry }).
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { deaths <- msg.Payload })
+	for i := range 10 {
+		f.Send(q, strconv.Itoa(i), delayqueue.WithKey(strconv.Itoa(i)))
+	}
+	done := q.StartConsume()
+	for range 10 {
+		queuetest.Receive(t, "each dies", deaths)
+	}
+	queuetest.Eventually(t, "only the newest 3 stay", func() bool { return len(f.Check().Garbage) == 3 })
+	queuetest.Eventually(t, "what was trimmed is in the log", func() bool { return f.Log.Count("deleted garbage") > 0 })
+	q.StopConsume()
+	queuetest.Receive(t, "it stops", done)
+	q.WithGarbageRetention(time.Millisecond, 0).StartConsume()
+	queuetest.Eventually(t, "garbage ages out", func() bool { return len(f.Check().Messages) == 0 })
+}
+
+// TestFetchedAheadIsGivenBackOnce: what was fetched ahead on the strength of quick handlers is
+// given back once, not again and again.
+func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if msg.Payload == "slow" {
+			close(started)
+			<-release
+		}
+		return nil
+	}).WithFetchInterval(300 * time.Millisecond)
+	quick := make([]delayqueue.Outgoing, 3000)
+	for i := range quick {
+		quick[i].Payload = "quick"
+	}
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
+	q.StartConsume()
+	f.Drained()
+	f.Send(q, "slow")
+	queuetest.Receive(t, "the slow one starts", started)
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
+	for range 4 {
+		seen := f.Check().Fields["seen"]
+		queuetest.Eventually(t, "the consumer ticks", func() bool { return f.Check().Fields["seen"] != seen })
+	}
+	for id, record := range f.Check().Fail { // of those that were handed out
+		if record.Delivery > 2 {
+			t.Errorf("message %s comes as delivery %d though nothing failed, want the second", id, record.Delivery)
+		}
+	}
+	close(release)
+	f.Drained()
+}
+
+// TestSlowNowAndThen: if one handler in a hundred is slow, others are not fetched and given back for each of those.
+func TestSlowNowAndThen(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const n = 1500
+	var calls, deliveries atomic.Int64
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		deliveries.Add(int64(msg.Delivery))
+		if calls.Add(1)%120 == 0 {
+			time.Sleep(120 * time.Millisecond) // longer than a message waits for a worker
+		}
+		return nil
+	})
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), make([]delayqueue.Outgoing, n))))
+	q.StartConsume()
+	f.Drained()
+	if got := deliveries.Load(); calls.Load() != n || got > 2*n {
+		t.Errorf("%d messages were handed out %d times before their handlers had them, want at most twice on average", n, got)
+	}
+}
+
+// TestLastChanceOfMany: they pass one at a time, in a moment each, and without a busy loop.
+func TestLastChanceOfMany(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
+	const n = 30
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i].Payload = strconv.Itoa(i)
+	}
+	sent, err := q.SendBatch(context.Background(), batch) // to one shard
+	f.Must(err)
+	// A consumer that dies twice with all of them in hand.
+	dying := script.NewCaller()
+	set := &script.FetchSettings{Lease: time.Second, MaxLosses: 3}
+	fetch := func(want int) script.FetchReply {
+		t.Helper()
+		dying.Next()
+		out, err := f.CallsOf(sent[0].Info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: set})
+		f.Must(err)
+		return out
+	}
+	for range 2 {
+		queuetest.Eventually(t, "all are due", func() bool {
+			s := f.Check()
+			return len(s.Pending) == n || s.Retry[n-1].Score < s.Now
+		})
+		if held := len(fetch(n).Tags); held != n {
+			t.Fatalf("it holds %d, want %d", held, n)
+		}
+		queuetest.Eventually(t, "all are lost", func() bool { fetch(0); return len(f.Check().Retry) == n })
+	}
+	q.StartConsume()
+	f.Drained()
+	if distinct, total := got.Counts(); distinct != n || total != n {
+		t.Errorf("%d handled %d times, want %d once", distinct, total, n)
+	}
+}

@@ -1,0 +1,175 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
+)
+
+// rewrite changes the envelope of a stored message, as another program would.
+func rewriteIn(f *queuetest.Base, id string, change func(string) string) {
+	f.T.Helper()
+	ctx, key := context.Background(), f.KeyOf(id, "msg")
+	envelope, err := f.Cli.HGet(ctx, key, id).Result()
+	f.Must(err)
+	f.Must(f.Cli.HSet(ctx, key, id, change(envelope)).Err())
+}
+
+// TestMessageOfANewerVersion is set aside for a consumer that can read it, and said to be: for its version, or for a
+// field that must be understood.
+func TestMessageOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	inFields := func(number byte) func(string) string { // a message of version 2 with a field of that number
+		return func(text string) string {
+			return "\x02" + text[1:19] + string([]byte{number}) + "\x01x" + "\x01\x05newer"
+		}
+	}
+	version := func(v string) func(string) string { return func(text string) string { return v + text[1:] } }
+	t.Run("version", func(t *testing.T) { setAside(t, version("\x03"), version("\x01")) })
+	t.Run("field", func(t *testing.T) {
+		setAside(t, inFields(200), inFields(100))
+	})
+}
+
+func setAside(t *testing.T, newer, readable func(envelope string) string) {
+	t.Parallel()
+	f := face.New(t)
+	got := make(chan string, 2)
+	q := f.Queue(func(payload string) bool { got <- payload; return true })
+	info := f.Send(q, "newer", delayqueue.WithRetryCount(0))
+	rewriteIn(f.Base, info.ID, newer)
+	q.StartConsume()
+	at := queuetest.ScoreIn(f.Base, f.KeyOf(info.ID, "retry"), "2:"+info.ID)
+	record, err := f.Cli.HGet(context.Background(), f.KeyOf(info.ID, "fail"), info.ID).Result()
+	f.Must(err)
+	var when float64 // us
+	if _, err := fmt.Sscan(record, new(int), new(int), new(int), &when); err != nil {
+		t.Fatalf("record %q: %v", record, err)
+	}
+	if in := time.Duration(at-when) * time.Microsecond; in > 10*time.Second || in < 5*time.Second {
+		t.Errorf("set aside for %v, want 5 to 10 s", in)
+	}
+	f.Log.Says(t, 1, "only a newer version")
+	f.Send(q, "ours")
+	if p := queuetest.Receive(t, "the rest goes on", got); p != "ours" {
+		t.Errorf("handled %q", p)
+	}
+	// The newer consumer, which reads it.
+	rewriteIn(f.Base, info.ID, readable)
+	f.Must(f.Cli.ZAdd(context.Background(), f.KeyOf(info.ID, "retry"), redis.Z{Score: 1, Member: "2:" + info.ID}).Err())
+	if p := queuetest.Receive(t, "it is handled, with no retry used", got); p != "newer" {
+		t.Errorf("handled %q", p)
+	}
+}
+
+// TestTagsWithoutMessages are dropped, counted and logged.
+func TestTagsWithoutMessages(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	got := make(chan string, 1)
+	q := f.Queue(func(payload string) bool { got <- payload; return true })
+	ctx := context.Background()
+	f.Cli.ZAdd(ctx, f.Key("pending"), redis.Z{Score: 1, Member: "orphan"})
+	f.Cli.ZAdd(ctx, f.Key("retry"), redis.Z{Score: 1, Member: "2:orphan"})
+	f.Cli.RPush(ctx, f.Key("ready"), "3:orphan")
+	f.Send(q, "ours")
+	var vanished atomic.Int64
+	defer q.ListenEvent(func(e delayqueue.Event) {
+		if e.Code == delayqueue.VanishedEvent {
+			vanished.Add(int64(e.Count))
+		}
+	}).Stop()
+	unhurried(q).WithConcurrent(10).StartConsume() // a lost reply tells nobody
+	queuetest.Receive(t, "the rest goes on", got)
+	queuetest.Eventually(t, "events count all three", func() bool { return vanished.Load() == 3 })
+	queuetest.Eventually(t, "all three are counted", func() bool {
+		return f.Cli.HGet(ctx, f.Key("state"), "dropped").Val() == "3"
+	})
+	queuetest.Eventually(t, "it is logged", func() bool { return f.Log.Count("dropped tags without a message") > 0 })
+}
+
+// TestManyMessagesOfANewerVersion: one line says so for all of them, and one that nobody can read is given up in the end.
+func TestManyMessagesOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	got, deaths := make(chan string, 1), make(chan error, 1)
+	q := f.Queue(func(payload string) bool { got <- payload; return true }).WithConcurrent(4).
+		WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
+	sender := f.Queue(nil)
+	var last string
+	ids := make([]string, 30)
+	for i := range ids {
+		last = f.Send(sender, "newer", delayqueue.WithKey(fmt.Sprint("key ", i))).ID
+		ids[i] = last
+		rewriteIn(f.Base, last, func(e string) string { return "\x03" + e[1:] })
+	}
+	f.Send(sender, "ours")
+	q.StartConsume()
+	queuetest.Receive(t, "the rest goes on", got)
+	ctx := context.Background()
+	queuetest.Eventually(t, "all are set aside", func() bool { return f.Cli.ZCard(ctx, f.Key("retry")).Val() == 30 })
+	f.Log.Says(t, 1, "only a newer version")
+	f.Cli.ZRem(ctx, f.KeyOf(last, "retry"), "2:"+last)
+	f.Cli.HSet(ctx, f.KeyOf(last, "fail"), last, "1000 0 0 1 ")
+	f.Cli.ZAdd(ctx, f.KeyOf(last, "retry"), redis.Z{Score: 1, Member: "1000:" + last})
+	if err := queuetest.Receive(t, "it is given up", deaths); !errors.Is(err, message.ErrNewerVersion) {
+		t.Errorf("given up for %v", err)
+	}
+	queuetest.ScoreIn(f.Base, f.KeyOf(last, "garbage"), last)
+	q.StopConsume()
+	f.Send(sender, "has its key", face.InAnHour, delayqueue.WithKey("key 29"))
+	for _, id := range ids { // so that the checker finds none
+		rewriteIn(f.Base, id, func(e string) string { return "\x01" + e[1:] })
+	}
+}
+
+// TestLeasesAreRenewedEveryThird: from the beginning of one renewal to that of the next, however slow the line is.
+func TestLeasesAreRenewedEveryThird(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	cli := f.Client()
+	const lease, roundTrip = 3 * time.Second, 300 * time.Millisecond
+	onTime := make(chan struct{}, 1)
+	var mu sync.Mutex   // attempts that were given up go on beside the next
+	var begun time.Time // of a renewal that succeeded; zero: the last one failed
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if len(cmd.Args()) < 2 || cmd.Args()[1] != script.ExtendScript.SHA {
+			return next(ctx, cmd)
+		}
+		mu.Lock()
+		last := begun
+		if begun = time.Now(); !last.IsZero() && begun.Sub(last) < lease/3+roundTrip {
+			select {
+			case onTime <- struct{}{}:
+			default:
+			}
+		}
+		mu.Unlock()
+		time.Sleep(roundTrip)
+		err := next(ctx, cmd)
+		if err != nil {
+			mu.Lock()
+			begun = time.Time{}
+			mu.Unlock()
+		}
+		return err
+	})))
+	release := make(chan struct{})
+	q := f.QueueOn(cli, func(string) bool { <-release; return true }).WithLease(lease)
+	f.Send(q, "x")
+	q.StartConsume()
+	queuetest.Receive(t, "a renewal begins a third of a lease after the last one", onTime)
+	close(release)
+}

@@ -1,0 +1,119 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+)
+
+// TestFailures covers a callback that returns false, a handler that returns an error,
+// panics, ends its goroutine, or runs past its limit. None of them costs the queue its worker.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set  func(q *delayqueue.DelayQueue, handled func() int)
+		want error
+		text string
+	}{
+		"callback returns false": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithCallback(func(string) bool { handled(); return false })
+		}, delayqueue.ErrNacked, "callback returned false"},
+		"handler returns an error": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithHandler(func(context.Context, *delayqueue.Message) error {
+				return fmt.Errorf("try %d: %w", handled(), queuetest.ErrBoom)
+			})
+		}, queuetest.ErrBoom, "try 3: boom"},
+		"handler panics": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithHandler(func(context.Context, *delayqueue.Message) error { handled(); panic("oh no") })
+		}, delayqueue.ErrPanicked, "panicked: oh no"},
+		"callback panics": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithCallback(func(string) bool { handled(); panic("oh no") })
+		}, delayqueue.ErrPanicked, "panicked: oh no"},
+		"handler ends its goroutine": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithHandler(func(context.Context, *delayqueue.Message) error { handled(); runtime.Goexit(); return nil })
+		}, delayqueue.ErrPanicked, "Goexit"},
+		"handler runs past its limit": {func(q *delayqueue.DelayQueue, handled func() int) {
+			q.WithMaxConsumeDuration(30 * time.Millisecond).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
+				handled()
+				<-ctx.Done()
+				return nil // too late to say so
+			})
+		}, delayqueue.ErrConsumeTimeout, "past its limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := face.New(t)
+			var n atomic.Int64
+			failures, deaths := make(chan error, 3), make(chan error, 1)
+			q := f.Queue(nil).WithNackRedeliveryDelay(10 * time.Millisecond).
+				WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) { failures <- err }).
+				WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
+			c.set(q, func() int { return int(n.Add(1)) })
+			info := f.Send(q, "work", delayqueue.WithRetryCount(2))
+			q.StartConsume()
+			for range 3 {
+				if err := queuetest.Receive(t, "each failure is told", failures); !errors.Is(err, c.want) {
+					t.Errorf("failure %v, want %v", err, c.want)
+				}
+			}
+			if err := queuetest.Receive(t, "the death is told", deaths); !errors.Is(err, c.want) {
+				t.Errorf("death by %v, want %v", err, c.want)
+			}
+			// One that runs past its limit may be told of before it has counted itself.
+			queuetest.Eventually(t, "three have begun", func() bool { return n.Load() >= 3 })
+			if n.Load() != 3 {
+				t.Errorf("delivered %d times, want 3: 1 + 2 retries", n.Load())
+			}
+			record := f.Check().Fail[info.ID]
+			if f.Where(info.ID) != "garbage" || record.Failures != 3 || !strings.Contains(record.Error, c.text) {
+				t.Errorf("%s with record %+v, want garbage with %q", f.Where(info.ID), record, c.text)
+			}
+			if strings.HasSuffix(name, "panics") {
+				f.Log.Says(t, 3, "delayqueue: handler panicked")
+			}
+			// The worker lives on.
+			f.Send(q, "work", delayqueue.WithRetryCount(0))
+			queuetest.Receive(t, "the next message is handled", failures)
+			queuetest.Receive(t, "its death is told", deaths)
+		})
+	}
+}
+
+// TestRetryWaits sees the delays in Redis: the queue's own, and RetryAfter above it.
+func TestRetryWaits(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	failed := make(chan string, 2)
+	q := f.Queue(nil).WithRetryDelays(time.Hour).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			defer func() { failed <- msg.ID }()
+			if msg.Payload == "own" {
+				return delayqueue.RetryAfter(2*time.Hour, queuetest.ErrBoom)
+			}
+			return queuetest.ErrBoom
+		})
+	plain, own := f.Send(q, "plain"), f.Send(q, "own")
+	q.StartConsume()
+	queuetest.Receive(t, "one fails", failed)
+	queuetest.Receive(t, "the other fails", failed)
+	queuetest.Eventually(t, "both wait for their retry", func() bool { return len(f.Check().Retry) == 2 })
+	state := f.Check()
+	for _, e := range state.Retry {
+		want := map[string]int64{plain.ID: 1, own.ID: 2}[e.ID] * time.Hour.Microseconds()
+		if in := e.Score - state.Fail[e.ID].When; in != want {
+			t.Errorf("message %s waits %d us, want %d", e.ID, in, want)
+		}
+	}
+	if text := state.Fail[own.ID].Error; !strings.Contains(text, "boom") {
+		t.Errorf("last error %q", text)
+	}
+}

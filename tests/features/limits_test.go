@@ -1,0 +1,178 @@
+package features
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// TestRateLimit: 600 messages at 100 a second through three consumers: never more than the rate allows, none asks in vain but
+// at its ticks, and all come.
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const messages, rate, burst = 600, 100, 10
+	face.Several(f, messages)
+	var handled atomic.Int64
+	var book queuetest.Ledger
+	begun := time.Now()
+	for range 3 {
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		q := f.QueueOn(cli, func(string) bool { handled.Add(1); return true }).WithConcurrent(16).
+			WithRateLimit(rate, time.Second, burst)
+		unhurried(q).StartConsume() // the reply to a repeat does not say when the first attempt handed out
+	}
+	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(handled.Load()) })
+	took := time.Since(begun)
+	n := book.Keeps(t, burst, rate, time.Second)
+	if ideal := 5900 * time.Millisecond; n != messages || took < ideal {
+		t.Errorf("%d handed out in %v, want %d and at least %v", n, took, messages, ideal)
+	}
+	// A consumer may come a moment too early, by how far it misjudges the server's clock.
+	seldomInVain(t, &book, messages/2+5*int(took/time.Second+1))
+}
+
+// seldomInVain bounds how many fetches bring nothing. A consumer that has nothing to do ticks once a second.
+func seldomInVain(t *testing.T, book *queuetest.Ledger, most int) {
+	t.Helper()
+	all, vain := book.Fetches(), 0
+	for _, fetch := range all {
+		if fetch.N == 0 {
+			vain++
+		}
+	}
+	if vain > most {
+		t.Errorf("%d of %d fetches were in vain, want at most %d", vain, len(all), most)
+	}
+}
+
+// TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all come.
+func TestQueueConcurrency(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const messages, most = 200, 5
+	face.Several(f, messages)
+	var handled, running, over atomic.Int64
+	var book queuetest.Ledger
+	for range 4 {
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		q := f.QueueOn(cli, func(string) bool {
+			if running.Add(1) > most {
+				over.Add(1)
+			}
+			time.Sleep(20 * time.Millisecond)
+			running.Add(-1)
+			handled.Add(1)
+			return true
+		}).WithConcurrent(8).WithQueueConcurrency(most)
+		unhurried(q).StartConsume()
+	}
+	begun := time.Now()
+	queuetest.Reaches(t, "messages are handled", messages, func() int {
+		if n := len(f.Held()); n > most {
+			t.Fatalf("%d are with consumers, want at most %d", n, most)
+		}
+		return int(handled.Load())
+	})
+	if over.Load() > 0 {
+		t.Errorf("more than %d at a time, %d times", most, over.Load())
+	}
+	seldomInVain(t, &book, messages/2+6*int(time.Since(begun)/time.Second+1))
+}
+
+// TestQueueConcurrencyWithoutWakeUps: a consumer whose server refuses wake-ups notices the places that it frees itself.
+func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	face.Several(f, 20)
+	var handled atomic.Int64
+	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { handled.Add(1); return true })).WithQueueConcurrency(2)
+	begun := time.Now()
+	q.StartConsume()
+	queuetest.Reaches(t, "messages are handled", 20, func() int { return int(handled.Load()) })
+	if took := time.Since(begun); took > 100*time.Second { // 2 at a tick would take 200 s
+		t.Errorf("that took %v", took)
+	}
+}
+
+// TestAnyNumberOfWorkers: the largest number that there is means no bound, for a queue and for a pool.
+func TestAnyNumberOfWorkers(t *testing.T) {
+	t.Parallel()
+	f, other := face.New(t), face.New(t)
+	var handled atomic.Int64
+	count := func(string) bool { handled.Add(1); return true }
+	q := f.Queue(count).WithConcurrent(math.MaxInt)
+	face.Several(f, 20)
+	done := q.StartConsume()
+	f.Drained()
+	q.StopConsume()
+	queuetest.Receive(t, "consuming ends", done)
+	p := delayqueue.NewPool(math.MaxInt, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: other.Queue(count), AtMost: math.MaxInt})
+	face.Several(f, 20)
+	face.Several(other, 20)
+	p.StartConsume()
+	f.Drained()
+	other.Drained()
+	p.StopConsume()
+	if n := handled.Load(); n != 60 {
+		t.Errorf("%d were handled", n)
+	}
+}
+
+// TestThrottle: what a handler says of the whole queue uses up no retry, and holds for all consumers.
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const pause = time.Second
+	var book queuetest.Ledger
+	var throttled, handled atomic.Int64
+	infos := make(chan delayqueue.Message, 10)
+	for range 2 {
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		unhurried(f.QueueOn(cli, nil)).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			if msg.Payload == "429" && msg.Delivery == 1 {
+				throttled.Add(1)
+				return fmt.Errorf("the partner says: %w", delayqueue.Throttle(pause, queuetest.ErrBoom))
+			}
+			infos <- *msg
+			handled.Add(1)
+			return nil
+		}).StartConsume()
+	}
+	info := f.Send(f.Queue(nil), "429", delayqueue.WithRetryCount(0))
+	queuetest.Eventually(t, "it waits", func() bool { return f.Where(info.ID) == "retry" })
+	if fail := f.Check().Fail[info.ID]; fail.Error != "boom" || fail.Failures != 0 {
+		t.Errorf("%+v", fail)
+	}
+	f.Send(f.Queue(nil), "other")
+	queuetest.Reaches(t, "both are handled", 2, func() int { return int(handled.Load()) })
+	var first int64 // when the first of them was handed out
+	for _, h := range book.Fetches() {
+		if h.N == 0 {
+			continue
+		}
+		if first == 0 {
+			first = h.At
+		} else if h.At < first+pause.Microseconds() {
+			t.Errorf("handed out after %v", time.Duration(h.At-first)*time.Microsecond)
+		}
+	}
+	for range 2 {
+		if msg := queuetest.Receive(t, "a message", infos); msg.Failures != 0 {
+			t.Errorf("%s has failed %d times", msg.Payload, msg.Failures)
+		}
+	}
+	f.Log.Says(t, 1, "a handler throttles the queue", "for=1s", "error=boom")
+}

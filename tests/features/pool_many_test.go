@@ -1,0 +1,87 @@
+package features
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestPoolOfManyQueues: many queues of a pool with one message each for one instant need no more than twice the scripts of queues
+// that are started alone.
+func TestPoolOfManyQueues(t *testing.T) {
+	t.Parallel()
+	queues := testkit.Size(200, 40)
+	scripts := func(t *testing.T, start func([]*delayqueue.DelayQueue) (stop func(context.Context) error)) int64 {
+		f := face.New(t)
+		cli := f.Client()
+		var count atomic.Int64
+		t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
+				count.Add(1)
+			}
+			return next(ctx, cmd)
+		})))
+		var handled atomic.Int64
+		var all []*delayqueue.DelayQueue
+		for i := range queues {
+			q := delayqueue.NewQueue(fmt.Sprint(f.Name, "-", i), cli, func(string) bool { handled.Add(1); return true })
+			all = append(all, face.NoTick(q).WithLogger(slog.New(slog.DiscardHandler)))
+			t.Cleanup(func() { f.Cli.Del(queuetest.CtxB, check.Queue{Prefix: "dq", Name: q.Name()}.Keys()...) })
+		}
+		stop := start(all)
+		defer func() {
+			ctx, cancel := context.WithTimeout(queuetest.CtxB, queuetest.Patience)
+			defer cancel()
+			f.Must(stop(ctx))
+		}()
+		queuetest.Eventually(t, "all wait for wake-ups", func() bool { return int(count.Load()) >= queues })
+		due := time.Now().Add(2 * time.Second)
+		for _, q := range all {
+			f.Send(q, "x", delayqueue.WithDelay(max(time.Until(due), time.Millisecond)))
+		}
+		before := count.Load()
+		queuetest.Reaches(t, "all are handled", queues, func() int { return int(handled.Load()) })
+		return count.Load() - before
+	}
+	alone := scripts(t, func(all []*delayqueue.DelayQueue) func(context.Context) error {
+		for _, q := range all {
+			q.StartConsume()
+		}
+		return func(ctx context.Context) (err error) {
+			for _, q := range all {
+				q.StopConsume()
+			}
+			for _, q := range all {
+				if e := q.Shutdown(ctx); e != nil {
+					err = e
+				}
+			}
+			return err
+		}
+	})
+	together := scripts(t, func(all []*delayqueue.DelayQueue) func(context.Context) error {
+		var shares []delayqueue.Share
+		for _, q := range all {
+			shares = append(shares, delayqueue.Share{Queue: q})
+		}
+		p := delayqueue.NewPool(16, shares...)
+		p.StartConsume()
+		return p.Shutdown
+	})
+	// Each queue needs one at least: on a slow machine some are handled before the last is sent, and before fetches are counted.
+	if t.Logf("%d fetches by queues alone, %d in a pool", alone, together); together > 2*max(alone, int64(queues)) {
+		t.Errorf("%d fetches in a pool, and %d by queues alone", together, alone)
+	}
+}

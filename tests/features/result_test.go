@@ -1,0 +1,159 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+)
+
+// TestSetResult: the last one wins; what is not acked has none; outside a handler, and after it, it is an error.
+func TestSetResult(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	var later context.Context
+	var failed atomic.Bool
+	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		switch msg.Payload {
+		case "twice":
+			f.Must(delayqueue.SetResult(ctx, "first"))
+			f.Must(delayqueue.SetResult(ctx, "last"))
+		case "none":
+		case "empty":
+			f.Must(delayqueue.SetResult(ctx, "old"))
+			f.Must(delayqueue.SetResult(ctx, ""))
+		case "largest":
+			f.Must(delayqueue.SetResult(ctx, strings.Repeat("\x00", 1<<20)))
+			if err := delayqueue.SetResult(ctx, strings.Repeat("x", 1<<20+1)); !errors.Is(err, delayqueue.ErrPayloadTooLarge) {
+				t.Errorf("one byte too many: %v", err)
+			}
+		case "derived":
+			inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+			cancel()
+			f.Must(delayqueue.SetResult(inner, "yes"))
+			later = ctx
+		case "fails first":
+			if !failed.Swap(true) {
+				f.Must(delayqueue.SetResult(ctx, "of the failure"))
+				return errors.New("no")
+			}
+		case "not kept":
+			f.Must(delayqueue.SetResult(ctx, "nobody asked"))
+		}
+		return nil
+	})
+	q.StartConsume()
+	ctx := queuetest.WithTimeout(t)
+	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "", "largest": strings.Repeat("\x00", 1<<20),
+		"derived": "yes", "fails first": ""} {
+		if r, err := q.Call(ctx, payload); err != nil || r.State != delayqueue.StateDone || r.Value != want {
+			t.Errorf("%s: %d bytes, %v", payload, len(r.Value), err)
+		}
+	}
+	if err := delayqueue.SetResult(later, "late"); !errors.Is(err, delayqueue.ErrNotHandling) {
+		t.Errorf("after the handler has returned: %v", err)
+	}
+	if err := delayqueue.SetResult(queuetest.CtxB, "x"); !errors.Is(err, delayqueue.ErrNotHandling) {
+		t.Errorf("outside a handler: %v", err)
+	}
+	info := f.Send(q, "not kept")
+	if r, err := q.Await(ctx, info.ID); r != nil || !errors.Is(err, delayqueue.ErrNoResult) {
+		t.Errorf("not kept: %+v, %v", r, err)
+	}
+}
+
+// TestSetResultOfMiddleware: a middleware sees what the handler is, and has the last word.
+func TestSetResultOfMiddleware(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil).WithHandler(face.Echo).WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
+		return func(ctx context.Context, msg *delayqueue.Message) error {
+			err := next(ctx, msg)
+			return errors.Join(err, delayqueue.SetResult(ctx, "wrapped"))
+		}
+	})
+	q.StartConsume()
+	if r, err := q.Call(queuetest.WithTimeout(t), "x"); err != nil || r.Value != "wrapped" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestResultOfAHandlerPastItsLimit: it is void, nothing follows it, and what it says later is refused.
+func TestResultOfAHandlerPastItsLimit(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	said := make(chan error, 2)
+	q := f.Queue(nil).WithMaxConsumeDuration(10 * time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		f.Must(delayqueue.SetResult(ctx, "early"))
+		f.Must(delayqueue.Then(ctx, "in time"))
+		<-ctx.Done()
+		queuetest.Eventually(t, "it is over", func() bool { return delayqueue.SetResult(ctx, "late") != nil })
+		said <- delayqueue.SetResult(ctx, "late")
+		said <- delayqueue.Then(ctx, "late")
+		return nil
+	})
+	q.StartConsume()
+	r, err := q.Call(queuetest.WithTimeout(t), "x", delayqueue.WithRetryCount(0))
+	if err != nil || r.State != delayqueue.StateGarbage || !strings.Contains(r.Err, delayqueue.ErrConsumeTimeout.Error()) || r.Value != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for range 2 {
+		if err := queuetest.Receive(t, "the handler returns", said); !errors.Is(err, delayqueue.ErrNotHandling) {
+			t.Error(err)
+		}
+	}
+	if n := len(f.Check().Messages); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestDoneLimitSparesCalls: where messages that are kept for long have filled the queue, a Call finds its result all the
+// same, and so does who awaits one of those that came last.
+func TestDoneLimitSparesCalls(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil).WithHandler(face.Echo).WithDoneLimit(5)
+	q.StartConsume()
+	for i := range 6 {
+		if _, err := q.Await(queuetest.CtxB, f.Send(q, fmt.Sprint("kept ", i), delayqueue.WithRetention(24*time.Hour)).ID); err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	for i := range 5 {
+		payload := fmt.Sprint("call ", i)
+		if r, err := q.Call(queuetest.CtxB, payload); err != nil || r.Value != "to "+payload {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if n := len(f.Check().Done); n != 5 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
+// TestDoneLimit: the queue keeps so many, and says in the log what had to go.
+func TestDoneLimit(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil).WithHandler(face.Echo).WithDoneLimit(2)
+	q.StartConsume()
+	ctx := queuetest.WithTimeout(t)
+	var ids []string
+	for i := range 4 {
+		r, err := q.Call(ctx, fmt.Sprint(i), delayqueue.WithRetention(time.Hour+time.Duration(i)*time.Minute))
+		f.Must(err)
+		ids = append(ids, r.ID)
+	}
+	for i, id := range ids {
+		if r, err := q.Await(ctx, id); i < 2 && !errors.Is(err, delayqueue.ErrNoResult) || i >= 2 && (err != nil || r.Value != fmt.Sprint("to ", i)) {
+			t.Errorf("%d: %+v, %v", i, r, err)
+		}
+	}
+	queuetest.Eventually(t, "the log says of both", func() bool { return f.Log.Count("for want of room", "done") == 2 })
+}

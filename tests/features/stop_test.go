@@ -1,0 +1,207 @@
+package features
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestStopWhileAFetchIsAnswered: what the fetch hands out after the stop is released at once, and
+// does not wait for its lease to run out.
+func TestStopWhileAFetchIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]bool{"the reply arrives": false, "the reply is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, wire, cli := face.Wired(t)
+			q := f.QueueOn(cli, func(string) bool { t.Error("a handler started after the stop"); return true }).
+				WithConcurrent(3).WithLease(time.Hour)
+			var ids []string
+			for range 3 {
+				ids = append(ids, f.Send(f.Queue(nil), "x").ID)
+			}
+			struck, release := wire.HoldReply(redistest.Script(script.FetchScript.SHA))
+			done := q.StartConsume()
+			queuetest.Receive(t, "the reply is held", struck)
+			if n := len(f.Check().Unack); n != 3 {
+				t.Fatalf("%d are handed out, want 3", n)
+			}
+			q.StopConsume()
+			if cut {
+				wire.Cut()
+				wire.Mend()
+			}
+			release()
+			queuetest.Receive(t, "done closes", done)
+			state := f.Check()
+			for _, id := range ids {
+				if r := state.Fail[id]; state.Where(id) != "ready" || r.Delivery != 2 || r.Failures != 0 || r.Losses != 0 {
+					t.Errorf("message %s is %s, record %+v; want ready, released once", id, state.Where(id), r)
+				}
+			}
+			got := make(chan string, 3)
+			face.NoTick(f.Queue(func(payload string) bool { got <- payload; return true })).StartConsume()
+			for range 3 {
+				queuetest.Receive(t, "another consumer has it before its first tick", got)
+			}
+			queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == 0 })
+		})
+	}
+}
+
+// TestStopHandsTheAlarmOnTwice: a stop looks twice, and the second look sets the alarm for
+// whatever waits, taken or not.
+func TestStopHandsTheAlarmOnTwice(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"something waits": true, "nothing waits": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, _, cli := face.Wired(t) // the server hears late that a connection was closed
+			q := face.NoTick(f.QueueOn(cli, func(string) bool { return true }))
+			var due int64
+			if waits {
+				due = f.Send(f.Queue(nil), "x", delayqueue.WithDelay(time.Hour)).Due.UnixMicro()
+			}
+			done := q.StartConsume()
+			queuetest.Eventually(t, "the consumer listens, and has the alarm if there is one", func() bool {
+				s := f.Check()
+				return s.Fields["seen"] != "" && s.Wake == 0 && (s.Fields["armed"] == strconv.FormatInt(due, 10) || !waits)
+			})
+			type look struct {
+				want  int
+				rearm bool
+			}
+			var mu sync.Mutex
+			var looks []look
+			t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
+					args = args[3+args[2].(int):] // what follows the keys
+					mu.Lock()
+					looks = append(looks, look{args[2].(int), args[7] == 1})
+					mu.Unlock()
+				}
+				return next(ctx, cmd)
+			})))
+			q.StopConsume()
+			queuetest.Receive(t, "done closes", done)
+			mu.Lock()
+			defer mu.Unlock()
+			if want := []look{{0, false}, {0, true}}; !slices.Equal(looks, want) {
+				t.Errorf("the stop looked as %v, want %v", looks, want)
+			}
+			if state := f.Check(); state.Wake != due {
+				t.Errorf("the alarm stands at %d, want %d:\n%s", state.Wake, due, state.Dump())
+			}
+		})
+	}
+}
+
+// TestStopWithRedisAway: done closes after one lease of trying, and the log names what was
+// not settled.
+func TestStopWithRedisAway(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := face.Wired(t)
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+	started, release := make(chan struct{}), make(chan struct{})
+	q := f.QueueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(context.Context, *delayqueue.Message) error {
+		close(started)
+		<-release
+		return nil
+	})
+	info := f.Send(q, "x")
+	done := q.StartConsume()
+	queuetest.Receive(t, "it starts", started)
+	wire.Cut()
+	q.StopConsume()
+	close(release)
+	queuetest.Receive(t, "done closes", done)
+	f.Log.Says(t, 1, "gave up settling")
+	queuetest.Eventually(t, "the log names what was not settled", func() bool { return f.Log.Count(info.ID) > 0 })
+	if where := f.Where(info.ID); where != "unack" {
+		t.Errorf("the message is %s, want unack until its lease runs out", where)
+	}
+}
+
+// TestStopConsumeReleasesWhatNoHandlerStarted is the row of two handlers that run and 50
+// messages fetched.
+func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	started, release := make(chan string, 52), make(chan struct{})
+	q := f.Queue(nil).WithConcurrent(2).WithCallback(func(payload string) bool {
+		if payload == "quick" {
+			return true
+		}
+		started <- payload
+		<-release
+		return true
+	})
+	// Handlers that were quick so far make the consumer fetch ahead.
+	var quick []delayqueue.Outgoing
+	for range 2000 {
+		quick = append(quick, delayqueue.Outgoing{Payload: "quick"})
+	}
+	for range 50 {
+		quick = append(quick, delayqueue.Outgoing{Payload: "slow"})
+	}
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
+	done := q.StartConsume()
+	queuetest.Receive(t, "a handler runs", started)
+	queuetest.Receive(t, "another handler runs", started)
+	q.StopConsume()
+	queuetest.Eventually(t, "the 48 that were not started are back", func() bool {
+		state := f.Check() // on a slow machine some quick ones are left as well
+		waiting := len(state.Ready) + len(state.Pending)
+		return len(state.Unack) == 2 && waiting >= 48 && waiting == len(state.Messages)-2
+	})
+	for _, record := range f.Check().Fail {
+		if record.Failures != 0 || record.Losses != 0 {
+			t.Errorf("a release counted as more than that: %+v", record)
+		}
+	}
+	select {
+	case <-done:
+		t.Error("done closed before the handlers finished")
+	case p := <-started:
+		t.Errorf("a further handler started: %s", p)
+	default:
+	}
+
+	var got queuetest.Tally
+	other := f.QueueOn(f.Client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.Add(payload); return true })
+	other.StartConsume()
+	queuetest.Eventually(t, "another consumer has the 48 at once", func() bool { return got.Of("slow") == 48 })
+	close(release)
+	queuetest.Receive(t, "done closes", done)
+	f.Drained()
+}
+
+// TestStopDoesNotWaitForAbandonedCallbacks: their failure at the limit, while the queue stops, is settled before done closes.
+func TestStopDoesNotWaitForAbandonedCallbacks(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	started, release := make(chan struct{}, 1), make(chan struct{})
+	defer close(release)
+	q := f.Queue(nil).WithMaxConsumeDuration(30 * time.Millisecond).WithNackRedeliveryDelay(time.Hour).
+		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { time.Sleep(200 * time.Millisecond) }).
+		WithCallback(func(string) bool { started <- struct{}{}; <-release; return true })
+	info := f.Send(q, "stuck")
+	done := q.StartConsume()
+	queuetest.Receive(t, "it is stuck", started)
+	q.StopConsume()
+	queuetest.Receive(t, "done closes", done)
+	if where := f.Where(info.ID); where != "retry" {
+		t.Errorf("the message is %s, want retry", where)
+	}
+}
