@@ -110,7 +110,7 @@ type Balance struct {
 	Canceled    int64 // Cancel
 	Deleted     int64 // by ops.Queue
 	Aged        int64 // garbage that was too old (WithGarbageRetention)
-	Trimmed     int64 // garbage or done messages that were too many (WithGarbageLimit, WithDoneLimit)
+	Trimmed     int64 // garbage or done messages that were too many (WithGarbageRetention, WithDoneLimit)
 	WrittenOff  int64 // missing, and accepted (delayqueue doctor --repair); deleted by a version without books
 
 	Here int64 // in any state, StateGarbage and StateDone among them

@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What WithCountdown and PROTOCOL.md say of a countdown, as a specification for TestHistories.
+// What WithCountdown and docs/PROTOCOL.md say of a countdown, as a specification for TestHistories.
 
 // A countDeed is an operation on a countdown: didSend, didHandOut, wasThere (somebody looked), didSettle or mayHaveSettled.
 type countDeed struct {

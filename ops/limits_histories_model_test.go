@@ -13,7 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// What docs/limits.md and PROTOCOL.md say of the limits of a queue, as two specifications for TestLimitsHistories.
+// What docs/limits.md and docs/PROTOCOL.md say of the limits of a queue, as two specifications for TestLimitsHistories.
 
 // A limitDeed is what a call did that is about limits, at some instant of the server's clock, unix us.
 type limitDeed struct {

@@ -14,7 +14,7 @@ func aHouse(t *testing.T) string {
 		write(t, dir, filepath.Join(layer, "a.go"), "package a\n")
 	}
 	write(t, dir, "internal/script/lua/send.lua", "--\n")
-	for _, name := range []string{"README.md", "README.zh-CN.md", "ARCHITECTURE.md", "PROTOCOL.md"} {
+	for _, name := range []string{"README.md", "docs/README.zh-CN.md", "docs/ARCHITECTURE.md", "docs/PROTOCOL.md"} {
 		write(t, dir, name, "a page\n")
 	}
 	return dir

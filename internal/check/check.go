@@ -1,5 +1,5 @@
 // Package check reads the whole state of one queue from Redis and names every
-// breach of the invariants of PROTOCOL.md. The numbers of invariants are those
+// breach of the invariants of docs/PROTOCOL.md. The numbers of invariants are those
 // of that page.
 //
 // It is a second reading of the layout, written from that page and not from the

@@ -26,7 +26,7 @@ type Verdict struct {
 
 // conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do. A new outcome of a handler
 // needs a case here and in judge (handler.go), and an example. If settle has no such outcome, it needs a kind in Go and Lua, a row in
-// PROTOCOL.md, an event, and a case in the model.
+// docs/PROTOCOL.md, an event, and a case in the model.
 func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	settings := &d.consumer.settings
 	o := outcome{d: d, failures: d.msg.Failures, err: v.Err, text: v.Text}

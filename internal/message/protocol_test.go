@@ -25,7 +25,8 @@ func protocolBytes(t *testing.T, kind string) string {
 	return string(bytes)
 }
 
-// TestProtocolMessages: the envelopes and the fail record that PROTOCOL.md shows are read, and written, as they stand there.
+// TestProtocolMessages: the envelopes and the fail record that docs/PROTOCOL.md shows are read, and written, as they
+// stand there.
 func TestProtocolMessages(t *testing.T) {
 	bytes := protocolBytes(t, "envelope")
 	want := Envelope{Due: 1790000000000000, Key: "order-42", Retries: 3, TTL: 10 * time.Minute,

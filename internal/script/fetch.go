@@ -58,7 +58,7 @@ type FetchReply struct {
 	Lost      int
 	Dropped   int
 	Replaced  int // messages that ended because the deliveries that were lost had been superseded
-	Overflow  int // overflow in PROTOCOL.md
+	Overflow  int // overflow in docs/PROTOCOL.md
 	First     int // 1 if no consumer has called before
 	Agreed    FetchSettings
 	Limits    AgreedLimits

@@ -39,8 +39,8 @@ func luaWords(code string) []string {
 	return slices.Compact(words)
 }
 
-// TestProtocolFields: PROTOCOL.md has each field of state. Each word in the Lua is such a field, or a word that a comment of
-// the Lua explains. Scripts and internal/check know each field of the page.
+// TestProtocolFields: docs/PROTOCOL.md has each field of state. Each word in the Lua is such a field, or a word that a
+// comment of the Lua explains. Scripts and internal/check know each field of the page.
 func TestProtocolFields(t *testing.T) {
 	fields := firstColumn(queuetest.ProtocolSection(t, "## Fields of state"))
 	keys, checker, lua := queuetest.ProtocolSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"), queuetest.ReadText(t, "internal/script/lua/*.lua", "internal/script/lua/*/*.lua")
@@ -68,7 +68,7 @@ func TestProtocolFields(t *testing.T) {
 	}
 }
 
-// TestProtocolKeys: PROTOCOL.md has the keys in the order of the code, each with the scripts that write it.
+// TestProtocolKeys: docs/PROTOCOL.md has the keys in the order of the code, each with the scripts that write it.
 func TestProtocolKeys(t *testing.T) {
 	section := queuetest.ProtocolSection(t, "## Keys")
 	names := append(slices.Clone(structures[:]), "events")
@@ -109,8 +109,8 @@ func TestProtocolKeys(t *testing.T) {
 // writing matches the commands of scripts that change a key.
 var writing = regexp.MustCompile(`^(ZADD|ZREM|ZREMRANGEBYRANK|HSET|HDEL|LPOP|RPUSH|LREM|LTRIM|UNLINK)$`)
 
-// TestProtocolScripts: PROTOCOL.md names each script, whose first lines are its reference. The scripts that other programs call
-// have a section with their keys.
+// TestProtocolScripts: docs/PROTOCOL.md names each script, whose first lines are its reference. The scripts that other
+// programs call have a section with their keys.
 func TestProtocolScripts(t *testing.T) {
 	page := queuetest.ProtocolSection(t, "## Scripts")
 	aside := regexp.MustCompile(`\([^)]*\)`)
@@ -148,7 +148,7 @@ func TestProtocolScripts(t *testing.T) {
 	}
 }
 
-// TestProtocolHistory: the history that PROTOCOL.md shows can be read.
+// TestProtocolHistory: the history that docs/PROTOCOL.md shows can be read.
 func TestProtocolHistory(t *testing.T) {
 	for line := range strings.Lines(queuetest.ProtocolExample(t, "history")) {
 		if _, counts, _ := strings.Cut(line, " "); spanCountsOf(counts).Garbage == 0 {
@@ -157,7 +157,7 @@ func TestProtocolHistory(t *testing.T) {
 	}
 }
 
-// TestAnotherProgramSends: a program can send with what PROTOCOL.md says.
+// TestAnotherProgramSends: a program can send with what docs/PROTOCOL.md says.
 func TestAnotherProgramSends(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {

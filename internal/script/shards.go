@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file has the names of the shards of a queue over several slots, and how many there are. PROTOCOL.md, "Shards", is for both.
+// This file has the names of the shards of a queue over several slots, and how many there are. docs/PROTOCOL.md,
+// "Shards", is for both.
 
 // MaxShards is how many shards a queue may have.
 const MaxShards = 64

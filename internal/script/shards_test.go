@@ -84,7 +84,7 @@ func TestScriptShardsOfPaused(t *testing.T) {
 	f.Cli.Del(context.Background(), f.Key("state"))
 }
 
-// TestShardName: the names of shards are those of PROTOCOL.md, and those of fewer shards are among those of more.
+// TestShardName: the names of shards are those of docs/PROTOCOL.md, and those of fewer shards are among those of more.
 func TestShardName(t *testing.T) {
 	slot := func(name string) int { return Slot("{dq:" + name + "}:state") }
 	for _, n := range []int{1, 2, 3, 6, 12, 64} {

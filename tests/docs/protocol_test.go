@@ -33,7 +33,7 @@ func allTests(t *testing.T) string {
 	return all.String()
 }
 
-// TestProtocolEvents: each event stands in PROTOCOL.md, and the one that it shows is read.
+// TestProtocolEvents: each event stands in docs/PROTOCOL.md, and the one that it shows is read.
 func TestProtocolEvents(t *testing.T) {
 	codes := queuetest.ProtocolSection(t, "## Events")
 	for code := delayqueue.NewMessageEvent; code <= delayqueue.SupersededEvent; code++ {
@@ -47,15 +47,15 @@ func TestProtocolEvents(t *testing.T) {
 	}
 }
 
-// TestProtocolReferences: files, functions, tests and headings that PROTOCOL.md names are there.
+// TestProtocolReferences: files, functions, tests and headings that docs/PROTOCOL.md names are there.
 func TestProtocolReferences(t *testing.T) {
-	page := queuetest.ReadText(t, "PROTOCOL.md")
+	page := queuetest.ReadText(t, "docs/PROTOCOL.md")
 	for _, name := range regexp.MustCompile("[`(]([\\w/]+\\.(?:go|lua|md))[`)]").FindAllStringSubmatch(page, -1) {
 		there := func(folder string) bool {
 			_, err := os.Stat(queuetest.File(t, filepath.Join(folder, name[1])))
 			return err == nil
 		}
-		if !slices.ContainsFunc([]string{".", "internal/script"}, there) {
+		if !slices.ContainsFunc([]string{".", "docs", "internal/script"}, there) {
 			t.Errorf("there is no file %s", name[1])
 		}
 	}

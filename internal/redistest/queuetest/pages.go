@@ -47,24 +47,24 @@ func ReadText(t *testing.T, files ...string) string {
 	return all.String()
 }
 
-// ProtocolSection is what stands under a heading of PROTOCOL.md, up to the next one of the same rank.
+// ProtocolSection is what stands under a heading of docs/PROTOCOL.md, up to the next one of the same rank.
 func ProtocolSection(t *testing.T, heading string) string {
 	t.Helper()
 	rank, _, _ := strings.Cut(heading, " ")
-	_, text, found := strings.Cut(ReadText(t, "PROTOCOL.md"), "\n"+heading+"\n")
+	_, text, found := strings.Cut(ReadText(t, "docs/PROTOCOL.md"), "\n"+heading+"\n")
 	if !found {
-		t.Fatalf("PROTOCOL.md has no %q", heading)
+		t.Fatalf("docs/PROTOCOL.md has no %q", heading)
 	}
 	text, _, _ = strings.Cut(text, "\n"+rank+" ")
 	return text
 }
 
-// ProtocolExample is a block of PROTOCOL.md, by its kind.
+// ProtocolExample is a block of docs/PROTOCOL.md, by its kind.
 func ProtocolExample(t *testing.T, kind string) string {
 	t.Helper()
-	_, text, found := strings.Cut(ReadText(t, "PROTOCOL.md"), "\n```"+kind+"\n")
+	_, text, found := strings.Cut(ReadText(t, "docs/PROTOCOL.md"), "\n```"+kind+"\n")
 	if !found {
-		t.Fatalf("PROTOCOL.md has no example %q", kind)
+		t.Fatalf("docs/PROTOCOL.md has no example %q", kind)
 	}
 	text, _, _ = strings.Cut(text, "\n```")
 	return text
