@@ -1,37 +1,157 @@
 package ops
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestLimitsDiffer: the least that any consumer asks for holds, and the log names both; what a Monitor sets goes before it.
-func TestLimitsDiffer(t *testing.T) {
+// TestUnthrottle: who waits for the end of a throttle goes on at once when it is lifted, without a tick, also where the reply is lost.
+func TestUnthrottle(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	f.Queue(func(string) bool { return true }).WithQueueConcurrency(2).StartConsume()
-	queuetest.Eventually(t, "it has asked", func() bool { return f.Check().Fields["limits"] != "" })
-	f.Queue(func(string) bool { return true }).WithQueueConcurrency(3).StartConsume()
-	const warning = "consumers of this queue ask for other limits"
-	queuetest.Eventually(t, "a warning", func() bool { return f.Log.Count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1 })
-	if before, err := m.SetLimits(queuetest.CtxB, Limits{Concurrency: 7}); err != nil || before != (Limits{}) {
-		t.Errorf("%v, %v", before, err)
-	}
-	queuetest.Eventually(t, "both know", func() bool { return f.Log.Count("limits of this queue are set", `all="7 at a time"`) == 2 })
-	if before, err := m.SetLimits(queuetest.CtxB, Limits{}); err != nil || before != (Limits{Concurrency: 7}) {
-		t.Errorf("%v, %v", before, err)
-	}
-	queuetest.Eventually(t, "it holds no more", func() bool {
-		return f.Log.Count("are those that this consumer asks for", `this="2 at a time"`) == 1 && f.Log.Count(warning) == 2
+	handled := make(chan string, 10)
+	q := face.NoTick(f.Queue(nil)).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if msg.Payload == "429" && msg.Delivery == 1 {
+			return delayqueue.Throttle(time.Hour, queuetest.ErrBoom)
+		}
+		handled <- msg.Payload
+		return nil
 	})
+	cli := f.Client()
+	t.Cleanup(link.Interpose(cli, queuetest.LoseReplies(2, new(atomic.Int64))))
+	m := Of(delayqueue.NewMonitor(f.Name, cli))
+	unthrottle := func(want bool) {
+		t.Helper()
+		if lifted, err := m.Unthrottle(queuetest.CtxB); err != nil || lifted != want {
+			t.Errorf("lifted: %v, %v", lifted, err)
+		}
+	}
+	f.Send(q, "later", face.InAnHour) // so that there is such a queue
+	for range 3 {
+		unthrottle(false)
+	}
+	counts := func() delayqueue.Counts {
+		c, err := m.Counts(queuetest.CtxB)
+		f.Must(err)
+		return c
+	}
+	q.StartConsume()
+	info := f.Send(q, "429")
+	queuetest.Eventually(t, "it waits", func() bool { return f.Where(info.ID) == "retry" })
+	until := counts().ThrottledUntil
+	if left := time.Until(until); left < 50*time.Minute || left > time.Hour+time.Minute {
+		t.Errorf("throttled until %v", until)
+	}
+	f.Send(f.Queue(nil), "other")
+	queuetest.Eventually(t, "it is put off", func() bool { return counts().Limited })
+	unthrottle(true)
+	if payload := queuetest.Receive(t, "what was put off", handled); payload != "other" {
+		t.Errorf("handled %s", payload)
+	}
+	if c := counts(); !c.ThrottledUntil.IsZero() || c.Retry != 1 {
+		t.Errorf("%+v", c)
+	}
+	f.Must(m.RunNow(queuetest.CtxB, info.ID))
+	queuetest.Receive(t, "the one that was refused", handled)
+	f.Must(q.Shutdown(queuetest.CtxB))
+}
+
+// TestPlaceOfAnotherWithoutWakeUps: where wake-ups do not work, a place that another consumer frees is seen at the next tick.
+func TestPlaceOfAnotherWithoutWakeUps(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	got, free := make(chan string, 1), make(chan struct{})
+	one := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { got <- "one"; <-free; return true }).WithQueueConcurrency(1)
+	face.Several(f, 1)
+	one.StartConsume()
+	queuetest.Receive(t, "it has the place", got)
+	face.Several(f, 1)
+	other := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { got <- "other"; return true }).WithQueueConcurrency(1)
+	other.StartConsume()
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	queuetest.Eventually(t, "it waits for the place", func() bool { c, err := m.Counts(queuetest.CtxB); return err == nil && c.Limited && c.Ready == 1 })
+	one.StopConsume() // it will not take the next one itself
+	close(free)
+	if by := queuetest.Receive(t, "the place is taken", got); by != "other" {
+		t.Errorf("taken by %s", by)
+	}
+	for _, q := range []*delayqueue.DelayQueue{one, other} {
+		f.Must(q.Shutdown(queuetest.CtxB))
+	}
+}
+
+// TestThrottleLeavesWhatWasFetched: without a limit, what a consumer has when a handler throttles the queue is handled, what it
+// had fetched ahead, too; but what no worker gets to in a while goes back, as ever, and waits.
+func TestThrottleLeavesWhatWasFetched(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	var got queuetest.Tally
+	fetched := make(chan []string, 1)
+	q := face.NoTick(f.Queue(nil))
+	handled, throttled := 0, false // of the only worker
+	q.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if handled++; handled%50 == 0 && !throttled { // a look takes long, and for slow handlers nothing is fetched ahead
+			if tags := f.Held(); len(tags) > 10 {
+				throttled = true
+				fetched <- tags
+				return delayqueue.Throttle(time.Hour, queuetest.ErrBoom)
+			}
+		}
+		got.Add(msg.ID)
+		return nil
+	})
+	q.StartConsume()
+	var tags []string
+	queuetest.Eventually(t, "a handler throttles the queue when more is fetched", func() bool {
+		face.Several(f, 500)
+		select {
+		case tags = <-fetched:
+		default:
+		}
+		return tags != nil
+	})
+	queuetest.Eventually(t, "nothing is with the consumer", func() bool { return len(f.Held()) == 0 })
+	if c, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(queuetest.CtxB); err != nil || c.ThrottledUntil.IsZero() || c.Retry != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	s, where := f.Check(), map[string]int{}
+	for _, tag := range tags {
+		id, _ := message.SplitTag(tag)
+		if got.Of(id) == 1 {
+			where["handled"]++
+		} else {
+			where[s.Where(id)]++
+		}
+	}
+	if t.Logf("of %d that were fetched: %v", len(tags), where); where["retry"] != 1 || where["handled"]+where["ready"] != len(tags)-1 {
+		t.Error("want one in retry, and the others handled, or back")
+	}
+}
+
+// TestLimitsInForce: what was set goes before what consumers ask for, a rate and a concurrency each by itself.
+func TestLimitsInForce(t *testing.T) {
+	t.Parallel()
+	asked, rate := Limits{Rate: 5, Per: time.Second, Burst: 1, Concurrency: 5}, Limits{Rate: 100, Per: time.Minute, Burst: 4}
+	for _, c := range []struct{ set, want Limits }{
+		{Limits{}, asked},
+		{Limits{Concurrency: 9}, Limits{Rate: 5, Per: time.Second, Burst: 1, Concurrency: 9}},
+		{rate, Limits{Rate: 100, Per: time.Minute, Burst: 4, Concurrency: 5}},
+	} {
+		if got := (QueueLimits{Asked: asked, Set: c.set}).InForce(); got != c.want {
+			t.Errorf("with %v set: %v, want %v", c.set, got, c.want)
+		}
+	}
 }
 
 // TestBadLimits: each says in a sentence what is wrong.

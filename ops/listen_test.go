@@ -241,3 +241,27 @@ func TestListenEventObeysItsContext(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+func TestReports(t *testing.T) { onSharedServer(t, monitorReports) }
+
+func monitorReports(f *face.Fixture, m *Queue) {
+	heard := make(chan delayqueue.Event, 100)
+	sub, err := m.ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	f.Must(err)
+	defer sub.Stop()
+	other := delayqueue.NewPublisher(f.Name, f.Cli)
+	defer other.EnableReport().Stop()
+	q := f.Queue(func(string) bool { return true })
+	defer q.EnableReport().Stop()
+	info, err := other.Send(queuetest.CtxB, "x")
+	f.Must(err)
+	for _, want := range []delayqueue.EventCode{delayqueue.NewMessageEvent, delayqueue.ReadyEvent, delayqueue.DeliveredEvent, delayqueue.AckEvent} {
+		if want == delayqueue.ReadyEvent {
+			q.StartConsume()
+		}
+		if e := queuetest.Receive(f.T, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) ||
+			time.Since(e.Time) > queuetest.Patience {
+			f.T.Errorf("%+v, want %s", e, want)
+		}
+	}
+}

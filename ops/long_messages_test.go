@@ -18,6 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// ofGroup makes a message a part of a group.
+var ofGroup = delayqueue.WithKey("k", delayqueue.Append)
+
 // rewriteLong is the least that a script does to change something of a long value of a hash: it reads the value, copies it once to take
 // its end, once to put another beginning before that, and writes it.
 const rewriteLong = `redis.call('HSET', KEYS[1], 'f', ARGV[1] .. string.sub(redis.call('HGET', KEYS[1], 'f'), 18)) return ''`

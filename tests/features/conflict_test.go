@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is kept.
@@ -221,4 +223,143 @@ func TestKeyHoldEnds(t *testing.T) {
 	})
 	f.Send(q, "short", delayqueue.WithKey("c"), delayqueue.WithKeyHold(time.Millisecond))
 	queuetest.Eventually(t, "nothing is left of the holds", func() bool { s := f.Check(); return len(s.Held) == 0 && len(s.Keys) == 2 })
+}
+
+// TestWithKeyConflict: what a send is told of the message that has its key.
+func TestWithKeyConflict(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q, m := f.Queue(nil), ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	first := f.Send(q, "first", face.InAnHour, delayqueue.WithKey("k", delayqueue.Keep))
+	if first.Existed || first.Key != "k" {
+		t.Errorf("the first: %+v", first)
+	}
+	existed := func(what string, info *delayqueue.MessageInfo, due time.Time, payload string) {
+		t.Helper()
+		if !info.Existed || info.ID != first.ID || info.Key != "k" || !info.Due.Equal(due) {
+			t.Errorf("%s: %+v, want %s, due %v", what, info, first.ID, due)
+		}
+		got, err := m.GetKey(queuetest.CtxB, "k")
+		if err != nil || got.Payload != payload || !got.At.Equal(info.Due) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	existed("kept", f.Send(q, "x", delayqueue.WithKey("k", delayqueue.Keep)), first.Due, "first")
+	replaced := f.Send(q, "second", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithHeader("a", "b"), delayqueue.WithRetryCount(7))
+	existed("replaced", replaced, first.Due, "second")
+	if got, err := m.Get(queuetest.CtxB, first.ID); err != nil || got.Headers["a"] != "b" || got.MaxRetries != 7 {
+		t.Errorf("replaced: %+v, %v", got, err)
+	}
+	at := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
+	existed("replaced, at an instant", f.Send(q, "third", delayqueue.WithSchedule(at), delayqueue.WithKey("k", delayqueue.Replace)), at, "third")
+	existed("rescheduled", f.Send(q, "x", delayqueue.WithSchedule(at.Add(time.Minute)), delayqueue.WithKey("k", delayqueue.Reschedule)),
+		at.Add(time.Minute), "third")
+	f.Must(q.SendScheduleMsg("fourth", at, delayqueue.WithKey("k", delayqueue.Replace)))
+	if got, err := m.GetKey(queuetest.CtxB, "k"); err != nil || got.Payload != "fourth" || !got.At.Equal(at) || got.ID != first.ID {
+		t.Errorf("SendScheduleMsg: %+v, %v", got, err)
+	}
+	if _, err := q.Send(queuetest.CtxB, "x", delayqueue.WithKey("k")); !errors.Is(err, delayqueue.ErrDuplicateKey) {
+		t.Errorf("refused: %v", err)
+	}
+	if n := len(f.Check().Messages); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestWithKeyHold: who sends again after the ack, within the time, is told of the message that was acked.
+func TestWithKeyHold(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	var got queuetest.Tally
+	q, m := f.Queue(func(payload string) bool { got.Add(payload); return true }), ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	q.StartConsume()
+	hook := func(payload string, on delayqueue.Conflict) (*delayqueue.MessageInfo, error) {
+		return q.Send(queuetest.CtxB, payload, delayqueue.WithKey("event-1", on), delayqueue.WithKeyHold(time.Hour))
+	}
+	first, err := hook("first", delayqueue.Keep)
+	f.Must(err)
+	f.Drained()
+	for range 3 {
+		if info, err := hook("again", delayqueue.Keep); err != nil || !info.Existed || info.ID != first.ID || !info.Due.IsZero() {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	for _, on := range []delayqueue.Conflict{delayqueue.Refuse, delayqueue.Replace, delayqueue.Reschedule} {
+		var dup *delayqueue.DuplicateKeyError
+		if _, err := hook("again", on); !errors.As(err, &dup) || dup.ID != first.ID || face.Fate(f, err) != delayqueue.StoredNo ||
+			!strings.Contains(err.Error(), "WithKeyHold") {
+			t.Errorf("%v: %v", on, err)
+		}
+	}
+	if _, err := m.GetKey(queuetest.CtxB, "event-1"); !errors.Is(err, delayqueue.ErrNotFound) {
+		t.Errorf("get: %v", err)
+	}
+	if r, err := q.CancelKey(queuetest.CtxB, "event-1"); err != nil || r.State != delayqueue.StateGone {
+		t.Errorf("cancel: %+v, %v", r, err)
+	}
+	if distinct, total := got.Counts(); distinct != 1 || total != 1 {
+		t.Errorf("handled %v", got.N)
+	}
+}
+
+// TestKeyHoldIsRespected: what was handled once is not handled again because somebody requeues an earlier try, or all of them;
+// GetKey says why, and ReleaseKey lets it pass.
+func TestKeyHoldIsRespected(t *testing.T) {
+	f := face.New(t)
+	opts := []delayqueue.MsgOption{delayqueue.WithKey("event-1", delayqueue.Keep), delayqueue.WithKeyHold(24 * time.Hour)}
+	paid, refuses := 0, true
+	q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error {
+		if refuses {
+			return delayqueue.ErrSkipRetry
+		}
+		paid++
+		return nil
+	})
+	drain := func() {
+		t.Helper()
+		f.Must(queuetest.Failure(q.Drain(queuetest.CtxB)))
+	}
+	first, err := q.Send(queuetest.CtxB, "1", opts...)
+	f.Must(err)
+	drain()
+	refuses = false
+	second, err := q.Send(queuetest.CtxB, "1", opts...)
+	if err != nil || second.Existed {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	drain()
+	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	held := new(ops.KeyHeldError)
+	if got, err := m.GetKey(queuetest.CtxB, "event-1"); got != nil || !errors.As(err, &held) || held.ID != second.ID || time.Until(held.Until) < 23*time.Hour {
+		t.Errorf("%+v, %v", got, err)
+	}
+	dup := new(delayqueue.DuplicateKeyError)
+	if err := m.Requeue(queuetest.CtxB, first.ID); !errors.As(err, &dup) || dup.ID != second.ID || !dup.Held || dup.Key != "event-1" {
+		t.Errorf("requeue: %v", err)
+	}
+	if r, err := m.BulkRequeue(queuetest.CtxB, ops.Bulk{}); err != nil || r.Done != 0 || r.Passed[ops.PassedKey] != 1 {
+		t.Errorf("requeue of all: %+v, %v", r, err)
+	}
+	if _, err := q.Send(queuetest.CtxB, "1", delayqueue.WithKey("event-1")); !errors.As(err, &dup) || !dup.Held {
+		t.Errorf("send: %v", err)
+	}
+	if found, err := m.Find(queuetest.CtxB, "event-1", ops.Find{}, ""); err != nil || len(found.Matches) != 1 || found.Matches[0].ID != first.ID {
+		t.Errorf("find: %+v, %v", found, err)
+	}
+	drain()
+	if err := m.ReleaseKey(queuetest.CtxB, "event-1"); err != nil {
+		t.Error(err)
+	}
+	if err := m.ReleaseKey(queuetest.CtxB, "event-1"); !errors.Is(err, delayqueue.ErrNotFound) {
+		t.Errorf("released twice: %v", err)
+	}
+	if page, err := m.Journal(queuetest.CtxB, 0, ""); err != nil || page.Entries[0].Act != ops.ActReleaseKey || page.Entries[0].Target != "event-1" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if err := m.Requeue(queuetest.CtxB, first.ID); err != nil {
+		t.Error(err)
+	}
+	if drain(); paid != 2 {
+		t.Errorf("handled %d times", paid)
+	}
 }

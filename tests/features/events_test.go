@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // TestListenEvent: every code, in this process.
@@ -113,4 +114,21 @@ func TestListenerThatIsSlowOrPanics(t *testing.T) {
 	queuetest.Eventually(t, "what was dropped is said, though nothing else happens", func() bool { return dropped.Load() == slow.Dropped() })
 	queuetest.Eventually(t, "the panics are in the log", func() bool { return f.Log.Count("event listener panicked") > n })
 	queuetest.Eventually(t, "the queue is empty", func() bool { return len(f.Check().Messages) == 0 })
+}
+
+// TestReportOverAClientOfItsOwnType: a client of the user's own type publishes by its own command.
+func TestReportOverAClientOfItsOwnType(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	heard := make(chan delayqueue.Event, 10)
+	listener, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	f.Must(err)
+	defer listener.Stop()
+	p := delayqueue.NewPublisher(f.Name, wrapped{f.Cli})
+	sub := p.EnableReport()
+	defer sub.Stop()
+	f.Must(p.SendDelayMsg("x", time.Hour))
+	if e := queuetest.Receive(t, "it is heard", heard); e.Code != delayqueue.NewMessageEvent || sub.Dropped() != 0 {
+		t.Errorf("%+v, %d dropped", e, sub.Dropped())
+	}
 }

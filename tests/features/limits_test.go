@@ -13,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // TestRateLimit: 600 messages at 100 a second through three consumers: never more than the rate allows, none asks in vain but
@@ -175,4 +176,26 @@ func TestThrottle(t *testing.T) {
 		}
 	}
 	f.Log.Says(t, 1, "a handler throttles the queue", "for=1s", "error=boom")
+}
+
+// TestLimitsDiffer: the least that any consumer asks for holds, and the log names both; what a Monitor sets goes before it.
+func TestLimitsDiffer(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f.Queue(func(string) bool { return true }).WithQueueConcurrency(2).StartConsume()
+	queuetest.Eventually(t, "it has asked", func() bool { return f.Check().Fields["limits"] != "" })
+	f.Queue(func(string) bool { return true }).WithQueueConcurrency(3).StartConsume()
+	const warning = "consumers of this queue ask for other limits"
+	queuetest.Eventually(t, "a warning", func() bool { return f.Log.Count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1 })
+	if before, err := m.SetLimits(queuetest.CtxB, ops.Limits{Concurrency: 7}); err != nil || before != (ops.Limits{}) {
+		t.Errorf("%v, %v", before, err)
+	}
+	queuetest.Eventually(t, "both know", func() bool { return f.Log.Count("limits of this queue are set", `all="7 at a time"`) == 2 })
+	if before, err := m.SetLimits(queuetest.CtxB, ops.Limits{}); err != nil || before != (ops.Limits{Concurrency: 7}) {
+		t.Errorf("%v, %v", before, err)
+	}
+	queuetest.Eventually(t, "it holds no more", func() bool {
+		return f.Log.Count("are those that this consumer asks for", `this="2 at a time"`) == 1 && f.Log.Count(warning) == 2
+	})
 }

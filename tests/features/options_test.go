@@ -3,6 +3,7 @@ package features
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestZeroValues: they say what they lack, whatever is called.
@@ -152,4 +155,116 @@ func TestLimitsBadOptions(t *testing.T) {
 	if n := len(f.Check().Messages); n != 1 {
 		t.Errorf("%d messages are stored", n)
 	}
+}
+
+// TestProgrammingMistakes: each panics with a sentence that names the call and says what to do.
+func TestProgrammingMistakes(t *testing.T) {
+	f := face.New(t)
+	cli := f.Cli
+	ok := func(string) bool { return true }
+	q := func() *delayqueue.DelayQueue { return delayqueue.NewQueue(f.Name, cli, ok) }
+	var noClient *redis.Client
+	for name, c := range map[string]struct {
+		f    func()
+		text string
+	}{
+		"empty name":                {func() { delayqueue.NewQueue("", cli, ok) }, "name"},
+		"name with {":               {func() { delayqueue.NewQueue("a{b", cli, ok) }, "none of { }"},
+		"name with }":               {func() { delayqueue.NewQueue("a}b", cli, ok) }, "none of { }"},
+		"name with a line's end":    {func() { delayqueue.NewQueue("orders\n", cli, ok) }, "no control characters"},
+		"name with NUL":             {func() { delayqueue.NewPublisher("or\x00ders", cli) }, "no control characters"},
+		"name with a C1 control":    {func() { ops.Of(delayqueue.NewMonitor("or\u0085ders", cli)) }, "no control characters"},
+		"name with a blank":         {func() { delayqueue.NewQueue(" orders", cli, ok) }, "no blank"},
+		"name with a wide blank":    {func() { delayqueue.NewQueue("orders\u3000", cli, ok) }, "no blank"},
+		"name of no characters":     {func() { delayqueue.NewQueue("h\xff", cli, ok) }, "UTF-8"},
+		"prefix with a line's end":  {func() { delayqueue.UseCustomPrefix("dq\n") }, "no control characters"},
+		"prefix with a blank":       {func() { delayqueue.UseCustomPrefix("dq ") }, "no blank"},
+		"name of a part":            {func() { delayqueue.NewQueue("a/12", cli, ok) }, "a slash and digits"},
+		"publisher, name of a part": {func() { delayqueue.NewPublisher("a/b/0", cli) }, "a slash and digits"},
+		"monitor, name of a part":   {func() { ops.Of(delayqueue.NewMonitor("/1", cli)) }, "a slash and digits"},
+		"nil client":                {func() { delayqueue.NewQueue("a", nil, ok) }, "redis.NewClient"},
+		"nil pointer as client":     {func() { delayqueue.NewQueue("a", noClient, ok) }, "redis.NewClient"},
+		"nil queue option":          {func() { delayqueue.NewQueue("a", cli, ok, nil) }, "option 1 is nil"},
+		"empty prefix":              {func() { delayqueue.UseCustomPrefix("") }, "UseCustomPrefix"},
+		"prefix with {":             {func() { delayqueue.UseCustomPrefix("{a}") }, "none of { }"},
+		"prefix with a colon":       {func() { delayqueue.UseCustomPrefix("dq:eu") }, "none of { } :"},
+		"publisher, empty name":     {func() { delayqueue.NewPublisher("", cli) }, "NewPublisher"},
+		"publisher, retry count":    {func() { delayqueue.NewPublisher("a", cli).WithDefaultRetryCount(-1) }, "must not be negative"},
+		"publisher, replicas":       {func() { delayqueue.NewPublisher("a", cli).WithReplicaAck(-1, time.Second) }, "must not be negative"},
+		"monitor, nil client":       {func() { ops.Of(delayqueue.NewMonitor("a", nil)) }, "NewMonitor"},
+		"WithConcurrent(0)":         {func() { q().WithConcurrent(0) }, "NewPublisher"},
+		"WithConcurrent(-1)":        {func() { q().WithConcurrent(-1) }, "WithConcurrent(-1)"},
+		"negative fetch interval":   {func() { q().WithFetchInterval(-1) }, "at least 10ms"},
+		"fetch interval 0":          {func() { q().WithFetchInterval(0) }, "at least 10ms"},
+		"fetch interval, no unit":   {func() { q().WithFetchInterval(5) }, "did you mean 5*time.Second?"},
+		"fetch interval too short":  {func() { q().WithFetchInterval(10*time.Millisecond - 1) }, "at least 10ms"},
+		"negative fetch limit":      {func() { q().WithFetchLimit(-1) }, "must not be negative"},
+		"negative consume duration": {func() { q().WithMaxConsumeDuration(-1) }, "0 means no limit"},
+		"consume duration, no unit": {func() { q().WithMaxConsumeDuration(30) }, "did you mean 30*time.Second?"},
+		"consume duration, in ms":   {func() { q().WithMaxConsumeDuration(1500) }, "did you mean 1500*time.Second, or 1500*time.Millisecond?"},
+		"lease, no unit":            {func() { q().WithLease(60) }, "did you mean 60*time.Second?"},
+		"lease too long":            {func() { q().WithLease(math.MaxInt64) }, "at most 150 years"},
+		"negative lease":            {func() { q().WithLease(-1) }, "at least 100ms"},
+		"lease too short":           {func() { q().WithLease(99 * time.Millisecond) }, "at least 100ms"},
+		"max losses 0":              {func() { q().WithMaxLosses(0) }, "at least 1"},
+		"negative retry count":      {func() { q().WithDefaultRetryCount(-1) }, "must not be negative"},
+		"negative nack delay":       {func() { q().WithNackRedeliveryDelay(-1) }, "must be 0, or at least 1ms"},
+		"nack delay, no unit":       {func() { q().WithNackRedeliveryDelay(5) }, "did you mean 5*time.Second?"},
+		"nack delay too long":       {func() { q().WithNackRedeliveryDelay(math.MaxInt64) }, "at most 150 years"},
+		"no retry delays":           {func() { q().WithRetryDelays() }, "at least one"},
+		"negative retry delay":      {func() { q().WithRetryDelays(time.Second, -1) }, "must be 0, or at least 1ms"},
+		"retry delays, no unit":     {func() { q().WithRetryDelays(0, 7, 60) }, "did you mean 7*time.Second?"},
+		"retry delay too long":      {func() { q().WithRetryDelays(time.Second, message.MaxDelay+1) }, "at most 150 years"},
+		"nil retry delay func":      {func() { q().WithRetryDelayFunc(nil) }, "must not be nil"},
+		"negative garbage age":      {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
+		"garbage age too long":      {func() { q().WithGarbageRetention(math.MaxInt64, 0) }, "at most 150 years"},
+		"negative garbage max":      {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
+		"negative done limit":       {func() { q().WithDoneLimit(-1) }, "0 means no bound"},
+		"replica timeout 0":         {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
+		"replica timeout too long":  {func() { q().WithReplicaAck(1, math.MaxInt64) }, "at most 150 years"},
+		"nil callback":              {func() { q().WithCallback(nil) }, "must not be nil"},
+		"nil handler":               {func() { q().WithHandler(nil) }, "must not be nil"},
+		"nil middleware":            {func() { q().WithMiddleware(nil) }, "must not be nil"},
+		"nil error handler":         {func() { q().WithErrorHandler(nil) }, "must not be nil"},
+		"nil listener":              {func() { q().ListenEvent(nil) }, "the listener is nil"},
+		"middleware of nothing": {func() {
+			q().WithMiddleware(func(delayqueue.Handler) delayqueue.Handler { return nil }).StartConsume()
+		}, "middleware 1 returned a nil Handler"},
+		"nil garbage handler":       {func() { q().WithGarbageHandler(nil) }, "must not be nil"},
+		"nil logger":                {func() { q().WithLogger(nil) }, "slog.DiscardHandler"},
+		"StartConsume, no callback": {func() { delayqueue.NewQueue(f.Name, cli, nil).StartConsume() }, "WithCallback or WithHandler"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if text := queuetest.PanicText(c.f); !strings.HasPrefix(text, "delayqueue: ") || !strings.Contains(text, c.text) {
+				t.Errorf("panicked with %q, want a sentence with %q", text, c.text)
+			}
+		})
+	}
+	f.CheckEmpty()
+}
+
+// TestForgottenUnit: a duration that is a number without its unit is refused by every call that takes one, and nothing is stored.
+func TestForgottenUnit(t *testing.T) {
+	f := face.New(t)
+	q, m := f.Queue(nil), ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	send := func(opts ...delayqueue.MsgOption) error { _, err := q.Send(queuetest.CtxB, "x", opts...); return err }
+	bulk := func(call func() (*ops.BulkResult, error)) error { _, err := call(); return err }
+	for _, n := range []time.Duration{1, 15, 900, 1000, 3600, 30_000, 86_400, 604_800, 900_000, time.Millisecond - 1} {
+		hint := fmt.Sprintf("did you mean %d*time.Second", n)
+		for name, err := range map[string]error{
+			"SendDelayMsg": q.SendDelayMsg("x", n), "WithDelay": send(delayqueue.WithDelay(n)), "WithMsgTTL": send(delayqueue.WithMsgTTL(n)),
+			"WithTimeout": send(delayqueue.WithTimeout(n)), "WithRetention": send(delayqueue.WithRetention(n)), "WithKeyHold": send(delayqueue.WithKey("k"), delayqueue.WithKeyHold(n)),
+			"WithMaxWait": send(delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(n)),
+			"PauseFor":    m.PauseFor(queuetest.CtxB, n), "RescheduleBy": m.RescheduleBy(queuetest.CtxB, "x", n), "earlier": m.RescheduleBy(queuetest.CtxB, "x", -n),
+			"Spread":        bulk(func() (*ops.BulkResult, error) { return m.BulkRunNow(queuetest.CtxB, ops.Bulk{Spread: n}) }),
+			"shift of many": bulk(func() (*ops.BulkResult, error) { return m.BulkRescheduleBy(queuetest.CtxB, ops.Bulk{}, n) }),
+			"SetLimits":     func() error { _, err := m.SetLimits(queuetest.CtxB, ops.Limits{Rate: 1, Per: n, Burst: 1}); return err }(),
+			"Forecast":      func() error { _, err := m.Forecast(queuetest.CtxB, time.Time{}, n, 1); return err }(),
+		} {
+			if !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(err.Error(), hint) {
+				t.Errorf("%s with %d: %v", name, n, err)
+			}
+		}
+	}
+	f.CheckEmpty()
 }

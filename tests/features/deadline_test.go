@@ -1,4 +1,4 @@
-package ops
+package features
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // death is what a garbage handler was told.
@@ -56,7 +57,7 @@ func TestDeadline(t *testing.T) {
 	soon := time.Now().Add(4 * time.Second) // a deadline that has passed is refused
 	late := f.Send(q, "late", delayqueue.WithDeadline(soon))
 	inTime := f.Send(q, "in time", delayqueue.WithDeadline(time.Now().Add(time.Hour)), delayqueue.WithKey("k"))
-	if m, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Get(context.Background(), late.ID); err != nil ||
+	if m, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).Get(context.Background(), late.ID); err != nil ||
 		!m.Deadline.Equal(soon.Truncate(time.Microsecond)) || m.Timeout != 0 {
 		t.Errorf("%+v, %v; want the deadline %v", m, err, soon)
 	}
@@ -75,7 +76,7 @@ func TestDeadline(t *testing.T) {
 	for len(handled) > 0 {
 		<-handled
 	}
-	f.Must(Of(delayqueue.NewMonitor(f.Name, f.Cli)).Requeue(context.Background(), late.ID))
+	f.Must(ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).Requeue(context.Background(), late.ID))
 	died("once more in vain", late.ID, 0, nil)
 	if n := strings.Count(f.Check().Fail[late.ID].Error, "expired"); n != 1 || len(handled) > 0 {
 		t.Errorf("%d handled; it says %q", len(handled), f.Check().Fail[late.ID].Error)
@@ -133,7 +134,7 @@ func TestDeadlineRace(t *testing.T) {
 			t.Errorf("%s: %+v", id, record)
 		}
 	}
-	days, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).History(context.Background(), Daily, 2)
+	days, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).History(context.Background(), ops.Daily, 2)
 	f.Must(err)
 	if ended := days[0].Acked + days[0].Garbage + days[1].Acked + days[1].Garbage; ended != n {
 		t.Errorf("counted %+v", days)
@@ -176,7 +177,7 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("it is %s", where)
 		}
 	}
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	for id, want := range map[string]string{free.ID: "true", long.ID: "1h0m0s", short.ID: "20ms"} {
 		got, err := m.Get(context.Background(), id)
 		f.Must(err)
