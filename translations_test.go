@@ -64,7 +64,7 @@ func TestTranslations(t *testing.T) {
 	}
 	for _, name := range translations {
 		english := strings.TrimSuffix(name, ".zh-CN.md") + ".md"
-		if english == "docs/README.md" {
+		if filepath.Base(english) == "README.md" {
 			english = "README.md"
 		}
 		want, got := shapeOf(queuetest.ReadText(t, english)), shapeOf(queuetest.ReadText(t, name))
