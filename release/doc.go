@@ -1,7 +1,7 @@
 // Command release keeps the modules of this tree fit to be released, and releases them. It is a
 // module of its own, which nobody requires and which is not released.
 //
-//	go run . check               what lint wants of the modules, and the API against ../api
+//	go run . check               what lint wants of the modules, pages and bounds, and the API against ../api
 //	go run . api                 writes ../api
 //	go run . tidy                go mod tidy in every module, with the siblings of this tree
 //	go run . -n tag v0.1.0       what a release would do

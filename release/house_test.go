@@ -1,22 +1,35 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// aHouse writes a small tree that keeps all bounds.
-func aHouse(t *testing.T) string {
+// aHouse writes a small tree that keeps all bounds, has things that do not count, and gets further files.
+func aHouse(t *testing.T, files map[string]string) string {
+	t.Helper()
 	dir := t.TempDir()
 	for _, layer := range layers {
 		write(t, dir, filepath.Join(layer, "a.go"), "package a\n")
 	}
-	write(t, dir, "internal/script/lua/send.lua", "--\n")
-	for _, name := range []string{"README.md", "docs/README.zh-CN.md", "docs/ARCHITECTURE.md", "docs/PROTOCOL.md"} {
-		write(t, dir, name, "a page\n")
+	for _, name := range []string{"README.md", "docs/README.zh-CN.md", "docs/PROTOCOL.md", ".gitignore"} {
+		write(t, dir, name, "")
 	}
+	write(t, dir, "docs/benchmarks.md", strings.Repeat("x", 121))
+	write(t, dir, "pages/accents.md", strings.Repeat("é", 120)+"\r\n")
+	for name, text := range files {
+		write(t, dir, name, text)
+	}
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}} {
+		if _, err := run(dir, nil, "git", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, "built", "") // and not tracked
 	return dir
 }
 
@@ -31,40 +44,97 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-func TestCheckHouse(t *testing.T) {
+// files are n files that pattern names, with one text.
+func files(n int, pattern, text string) map[string]string {
+	all := map[string]string{}
+	for i := range n {
+		all[fmt.Sprintf(pattern, i)] = text
+	}
+	return all
+}
+
+// packageOf is a package with n names that go doc lists, of each kind, and with others.
+func packageOf(n int) string {
+	return `package a
+const A, a = 1, 2
+var B, b int
+func F() {}
+func f() {}
+type I interface { M(); m() }
+type T struct { I; t; C` + strings.Repeat(", C", n-8) + ` int; c int }
+func (T) M() {}
+func (T) m() {}
+type t struct { D int }
+`
+}
+
+// grown are the files that make a house have n of something.
+var grown = map[string]func(n int) map[string]string{
+	"entries of the root": func(n int) map[string]string { return files(n-6, "folder%d/file", "") },
+	"files of the root package without tests": func(n int) map[string]string {
+		return files(n-1, "b%d.go", "package a\n")
+	},
+	"test files of the root package": func(n int) map[string]string { return files(n, "b%d_test.go", "package a\n") },
+	"exported names of the root package": func(n int) map[string]string {
+		return map[string]string{"b.go": packageOf(n), "b_test.go": packageOf(n)}
+	},
+	"exported names of ops": func(n int) map[string]string {
+		return map[string]string{"ops/b.go": packageOf(n)}
+	},
+	"lines over 120 characters in Go files":       longIn("deep/long.go"),
+	"lines over 120 characters in Lua files":      longIn("deep/long.lua"),
+	"lines over 120 characters in Markdown files": longIn("deep/long.md"),
+	"lines of README.md":                          repeated("README.md", "\n"),
+	"words of README.md":                          repeated("README.md", "word "),
+	"lines of docs/README.zh-CN.md":               repeated("docs/README.zh-CN.md", "\n"),
+	"bytes of docs/PROTOCOL.md":                   repeated("docs/PROTOCOL.md", "\n"),
+}
+
+func repeated(name, text string) func(n int) map[string]string {
+	return func(n int) map[string]string { return map[string]string{name: strings.Repeat(text, n)} }
+}
+
+func longIn(name string) func(n int) map[string]string {
+	return repeated(name, strings.Repeat("é", 121)+"\n")
+}
+
+// TestBounds: as much as a bound says is right, and one more is wrong, which the line that says so explains.
+func TestBounds(t *testing.T) {
+	if len(grown) != len(bounds) {
+		t.Errorf("%d bounds, %d are tried", len(bounds), len(grown))
+	}
+	for _, b := range bounds {
+		t.Run(b.what, func(t *testing.T) {
+			if wrong := checkHouse(aHouse(t, grown[b.what](b.most))); wrong != nil {
+				t.Errorf("with %d: %q", b.most, wrong)
+			}
+			want := fmt.Sprintf("there are %d %s, at most %d may be: %s", b.most+1, b.what, b.most, b.why)
+			if wrong := checkHouse(aHouse(t, grown[b.what](b.most+1))); !slices.Equal(wrong, []string{want}) {
+				t.Errorf("with one more: %q, want %q", wrong, want)
+			}
+		})
+	}
+}
+
+func TestCheckLayers(t *testing.T) {
 	const module = "github.com/go-delayqueue/delayqueue"
-	many := func(n int, line string) string { return strings.Repeat(line, n) }
 	for name, c := range map[string]struct {
-		file, text string
-		says       string // "" if nothing is wrong
+		file, imports string
+		says          string // "" if nothing is wrong
 	}{
-		"nothing":            {"b.go", "package a\n", ""},
-		"too many lines":     {"b.go", "package a\n" + many(3500, "\n"), "3502 lines of the root package"},
-		"a test's lines":     {"b_test.go", "package a\n" + many(3500, "\n"), ""},
-		"too many names":     {"b.go", "package a\nvar A" + many(124, ", A") + " int\n", "125 exported top-level names"},
-		"hidden names":       {"b.go", "package a\nvar a" + many(120, ", a") + " int\nfunc (t T) M() {}\n", ""},
-		"a long README":      {"README.md", many(151, "\n"), "151 lines of README.md"},
-		"a wordy README":     {"README.md", many(901, "word "), "901 words of README.md"},
-		"a long Lua file":    {"internal/script/lua/lib/time.lua", many(121, "--\n"), "121 lines of the longest file in internal/script/lua"},
-		"an upward import":   {"internal/link/b.go", "package a\nimport _ \"" + module + "/internal/script\"\n", "internal/link imports internal/script"},
-		"the face from deep": {"internal/link/b.go", "package a\nimport _ \"" + module + "\"\n", "internal/link imports ."},
-		"a downward import":  {"ops/b.go", "package a\nimport (\n_ \"" + module + "\"\n_ \"" + module + "/internal/link\"\n_ \"fmt\"\n)\n", ""},
-		"a missing layer":    {"b.go", "package", "expected 'IDENT'"},
+		"an upward import":   {"internal/link/b.go", module + "/internal/script", "internal/link imports internal/script"},
+		"the face from deep": {"internal/link/b.go", module, "internal/link imports ."},
+		"the face from ops":  {"ops/b.go", module, ""},
+		"a downward import":  {"ops/b.go", module + "/internal/link", ""},
+		"another's package":  {"internal/conc/b.go", "fmt", ""},
+		"no Go":              {"internal/conc/b.go", "\"", "string literal not terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := aHouse(t)
-			write(t, dir, c.file, c.text)
-			got := strings.Join(checkHouse(dir), "\n")
+			file := map[string]string{c.file: "package a\nimport _ \"" + c.imports + "\"\n"}
+			got := strings.Join(checkHouse(aHouse(t, file)), "\n")
 			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
 				t.Errorf("says %q, want %q", got, c.says)
 			}
 		})
-	}
-	dir := aHouse(t)
-	for i := range 17 {
-		write(t, dir, "b"+string(rune('a'+i))+".go", "package a\n")
-	}
-	if got := checkHouse(dir); len(got) != 1 || !strings.Contains(got[0], "18 files") {
-		t.Errorf("of 18 files: %q", got)
 	}
 }

@@ -18,7 +18,7 @@ If that is meant: make api, commit api/ with the change, and say in CHANGELOG.md
 
 // check returns an error that says all that does not hold.
 func (t *tree) check() error {
-	wrong := slices.Concat(t.checkWork(), t.checkModules(), t.checkDocs(), checkHouse(t.dir))
+	wrong := slices.Concat(t.checkWork(), t.checkModules(), t.checkDocs(), checkHouse(t.dir), checkLinks(t.dir))
 	untidy, err := t.tidy(false)
 	if err != nil {
 		return err

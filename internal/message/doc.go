@@ -1,10 +1,10 @@
 // Package message is what Redis keeps of a message, as bytes and as Go values: ids, tags, envelopes, groups, fail
 // records, and a delivered message.
 //
-// It may import the standard library and google/uuid, and nothing that speaks to Redis. It owns no state: its values are
-// plain data. It must never trust a byte: bytes from Redis that cannot be read are an error, not a panic. A field that is
-// not known is skipped or set aside. internal/check has a second decoder, written from docs/PROTOCOL.md, and does not
-// import this package. Begin with envelope.go.
+// It may import the standard library and google/uuid, and nothing that speaks to Redis. It owns no state: its values
+// are plain data. It must never trust a byte: bytes from Redis that cannot be read are an error, not a panic. A field
+// that is not known is skipped or set aside. internal/check has a second decoder, written from docs/PROTOCOL.md, and
+// does not import this package. Begin with envelope.go.
 //
 // Rules:
 //   - The places of version, due and key never change, because scripts of older versions read them.
