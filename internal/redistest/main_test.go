@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		runChild()
 	}
-	leaks.Main(m)
+	os.Exit(Quietly(func() int { return leaks.Run(m.Run) }))
 }
 
 // runChild starts a server, prints its address and waits to be killed.

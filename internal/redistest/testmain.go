@@ -1,25 +1,83 @@
 package redistest
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/redis/go-redis/v9"
 )
 
 // Main starts the server that all tests of a package share, runs them, 16 at a time because they wait most of the time, and returns
 // the exit code.
 func Main(m *testing.M, shared **Server) int {
-	server, err := Run()
+	return Quietly(func() int {
+		server, err := Run()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Close()
+		defer BesideClock(server)()
+		flag.Parse()
+		if err := flag.Set("test.parallel", "16"); err != nil {
+			panic(err)
+		}
+		*shared = server
+		return m.Run()
+	})
+}
+
+// BesideClock makes a PING of a server a part of each tick of the tests' clock, until end.
+func BesideClock(s *Server) (end func()) {
+	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1, ReadTimeout: startLimit})
+	testkit.Beside(func() { _ = cli.Ping(context.Background()).Err() })
+	return func() {
+		testkit.Beside(nil)
+		_ = cli.Close() // a PING that is under way fails
+	}
+}
+
+// Quietly runs tests, and returns their exit code. What go-redis and package log say meanwhile, slog's default logger included, goes to a file.
+// If the tests fail, the end of that file is printed with its path; a binary that panics leaves it in the folder for temporary files.
+func Quietly(tests func() int) int {
+	file, err := os.CreateTemp("", filepath.Base(os.Args[0])+"-*.log")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer server.Close()
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		panic(err)
+	defer file.Close()
+	redis.SetLogger(chatter{log.New(file, "redis: ", log.LstdFlags|log.Lmicroseconds)})
+	before := log.Writer()
+	log.SetOutput(file)
+	code := tests()
+	log.SetOutput(before)
+	if code == 0 {
+		_ = os.Remove(file.Name())
+		return 0
 	}
-	*shared = server
-	return m.Run()
+	showChatter(os.Stderr, file.Name())
+	return code
+}
+
+func showChatter(to io.Writer, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		fmt.Fprintln(to, err)
+	} else if len(text) > 0 {
+		fmt.Fprintf(to, "%s ends so:\n%s\n", path, tail(string(text), tailLines))
+	}
+}
+
+// chatter is a logger of go-redis.
+type chatter struct{ *log.Logger }
+
+func (c chatter) Printf(_ context.Context, format string, args ...any) {
+	c.Logger.Printf(format, args...)
 }

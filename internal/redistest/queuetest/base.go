@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"runtime"
@@ -34,20 +35,26 @@ func Shards() int { return *shards }
 // start, so each call of a script names it by its sum.
 func RunTests(m *testing.M, scripts ...string) int {
 	flag.Parse()
+	return redistest.Quietly(func() int { return runTests(m, scripts) })
+}
+
+func runTests(m *testing.M, scripts []string) int {
 	defer closeShared()
 	if err := startShared(scripts); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	alone := redistest.BesideClock(Shared)
+	defer alone()
 	// Most tests wait for something most of the time; the default is one for each core.
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
 		panic(err)
 	}
-	code := leaks.Run(func() int { defer closeShared(); return m.Run() })
+	code := leaks.Run(func() int { defer closeShared(); defer alone(); return m.Run() })
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+Shared.Output())
+		log.Print("output of the shared redis-server:\n" + Shared.Output())
 		if Spread != nil {
-			fmt.Fprintln(os.Stderr, "output of the Cluster:\n"+Spread.Output())
+			log.Print("output of the Cluster:\n" + Spread.Output())
 		}
 	}
 	return code
