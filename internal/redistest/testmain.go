@@ -46,38 +46,34 @@ func BesideClock(s *Server) (end func()) {
 
 // Quietly runs tests, and returns their exit code. What go-redis and package log say meanwhile, slog's default logger included, goes to a file.
 // If the tests fail, the end of that file is printed with its path; a binary that panics leaves it in the folder for temporary files.
-func Quietly(tests func() int) int {
+func Quietly(tests func() int) int { return quietly(os.Stderr, tests) }
+
+func quietly(stderr io.Writer, tests func() int) int {
 	file, err := os.CreateTemp("", filepath.Base(os.Args[0])+"-*.log")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(stderr, err)
 		return 1
 	}
 	defer file.Close()
-	redis.SetLogger(chatter{log.New(file, "redis: ", log.LstdFlags|log.Lmicroseconds)})
-	before := log.Writer()
+	defer log.SetOutput(log.Writer())
 	log.SetOutput(file)
+	redis.SetLogger(chatter{})
 	code := tests()
-	log.SetOutput(before)
 	if code == 0 {
 		_ = os.Remove(file.Name())
 		return 0
 	}
-	showChatter(os.Stderr, file.Name())
+	if text, err := os.ReadFile(file.Name()); err != nil {
+		fmt.Fprintln(stderr, err)
+	} else if len(text) > 0 {
+		fmt.Fprintf(stderr, "%s ends so:\n%s\n", file.Name(), tail(string(text), tailLines))
+	}
 	return code
 }
 
-func showChatter(to io.Writer, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		fmt.Fprintln(to, err)
-	} else if len(text) > 0 {
-		fmt.Fprintf(to, "%s ends so:\n%s\n", path, tail(string(text), tailLines))
-	}
-}
+// chatter is a logger of go-redis that writes where package log does.
+type chatter struct{}
 
-// chatter is a logger of go-redis.
-type chatter struct{ *log.Logger }
-
-func (c chatter) Printf(_ context.Context, format string, args ...any) {
-	c.Logger.Printf(format, args...)
+func (chatter) Printf(_ context.Context, format string, args ...any) {
+	log.Printf("redis: "+format, args...)
 }

@@ -50,9 +50,8 @@ func (c *clock) tick() {
 	if f := c.beside.Load(); f != nil {
 		(*f)()
 	}
-	c.ticks.Add(1)
-	before := c.recent.Load()
-	c.recent.Store(before + (int64(c.now().Sub(begun))-before)/recentTicks)
+	n, before := min(c.ticks.Add(1), recentTicks), c.recent.Load()
+	c.recent.Store(before + (int64(c.now().Sub(begun))-before)/n)
 }
 
 // computed keeps compute from being left out.

@@ -21,7 +21,11 @@ func TestClock(t *testing.T) {
 			t.Errorf("worked %v, want %v; slowness %.2f, want %v to %v", c.worked(), worked, c.slowness(), least, most)
 		}
 	}
-	ticks(100)
+	late = 3 * tick
+	ticks(1)
+	wants(tick, 4, 4)
+	late = 0
+	ticks(99)
 	wants(time.Second, 1, 1)
 	late = tick / 2
 	ticks(100)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -164,7 +165,7 @@ func (f *Base) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(f.Log
 // Stops stops a queue at the end of the test.
 func (f *Base) Stops(q interface{ Shutdown(context.Context) error }) {
 	f.T.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(CtxB, Patience)
+		ctx, cancel := context.WithTimeout(CtxB, testkit.Scaled(Patience))
 		defer cancel()
 		if err := q.Shutdown(ctx); err != nil {
 			f.T.Errorf("at the end of the test: %v", err)
