@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // The messages of the good state, by where they are.
 const (

@@ -77,12 +77,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	fails := func(context.Context, <-chan struct{}) Verdict { return Verdict{Err: queuetest.ErrBoom} }
 	limited := func(s *Settings) { s.Limit = 20 * time.Millisecond }
-	rarely := func(s *Settings) { s.Lease = time.Hour } // until renews
-	renews := func(c *Consumer) {
-		c.leases.mu.Lock()
-		defer c.leases.mu.Unlock()
-		c.leases.timer.Reset(0)
-	}
+	rarely := func(s *Settings) { s.Lease = time.Hour } // until renewsNow
 	says := func(s *serving, text string) {
 		queuetest.Reaches(s.T, "the log says so", 2, func() int { return s.Log.Count(text) })
 	}
@@ -116,12 +111,12 @@ func TestNothingIsLeft(t *testing.T) {
 			runtime.Goexit()
 			return Verdict{}
 		}, limited, nil},
-		"is canceled": {obeys, rarely, func(s *serving, c *Consumer, cancel func()) { cancel(); renews(c); says(s, lost) }},
+		"is canceled": {obeys, rarely, func(s *serving, c *Consumer, cancel func()) { cancel(); c.leases.renewsNow(); says(s, lost) }},
 		"is canceled, and runs past its limit": {runsOn, func(s *Settings) { s.Limit, s.Lease = time.Second, time.Hour },
 			func(s *serving, _ *Consumer, cancel func()) { cancel(); says(s, replaced) }},
 		"is canceled, and given up": {runsOn, rarely, func(s *serving, c *Consumer, cancel func()) {
 			cancel()
-			renews(c)
+			c.leases.renewsNow()
 			says(s, lost)
 			givesUp(s, c)
 		}},

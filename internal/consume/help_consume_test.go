@@ -26,11 +26,9 @@ type serving struct {
 // newServing is consumed one message at a time, unless the test changes its settings before it starts.
 func newServing(t testing.TB) *serving {
 	f := queuetest.NewBase(t)
-	calls := script.NewStore(f.Cli, "dq", f.Name)
-	calls.AttemptTimeout = queuetest.Patience // each is made once
-	return &serving{Base: f, calls: calls, over: f.Cli, ids: message.NewIDSource(), settings: Settings{
+	return &serving{Base: f, calls: script.NewStore(f.Cli, "dq", f.Name), over: f.Cli, ids: message.NewIDSource(), settings: Settings{
 		Base: context.Background(), Workers: 1, MaxBytes: 64 << 20,
-		FetchSettings: script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: time.Hour},
+		FetchSettings: script.FetchSettings{Lease: time.Minute, MaxLosses: 3, GarbageAge: time.Hour},
 		Log:           slog.New(slog.NewTextHandler(f.Log, nil)),
 	}}
 }
@@ -56,6 +54,13 @@ func (s *serving) start() *Consumer {
 		settledDown(s.T, c)
 	})
 	return c
+}
+
+// renewsNow lets the timer of renewals fire.
+func (l *leases) renewsNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer.Reset(0)
 }
 
 // unknownLease is a lease that Redis does not know.

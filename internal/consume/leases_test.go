@@ -62,7 +62,6 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	s.over = s.Client()
 	others := script.NewStore(s.over, "dq", s.Name).ForConsumer(time.Hour)
 	defer others.Release()
-	others.AttemptTimeout = time.Hour
 	const few = 6
 	began, release := make(chan struct{}, few), make(chan struct{})
 	var all sync.WaitGroup
@@ -96,12 +95,14 @@ func TestFetchWaitsForConnection(t *testing.T) {
 func TestOutageIsNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	s, wire := wiredServing(t)
-	var handled, most, longest atomic.Int64
+	var handled, failed, most, longest atomic.Int64
 	t.Cleanup(link.Interpose(s.over, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		begun := time.Now()
 		err := next(ctx, cmd)
 		if err == nil {
 			longest.Store(max(longest.Load(), int64(time.Since(begun))))
+		} else {
+			failed.Add(1)
 		}
 		return err
 	})))
@@ -116,7 +117,7 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	s.backlog(20)
 	queuetest.Eventually(t, "20 are handled", func() bool { return handled.Load() == 20 })
 	wire.Cut()
-	time.Sleep(2 * time.Second) // the outage
+	queuetest.Eventually(t, "the outage lasts", func() bool { return failed.Load() >= 8 })
 	s.backlog(200)
 	wire.Mend()
 	queuetest.Reaches(t, "the rest is handled", 220, func() int { return int(handled.Load()) })
@@ -130,7 +131,7 @@ func TestRenewalsShortenLists(t *testing.T) {
 	t.Parallel()
 	s, release := newServing(t), make(chan struct{})
 	defer close(release)
-	s.settings.Workers, s.settings.Lease = 64, time.Second
+	s.settings.Workers, s.settings.Lease = 64, time.Hour // until renewsNow
 	var calls atomic.Int64
 	hung := make(chan struct{})
 	s.settings.Callback = func(string) bool {
@@ -141,7 +142,7 @@ func TestRenewalsShortenLists(t *testing.T) {
 		return true
 	}
 	s.backlog(64)
-	s.start()
+	c := s.start()
 	listed := func() (tags []int) {
 		for _, l := range s.Check().Leases {
 			tags = append(tags, len(l.Tags))
@@ -152,6 +153,8 @@ func TestRenewalsShortenLists(t *testing.T) {
 	if got := listed(); !slices.Equal(got, []int{64}) {
 		t.Fatalf("lists of %v, want one of 64", got)
 	}
+	queuetest.Eventually(t, "the others are settled", func() bool { return c.leases.held.totals().deliveries == 1 })
+	c.leases.renewsNow()
 	queuetest.Eventually(t, "it is alone in the list", func() bool { return slices.Equal(listed(), []int{1}) })
 }
 

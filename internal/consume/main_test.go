@@ -4,8 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-func TestMain(m *testing.M) { os.Exit(queuetest.RunTests(m, script.ScriptTexts...)) }
+func TestMain(m *testing.M) {
+	link.AttemptTimeout = queuetest.Patience // no call fails because the machine is slow
+	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
+}

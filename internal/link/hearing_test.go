@@ -36,7 +36,7 @@ func TestSubscriberReleasesItsLink(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(queuetest.CtxB)
 			defer cancel()
-			s := NewServer(cli, f.Key("state"))
+			s := patient(cli, f.Key("state"))
 			if end == nil {
 				wire.Cut()
 				if _, err := s.Subscribe(queuetest.Within(t, time.Second), "a channel"); err == nil || errors.Is(err, redis.ErrClosed) {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -97,10 +98,11 @@ func TestLinkIsFull(t *testing.T) {
 	first, _ := c.addAll(linkPool, time.Hour)
 	queuetest.Eventually(t, "all connections are in use", func() bool { _, n := c.pool(); return n == linkPool })
 	full, _ := c.pool()
-	rest, failed := c.addAll(3*linkPool, minAttemptTimeout)
+	short := testkit.Scaled(minAttemptTimeout)
+	rest, failed := c.addAll(3*linkPool, short)
 	late := NewServer(c.cli, c.Key("state"))
 	for name, ctx := range map[string]context.Context{
-		"its own": queuetest.Within(t, 4*minAttemptTimeout), "a shared one": new(conc.SharedTimeout).Context(4 * minAttemptTimeout),
+		"its own": queuetest.Within(t, 4*short), "a shared one": new(conc.SharedTimeout).Context(4 * short),
 	} {
 		if err := c.add(ctx, late, "late"); !errors.Is(err, ErrAllInUse) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("until its context ends, %s: %v", name, err)

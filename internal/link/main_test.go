@@ -7,4 +7,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(queuetest.RunTests(m)) }
+func TestMain(m *testing.M) {
+	ReadFor = queuetest.Patience / 2
+	os.Exit(queuetest.RunTests(m))
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,7 +36,9 @@ func TestSilenceTeachesNothing(t *testing.T) {
 
 // TestAnswersTeach: a late answer makes later attempts wait for the like, until an answer comes in time; a large call that
 // was written in vain has more time for its bytes; and of a server that stood still the last attempt tells how it is.
-func TestAnswersTeach(t *testing.T) {
+func TestAnswersTeach(t *testing.T) { synctest.Test(t, testAnswersTeach) }
+
+func testAnswersTeach(t *testing.T) {
 	s, p, large := &Server{AttemptTimeout: AttemptTimeout}, new(promptness), Effort{Bytes: AttemptBytesPerSecond}
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 	p.inVain(p.bounds(s, large), true)
@@ -49,11 +52,11 @@ func TestAnswersTeach(t *testing.T) {
 		t.Errorf("after two at a time %v", got)
 	}
 	p.answered(s, Effort{}, ago(3*time.Second))
-	if got := p.bounds(s, Effort{}).first; got < 6*time.Second || got > 7*time.Second || !p.uneasy.Load() {
+	if got := p.bounds(s, Effort{}).first; got != 6*time.Second || !p.uneasy.Load() {
 		t.Errorf("after an answer that took 3 s %v", got)
 	}
 	p.answered(s, Effort{}, ago(20*time.Second)) // of an attempt that began before
-	if got := p.bounds(s, Effort{}).first; got > 7*time.Second {
+	if got := p.bounds(s, Effort{}).first; got != 6*time.Second {
 		t.Errorf("after the answer to an earlier attempt %v", got)
 	}
 	p.answered(s, Effort{}, time.Now().Add(time.Hour))
@@ -64,7 +67,9 @@ func TestAnswersTeach(t *testing.T) {
 
 // TestSpeedOfALine: on a line of 0.3 MB/s a send of 4 MB has its time in the third attempt, whatever is answered beside it, and the
 // next one in its first. A fast answer to a large call, or a while without one, ends that.
-func TestSpeedOfALine(t *testing.T) {
+func TestSpeedOfALine(t *testing.T) { synctest.Test(t, testSpeedOfALine) }
+
+func testSpeedOfALine(t *testing.T) {
 	const took = 13 * time.Second
 	s, p, large := &Server{AttemptTimeout: AttemptTimeout}, new(promptness), Effort{Bytes: 4 << 20}
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
@@ -103,14 +108,16 @@ func TestSpeedOfALine(t *testing.T) {
 	}
 	small()
 	slowly()
-	p.speed.forgotten = ago(0)
+	p.speed.forgotten = ago(1)
 	if got := p.bounds(s, large).whole; got != first {
 		t.Errorf("after a while %v", got)
 	}
 }
 
 // TestFewAreListenedTo: three attempts of a server are listened to at most, and one of them ends soon.
-func TestFewAreListenedTo(t *testing.T) {
+func TestFewAreListenedTo(t *testing.T) { synctest.Test(t, testFewAreListenedTo) }
+
+func testFewAreListenedTo(t *testing.T) {
 	p := new(promptness)
 	var lives []time.Duration
 	var ends []func()

@@ -29,8 +29,11 @@ func nothingWaits(t testing.TB, b *Batcher) {
 	}
 }
 
+// newBatcher sends by attempts that last as long as a test waits.
 func newBatcher(f *queuetest.Base, cli redis.UniversalClient) *Batcher {
-	return &Batcher{Store: script.NewStore(cli, "dq", f.Name), Events: queuetest.Deaf{}}
+	b := &Batcher{Store: script.NewStore(cli, "dq", f.Name), Events: queuetest.Deaf{}}
+	b.Store.AttemptTimeout = queuetest.Patience
+	return b
 }
 
 // sendTo sends messages that are due in an hour, in one call, and returns them with their results.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -16,10 +17,10 @@ const (
 	clusterSlots = 16384
 	clusterLimit = 2 * time.Minute // to form a cluster
 
-	// After how many ms without an answer nodes hold each other for failed. With replicas that is when a failover begins.
+	// After how long without an answer nodes hold each other for failed, on an idle machine. With replicas that is when a failover begins.
 	// Without, it only ends the service of all: the default, so that a busy machine is not taken for a dead one.
-	clusterNodeTimeout  = "1000"
-	nodeTimeoutNoBackup = "15000"
+	clusterNodeTimeout  = time.Second
+	nodeTimeoutNoBackup = 15 * time.Second
 )
 
 // Cluster is a Redis Cluster of real servers.
@@ -37,8 +38,8 @@ type Cluster struct {
 // share the slots evenly, and so many replicas of each. It returns when every
 // node says that the cluster is well, every replica has its primary's data and
 // a go-redis ClusterClient sees them all, which takes 2 to 3 seconds. Nodes
-// hold each other for failed after 1 second, without replicas after 15. A failover needs more than half
-// of the primaries alive, so three at least.
+// hold each other for failed after 1 second, without replicas after 15, and later on a machine that is slow.
+// A failover needs more than half of the primaries alive, so three at least.
 //
 // Its nodes may be stopped, killed, paused and restarted one by one. At the
 // end of the test they are stopped, and if it failed the end of each one's
@@ -73,7 +74,7 @@ func RunCluster(primaries, replicas int) (*Cluster, error) {
 	for range primaries * (1 + replicas) {
 		node, err := run(&Server{args: []string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-			"--cluster-node-timeout", timeout, "--cluster-announce-ip", "127.0.0.1",
+			"--cluster-node-timeout", strconv.FormatInt(testkit.Scaled(timeout).Milliseconds(), 10), "--cluster-announce-ip", "127.0.0.1",
 			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 			"--repl-ping-replica-period", "1",
 		}})
@@ -82,7 +83,7 @@ func RunCluster(primaries, replicas int) (*Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(clusterLimit))
 	defer cancel()
 	if err := c.form(ctx); err != nil {
 		return c, fmt.Errorf("redistest: cluster: %w", err)

@@ -139,18 +139,17 @@ func TestHoldCommandOutlivesItsClient(t *testing.T) {
 		ctx := testCtx(t)
 		direct := s.Client(t)
 		struck, release := w.HoldCommand(is("rpush", "l", "original"))
-		hasty := redis.NewClient(&redis.Options{
-			Addr: w.Addr(), Protocol: cli.Options().Protocol, MaxRetries: -1, ReadTimeout: time.Second,
-		})
+		hasty, given := onWire(t, w, cli.Options().Protocol), make(chan error, 1)
 		pipe := hasty.Pipeline()
 		pipe.RPush(ctx, "l", "before")
 		pipe.RPush(ctx, "l", "original")
 		pipe.RPush(ctx, "l", "behind")
-		if _, err := pipe.Exec(ctx); err == nil {
-			t.Fatal("the reply came")
-		}
+		go func() { _, err := pipe.Exec(ctx); given <- err }()
 		mustClose(t, struck, "the hold")
 		hasty.Close()
+		if err := <-given; err == nil {
+			t.Fatal("the reply came")
+		}
 		if err := direct.RPush(ctx, "l", "repeat").Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		runChild()
 	}
-	leaks.Main(m)
+	os.Exit(Quietly(func() int { return leaks.Run(m.Run) }))
 }
 
 // runChild starts a server, prints its address and waits to be killed.
@@ -35,7 +35,7 @@ func runChild() {
 // testCtx bounds a test's calls.
 func testCtx(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(2*time.Minute))
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -35,7 +35,7 @@ func (w *Wire) Darken() {
 func (w *Wire) Lighten() { w.dark.Store(false) }
 
 // HangUp closes every connection towards its client alone: the client reads the end of the
-// stream, while what it has sent, and what it sends within a second, still reaches the
+// stream, while what it has sent, and what it sends within 10 seconds, still reaches the
 // server. New connections work. It returns how many connections there were.
 func (w *Wire) HangUp() int { return w.each((*wireConn).hangUp) }
 

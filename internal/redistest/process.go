@@ -10,7 +10,7 @@ import (
 
 const (
 	stopGrace  = 5 * time.Second        // from SIGTERM to SIGKILL
-	pauseWait  = 5 * time.Second        // for SIGSTOP to take effect
+	pauseWait  = time.Minute            // for SIGSTOP to take effect
 	pollPeriod = 5 * time.Millisecond   // between two looks at something
 	probeWait  = 500 * time.Millisecond // for the answer to a probe
 )

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -17,6 +18,9 @@ const SentinelMaster = "main"
 // sentinelLimit is how long sentinels have to find each other, which they do by a message
 // every 2 seconds.
 const sentinelLimit = 2 * time.Minute
+
+// downAfter is after how long without an answer a primary counts as failed, on an idle machine.
+const downAfter = 2 * time.Second
 
 // Sentinel is a primary with replicas, and the sentinels that promote one of them when it fails.
 type Sentinel struct {
@@ -29,7 +33,7 @@ type Sentinel struct {
 
 // StartSentinel runs a primary, so many replicas of it, and so many sentinels for one test. It
 // returns when every replica has the primary's data and every sentinel knows all others and
-// all replicas. A primary that does not answer for 2 seconds counts as failed once more than
+// all replicas. A primary that does not answer for 2 seconds, or longer on a machine that is slow, counts as failed once more than
 // half of the sentinels say so, and one of the replicas is promoted a second or two later.
 //
 // All of them may be stopped, killed, paused and restarted one by one. A node that is
@@ -46,7 +50,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 	for range replicas {
 		s.Nodes = append(s.Nodes, start(t, &Server{args: append(sync[:len(sync):len(sync)], "--replicaof", "127.0.0.1", port)}))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sentinelLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(sentinelLimit))
 	defer cancel()
 	// Sentinels see at once who is there already, and others in 10 seconds only.
 	if err := await(ctx, func() error { return s.replicated(ctx) }); err != nil {
@@ -55,8 +59,8 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 	for range sentinels {
 		s.Sentinels = append(s.Sentinels, start(t, &Server{conf: fmt.Sprintf(
 			"sentinel monitor %[1]s 127.0.0.1 %[2]s %[3]d\n"+
-				"sentinel down-after-milliseconds %[1]s 2000\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs %[1]s %[4]d\n",
-			SentinelMaster, port, sentinels/2+1, max(replicas, 1))}))
+				"sentinel down-after-milliseconds %[1]s %[5]d\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs %[1]s %[4]d\n",
+			SentinelMaster, port, sentinels/2+1, max(replicas, 1), testkit.Scaled(downAfter).Milliseconds())}))
 	}
 	if err := await(ctx, func() error { return s.watched(ctx) }); err != nil {
 		t.Fatalf("redistest: sentinel: %v", err)

@@ -14,7 +14,7 @@ import (
 const (
 	flushSize  = 64 << 10 // bytes of replies that are passed on at once
 	chunkQueue = 256      // chunks on their way to a client
-	hangUpWait = time.Second
+	hangUpWait = 10 * time.Second
 )
 
 // wireConn is a client's connection through a wire. Three goroutines serve it:

@@ -319,7 +319,6 @@ func TestOneShardCostsOneCall(t *testing.T) {
 		return next(ctx, cmd)
 	}))()
 	q := New(script.NewStore(r.Base.Cli, "dq", r.Name), 0)
-	q.AttemptTimeout = time.Hour
 	var errs [14]error
 	_, errs[0] = q.ReadCounts(queuetest.CtxB)
 	_, errs[1] = q.Balance(queuetest.CtxB)

@@ -66,7 +66,7 @@ func inLane(name string) func(*message.Envelope) {
 func (r *rig) consumer(shard int, name string, limits script.RateLimits) {
 	r.T.Helper()
 	_, err := r.set.All[shard].Fetch(queuetest.CtxB, &script.Caller{ID: name, N: 1}, script.FetchRequest{
-		Presence: `{"host":"h","pid":1,"up":1000,"concurrency":2}`, Settings: &script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3}, Limits: limits,
+		Presence: `{"host":"h","pid":1,"up":1000,"concurrency":2}`, Settings: &script.FetchSettings{Lease: time.Hour, MaxLosses: 3}, Limits: limits,
 	})
 	r.Must(err)
 }

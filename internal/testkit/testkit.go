@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must happen; it is no measure of speed.
+// Patience is how long a test waits for what must happen, by the clock of Worked; it is no measure of speed.
 const Patience = time.Minute
 
 // Until waits until a condition holds, or ends the test. It spends less time in cond than between two calls, so that
 // tests that wait leave a busy machine to the others.
 func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for begun := time.Now(); ; {
+	for begun := Worked(); ; {
 		asked := time.Now()
 		if cond() {
 			return
 		}
-		if time.Since(begun) > Patience {
+		if Worked()-begun > Patience {
 			t.Fatalf("did not happen within %v: %s", Patience, what)
 		}
 		time.Sleep(min(max(time.Millisecond, 2*time.Since(asked)), 50*time.Millisecond))
@@ -32,13 +32,15 @@ func Until(t testing.TB, what string, cond func() bool) {
 // Receive waits for a value, or ends the test.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(Patience):
-		t.Fatalf("did not happen within %v: %s", Patience, what)
-		panic("unreachable")
+	for begun := Worked(); Worked()-begun <= Patience; {
+		select {
+		case v := <-c:
+			return v
+		case <-time.After(tick):
+		}
 	}
+	t.Fatalf("did not happen within %v: %s", Patience, what)
+	panic("unreachable")
 }
 
 // Has fails the test if a text lacks one of these.

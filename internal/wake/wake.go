@@ -62,8 +62,8 @@ func (l *WakeListener) Ask() {
 	}
 }
 
-// leavePatience is how long End waits until a call has ended. Then it closes the connection.
-const leavePatience = 250 * time.Millisecond
+// leavePatience is how long End waits until a call has ended. Then it closes the connection. Only tests change it.
+var leavePatience = 250 * time.Millisecond
 
 // End ends the requests. When it returns, the server gives no marker to this listener, unless the connection had to be cut: the server
 // did not answer, or the user's Dialer made a connection that cannot be closed in one direction.

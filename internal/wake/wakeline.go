@@ -21,9 +21,8 @@ const (
 	// maxWakeLines is how many connections the queues of one client share. In a Cluster each queue has a connection of its own, because no call
 	// may name keys of two slots.
 	maxWakeLines = 8
-	// wakeBlock is how long one BZPOPMIN waits, and wakeGrace how late its answer may be. So a connection that is half open is noticed.
+	// wakeBlock is how long one BZPOPMIN waits.
 	wakeBlock = 10 * time.Second
-	wakeGrace = 2 * time.Second
 	// In a Cluster there is a call for each queue, so calls wait longer if there are more than wakeCalls, up to longestBlock. An idle process makes that
 	// many calls in wakeBlock.
 	wakeCalls    = 3
@@ -36,6 +35,9 @@ const (
 	// wakeAge is how old a connection without markers may get, because it may lead to a primary that has been replaced.
 	wakeAge = time.Minute
 )
+
+// wakeGrace is how late the answer to a BZPOPMIN may be. So a connection that is half open is noticed. Only tests change it.
+var wakeGrace = 2 * time.Second
 
 // A wakeLine is one connection on which queues wait for their wake markers, with one BZPOPMIN on the keys of all that ask. Each call takes at most
 // one marker, and the reply says of which queue. A queue that asks, or leaves, while a call is under way interrupts the call.

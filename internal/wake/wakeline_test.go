@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -54,15 +55,10 @@ func together(t *testing.T, of ...*WakeListener) {
 // TestWakeLinePassesOnWhatIsAskedFor: the queue whose marker came gets it, once for each request.
 func TestWakeLinePassesOnWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	for tries := 1; ; tries++ {
+	queuetest.Eventually(t, "it makes no more connections than one, and nobody is told of a failure", func() bool { // a slow machine does now and then
 		made, told := passesOn(t)
-		if made <= 1 && told == 0 { // CLIENT UNBLOCK takes one
-			return
-		}
-		if tries == 10 { // those of a slow machine do not come each time
-			t.Fatalf("%d connections were made, and %d listeners were told of failures", made, told)
-		}
-	}
+		return made <= 1 && told == 0 // CLIENT UNBLOCK takes one
+	})
 }
 
 // passesOn says how many connections that took, and how many listeners were told of failures.
@@ -130,74 +126,79 @@ func TestWakeLineIsFair(t *testing.T) {
 	}
 }
 
+// serverHangs runs a test alone with a server that answers, and with one that does not. The first is waited for, however slow it is.
+func serverHangs(t *testing.T, test func(t *testing.T, hung bool)) {
+	for name, hung := range map[string]bool{"server answers": false, "server is hung": true} {
+		t.Run(name, func(t *testing.T) {
+			defer func(before time.Duration) { leavePatience = before }(leavePatience)
+			if !hung {
+				leavePatience = queuetest.Patience
+			}
+			test(t, hung)
+		})
+	}
+}
+
 // TestWakeLineIsLeft: a call does not take the marker of one that has left, and goes on for the others, also if its
 // server answers nothing.
 func TestWakeLineIsLeft(t *testing.T) {
-	t.Parallel()
-	for name, hung := range map[string]bool{"server answers": false, "server is hung": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, wire, cli := queuetest.WiredBase(t)
-			ls, mark := lineUp(f, cli, 3)
-			together(t, ls...)
-			if hung {
-				wire.Freeze()
-			}
-			begun := time.Now()
-			ls[0].End()
-			if took := time.Since(begun); took >= wakeBlock {
-				t.Errorf("it left after %v", took)
-			}
-			wire.Thaw()
-			together(t, ls[1], ls[2])
-			queuetest.Eventually(t, "the server knows that it has left, and keeps its marker", func() bool {
-				mark(0, 1)
-				return f.Cli.ZCard(queuetest.CtxB, ls[0].store.Keys.Wake).Val() == 1
-			})
-			mark(1, 1)
-			queuetest.Receive(t, "the marker of one that stays", ls[1].Taken)
-			ls[1].End()
-			ls[2].End()
-			lines := linesOf(ls[0].store.Link)
-			lines.mu.Lock()
-			defer lines.mu.Unlock()
-			if len(lines.all) != 0 {
-				t.Errorf("%d lines are left", len(lines.all))
-			}
+	serverHangs(t, func(t *testing.T, hung bool) {
+		f, wire, cli := queuetest.WiredBase(t)
+		ls, mark := lineUp(f, cli, 3)
+		together(t, ls...)
+		if hung {
+			wire.Freeze()
+		}
+		begun := testkit.Worked()
+		ls[0].End()
+		if took := testkit.Worked() - begun; took >= wakeBlock {
+			t.Errorf("it left after %v", took)
+		}
+		wire.Thaw()
+		together(t, ls[1], ls[2])
+		queuetest.Eventually(t, "the server knows that it has left, and keeps its marker", func() bool {
+			mark(0, 1)
+			return f.Cli.ZCard(queuetest.CtxB, ls[0].store.Keys.Wake).Val() == 1
 		})
-	}
+		mark(1, 1)
+		queuetest.Receive(t, "the marker of one that stays", ls[1].Taken)
+		ls[1].End()
+		ls[2].End()
+		lines := linesOf(ls[0].store.Link)
+		lines.mu.Lock()
+		defer lines.mu.Unlock()
+		if len(lines.all) != 0 {
+			t.Errorf("%d lines are left", len(lines.all))
+		}
+	})
 }
 
 // TestWakeListenerEnds: when the last listener of a line has ended, the server gives no marker to its connection, also if it hears of
 // the end late. A server that answers nothing is not waited for.
 func TestWakeListenerEnds(t *testing.T) {
-	t.Parallel()
-	for name, hung := range map[string]bool{"server answers": false, "server is hung": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, wire, cli := queuetest.WiredBase(t)
-			for range 20 {
-				ls, mark := lineUp(f, cli, 1)
-				together(t, ls...)
-				if hung {
-					wire.Freeze()
-				}
-				begun := time.Now()
-				ls[0].End()
-				if took := time.Since(begun); took >= wakeBlock/2 {
-					t.Errorf("it ended after %v", took)
-				}
-				if wire.Thaw(); hung {
-					break
-				}
-				mark(0, 1)
-				if n := f.Cli.ZCard(queuetest.CtxB, ls[0].store.Keys.Wake).Val(); n != 1 {
-					t.Fatal("a marker was given to the connection that has ended")
-				}
-				f.Must(f.Cli.Del(queuetest.CtxB, ls[0].store.Keys.Wake).Err())
+	serverHangs(t, func(t *testing.T, hung bool) {
+		f, wire, cli := queuetest.WiredBase(t)
+		for range 20 {
+			ls, mark := lineUp(f, cli, 1)
+			together(t, ls...)
+			if hung {
+				wire.Freeze()
 			}
-		})
-	}
+			begun := testkit.Worked()
+			ls[0].End()
+			if took := testkit.Worked() - begun; took >= wakeBlock/2 {
+				t.Errorf("it ended after %v", took)
+			}
+			if wire.Thaw(); hung {
+				break
+			}
+			mark(0, 1)
+			if n := f.Cli.ZCard(queuetest.CtxB, ls[0].store.Keys.Wake).Val(); n != 1 {
+				t.Fatal("a marker was given to the connection that has ended")
+			}
+			f.Must(f.Cli.Del(queuetest.CtxB, ls[0].store.Keys.Wake).Err())
+		}
+	})
 }
 
 // TestWakeLineConnectionFails: each that has asked learns it, for a marker may have been lost, and the line goes on.
@@ -249,9 +250,19 @@ func TestWakeLineInterruptedTooEarly(t *testing.T) {
 	queuetest.Receive(t, "CLIENT UNBLOCK came too early, and its reply is lost", unblocked)
 	mark(0, 2)
 	go release() // it waits for the answer
-	if at := queuetest.Receive(t, "the marker", ls[0].Taken); at != 2 {
-		t.Errorf("it is of %d", at)
-	}
+	queuetest.Eventually(t, "the marker comes", func() bool {
+		select {
+		case at := <-ls[0].Taken:
+			if at != 2 {
+				t.Errorf("it is of %d", at)
+			}
+			return true
+		case <-ls[0].Failed: // the machine is slow, so the connection was cut, perhaps with the marker on it
+			mark(0, 2)
+		default:
+		}
+		return false
+	})
 }
 
 // TestWakeLineOfRefusedKey: one queue's trouble is not the others'.
@@ -327,39 +338,31 @@ func TestWakeLineWithoutUnblock(t *testing.T) {
 				case <-ls[i].Failed: // of an earlier call
 				default:
 				}
-				for tries, taken := 1, false; !taken; tries++ {
-					if tries > 20 {
-						t.Fatal("the connection fails again and again")
-					}
-					mark(i, at) // again if the connection has failed because the machine is slow: that loses one
+				mark(i, at)
+				queuetest.Eventually(t, "a marker comes", func() bool {
 					select {
 					case <-ls[i].Taken:
-						taken = true
-					case <-ls[i].Failed:
-					case <-time.After(queuetest.Patience):
-						t.Fatal("a marker does not come")
+						return true
+					case <-ls[i].Failed: // because the machine is slow: that loses a marker
+						mark(i, at)
+					default:
 					}
-				}
+					return false
+				})
 				others := slices.Delete(slices.Clone(ls), i, i+1)
 				together(t, others...)
 				f.Must(f.Cli.Del(queuetest.CtxB, ls[i].store.Keys.Wake).Err()) // the marker was perhaps not lost
 				ls[i].Ask()
 				together(t, ls...)
 			}
-			asks(0, 1) // the first that CLIENT UNBLOCK is tried for
-			for tries := 1; ; tries++ {
+			asks(0, 1)                                                     // the first that CLIENT UNBLOCK is tried for
+			queuetest.Eventually(t, "no connection is made", func() bool { // a slow machine makes some now and then
 				dials := f.InfoNumber("stats", "total_connections_received:%d")
 				for i := range 6 {
 					asks(i%3, 2)
 				}
-				n := f.InfoNumber("stats", "total_connections_received:%d") - dials
-				if n == 0 {
-					break
-				}
-				if tries == 10 { // those of a slow machine are not made each time
-					t.Fatalf("%d connections were made", n)
-				}
-			}
+				return f.InfoNumber("stats", "total_connections_received:%d") == dials
+			})
 		})
 	}
 }

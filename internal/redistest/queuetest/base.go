@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -34,20 +36,26 @@ func Shards() int { return *shards }
 // start, so each call of a script names it by its sum.
 func RunTests(m *testing.M, scripts ...string) int {
 	flag.Parse()
+	return redistest.Quietly(func() int { return runTests(m, scripts) })
+}
+
+func runTests(m *testing.M, scripts []string) int {
 	defer closeShared()
 	if err := startShared(scripts); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	alone := redistest.BesideClock(Shared)
+	defer alone()
 	// Most tests wait for something most of the time; the default is one for each core.
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
 		panic(err)
 	}
-	code := leaks.Run(func() int { defer closeShared(); return m.Run() })
+	code := leaks.Run(func() int { defer closeShared(); defer alone(); return m.Run() })
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+Shared.Output())
+		log.Print("output of the shared redis-server:\n" + Shared.Output())
 		if Spread != nil {
-			fmt.Fprintln(os.Stderr, "output of the Cluster:\n"+Spread.Output())
+			log.Print("output of the Cluster:\n" + Spread.Output())
 		}
 	}
 	return code
@@ -157,7 +165,7 @@ func (f *Base) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(f.Log
 // Stops stops a queue at the end of the test.
 func (f *Base) Stops(q interface{ Shutdown(context.Context) error }) {
 	f.T.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(CtxB, Patience)
+		ctx, cancel := context.WithTimeout(CtxB, testkit.Scaled(Patience))
 		defer cancel()
 		if err := q.Shutdown(ctx); err != nil {
 			f.T.Errorf("at the end of the test: %v", err)

@@ -60,8 +60,11 @@ var (
 	ErrBoom = errors.New("boom")
 )
 
-// Within is a context for one send.
+// Within is a context for one send. One that is as long as a test's patience is longer on a machine that is slow.
 func Within(t testing.TB, d time.Duration) context.Context {
+	if d >= Patience {
+		d = testkit.Scaled(d)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
