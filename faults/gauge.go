@@ -12,8 +12,7 @@ import (
 )
 
 // A gauge shows how slow the machine is during a trial, so that no verdict depends on the machine: it sets a timer and sends a PING to a
-// server that nothing strikes, over and over. A bound on a time is widened by a multiple of the longest delay in that time. A nil gauge
-// widens nothing.
+// server that nothing strikes, over and over. A bound on a time is widened by the longest delays in that time. A nil gauge widens nothing.
 type gauge struct {
 	mu     sync.Mutex
 	delays []delay // in order of their instants
@@ -27,8 +26,8 @@ type delay struct {
 
 const (
 	gaugePause = 20 * time.Millisecond // of the timer
-	// steps is how many delays in a row a bound allows: to go on after an outage, or to take over from another program, several processes
-	// wait for each other about so often.
+	// steps is how many of the longest delays widen a bound, all together. To go on after an outage, or to take over from another program,
+	// processes wait for each other about so often: they dial, ask for the server's role, load scripts, fetch, and are scheduled each time.
 	steps = 20
 )
 
@@ -76,14 +75,19 @@ func (g *gauge) allowance(from int64, took time.Duration) time.Duration {
 	defer g.mu.Unlock()
 	// The measurement before may reach into that time.
 	i, _ := slices.BinarySearchFunc(g.delays, from, func(d delay, at int64) int { return cmp.Compare(d.at, at) })
-	longest := time.Duration(0)
+	var seen []time.Duration
 	for _, d := range g.delays[max(i-1, 0):] {
 		if d.at > from+took.Microseconds() {
 			break
 		}
-		longest = max(longest, d.took)
+		seen = append(seen, d.took)
 	}
-	return steps * longest
+	slices.Sort(seen)
+	sum := time.Duration(0)
+	for _, d := range seen[max(len(seen)-steps, 0):] {
+		sum += d
+	}
+	return sum
 }
 
 // inTime wants something that began at an instant to have taken no longer than a bound, as widened.

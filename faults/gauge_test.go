@@ -7,10 +7,11 @@ import (
 
 // A bound is widened by what the machine showed in that time, and by nothing else.
 func TestInTime(t *testing.T) {
-	g := &gauge{delays: []delay{
-		{sec(0), 900 * time.Millisecond}, // before it, but for that of the measurement that reaches into it
-		{sec(1), time.Millisecond}, {sec(2), 20 * time.Millisecond}, {sec(3), 5 * time.Millisecond}, {sec(8), time.Second},
-	}}
+	g := &gauge{delays: []delay{{sec(0), time.Second}}} // before that time
+	for i := range 2 * steps {                          // of which half are among the longest
+		g.note(delay{sec(1.5) + int64(i), time.Duration(1+19*(i%2)) * time.Millisecond})
+	}
+	g.note(delay{sec(8), time.Second}) // after it
 	for _, c := range []struct {
 		gauge   *gauge
 		took    time.Duration
@@ -23,7 +24,7 @@ func TestInTime(t *testing.T) {
 		{nil, 2001 * time.Millisecond, true, 0},
 	} {
 		v := &verdict{}
-		v.inTime(c.gauge, sec(1.5), c.took, 2*time.Second, "it took")
+		v.inTime(c.gauge, sec(1.5)+1, c.took, 2*time.Second, "it took")
 		if wrong := len(v.problems) > 0; wrong != c.wrong || v.allowed != c.allowed {
 			t.Errorf("%v: problems %q, and allowed %v; want %v, %v", c.took, v.problems, v.allowed, c.wrong, c.allowed)
 		}
