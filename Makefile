@@ -5,13 +5,14 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same.
 MODULES := . metrics schedule web web/browsertest examples/observed examples/reports cmd/delayqueue bench faults release
 
-# The packages of the root module that have tests: those whose tests go through the face, those beside them that call go-redis or send
-# scripts themselves, which another server or another go-redis can break, and all.
+# The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
+# or send scripts, so another go-redis or another server can break them. TESTED: all.
 FACE := .
 CALLERS := $(FACE) ./internal/link ./internal/script ./internal/shard ./internal/wake ./ops
 TESTED := . ./internal/... ./ops/... ./typed/... ./delayqueuetest/...
 
-# What make check changes: SHORT=-short makes tests that repeat do less (testkit.Size), RACE= leaves the race detector out.
+# What make check changes: SHORT=-short makes tests do less of what they repeat (testkit.Size), RACE= leaves out the
+# race detector.
 SHORT ?=
 RACE ?= -race
 
@@ -19,15 +20,17 @@ RACE ?= -race
 FUZZTIME ?= 1m
 
 # make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
-PARTS := lint test-all test-web test-release test-shards test-goredis test-servers model fuzz zones schedules bench-check faults
+PARTS := lint test-all test-web test-release test-shards test-goredis test-servers model fuzz zones schedules \
+	bench-check faults
 
-.PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures test-goredis-latest vulnerabilities searches faults-fast soak bench redis prometheus chromium
+.PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
+	test-goredis-latest vulnerabilities faults-fast soak bench redis prometheus chromium
 
 # Before every commit.
 test: redis
 	go test -race -short -shuffle=on -timeout 30m $(TESTED)
 
-# What CI runs: at most 20 minutes on two cores. One step has the race detector, so that all others share one build without it.
+# What CI runs: at most 20 minutes on two cores. Only test-all has the race detector: all others share one build.
 check:
 	$(MAKE) -j2 faults-fast check-beside
 	$(MAKE) test-all SHORT=-short
@@ -42,7 +45,8 @@ check-beside:
 	$(MAKE) lint
 	$(MAKE) test-release
 
-# Before a release, and before a change of scripts, link or consume is done: everything, in full. make -k goes on after a part that fails.
+# Before a release, and before a change of scripts, link or consume is done: everything, in full. make -k goes on after
+# a part that fails.
 check-all: $(PARTS:%=check-%)
 
 $(PARTS:%=check-%): check-%:
@@ -50,7 +54,9 @@ $(PARTS:%=check-%): check-%:
 
 # All modules.
 test-all: redis prometheus
-	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test $(RACE) $(SHORT) -shuffle=on -timeout 30m ./...); done
+	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; \
+		(cd $$module && go test $(RACE) $(SHORT) -shuffle=on -timeout 30m ./...); \
+	done
 
 # The pages in a real browser.
 test-web: redis chromium
@@ -74,7 +80,7 @@ test-goredis: redis
 test-goredis-latest:
 	$(MAKE) test-goredis NEWEST_GOREDIS=latest
 
-# The face's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which tests are left out, and why.
+# The face's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which are left out, and why.
 test-shards: redis
 	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m -skip "$$(.ci/shards-skip)" $(FACE) -args -shards 3
 
@@ -100,7 +106,7 @@ tidy:
 
 # A release in a copy of this tree, and who installs it from a module proxy, in fresh folders.
 test-release:
-	cd release && go test ./...
+	cd release && go test -timeout 30m ./...
 
 # make release VERSION=v0.1.0 commits the versions and sets the tags; it pushes nothing. DRY=-n only shows it.
 release:

@@ -124,8 +124,8 @@ func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
 			from := max(begun, st.to)
 			switch {
 			case answered:
-				v.inTime(t.gauge, from, us(e.At-from), within, "the time from the end of the strike at %s, or from its begin, to the return of "+
-					"the send of %s, which began %v after that end", clock(st.from), e.Payload, us(begun-st.to))
+				v.inTime(t.gauge, from, us(e.At-from), within, "the send of %s, which began %v after the end of the strike at %s, "+
+					"returned after that end or its own begin", e.Payload, us(begun-st.to), clock(st.from))
 			case us(st.to-begun)+within+t.gauge.allowance(from, within) < t.load.Patience:
 				v.problem("%s began %v after the end of the strike at %s and failed: %s", e.Payload, us(begun-st.to), clock(st.from), e.Word)
 			}

@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A gauge shows how slow the machine is during a trial, so that no verdict depends on the machine: it sets a timer and sends a PING to a
-// server that nothing strikes, over and over. A bound on a time is widened by the longest delays in that time. A nil gauge widens nothing.
+// A gauge shows how slow the machine is during a trial, so that no verdict depends on the machine: it sets a timer and
+// sends a PING to a server that nothing strikes, over and over. A bound on a time is widened by the longest delays in
+// that time. A nil gauge widens nothing.
 type gauge struct {
 	mu     sync.Mutex
 	delays []delay // in order of their instants
@@ -26,8 +27,9 @@ type delay struct {
 
 const (
 	gaugePause = 20 * time.Millisecond // of the timer
-	// steps is how many of the longest delays widen a bound, all together. To go on after an outage, or to take over from another program,
-	// processes wait for each other about so often: they dial, ask for the server's role, load scripts, fetch, and are scheduled each time.
+	// steps is how many of the longest delays widen a bound, all together. To go on after an outage, or to take over from
+	// another program, processes wait for each other about so often: they dial, ask for the server's role, load scripts
+	// and fetch, and are scheduled each time.
 	steps = 20
 )
 

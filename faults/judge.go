@@ -401,7 +401,8 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 			continue
 		}
 		if ev.rules.resume > 0 {
-			v.inTime(ev.gauge, st.to, us(starts[i]-st.to), ev.rules.resume, "no handler started after the strike at %s", clock(st.from))
+			v.inTime(ev.gauge, st.to, us(starts[i]-st.to), ev.rules.resume, "no handler started after the strike at %s",
+				clock(st.from))
 		}
 	}
 }

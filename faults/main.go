@@ -84,8 +84,8 @@ func runAll(ctx context.Context, chosen []scenario) error {
 func choose(only string, quick bool) ([]scenario, error) {
 	var chosen []scenario
 	for _, s := range scenarios {
-		named := slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(s.name, part) })
-		if named && (!quick || slices.Contains(fast, s.name)) {
+		isNamed := func(part string) bool { return strings.Contains(s.name, part) }
+		if slices.ContainsFunc(strings.Split(only, ","), isNamed) && (!quick || slices.Contains(fast, s.name)) {
 			chosen = append(chosen, s)
 		}
 	}

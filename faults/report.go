@@ -19,7 +19,9 @@ type row struct {
 	*verdict
 }
 
-var head = []string{"struck", "accepted", "handled", "lost", "early", "duplicated", "unaccounted", "longest gap", "allowance"}
+var head = []string{
+	"struck", "accepted", "handled", "lost", "early", "duplicated", "unaccounted", "longest gap", "allowance",
+}
 
 func (r row) cells() []string {
 	var cells []string
@@ -79,8 +81,8 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 		"Early is judged by the server's clock. A duplicate is a start of a handler that no failure of it explains. "+
 		"Unaccounted is what the books of the queue do not explain (`Monitor.Balance`). "+
 		"The longest gap is the longest time between two starts of handlers while messages were sent, outages included. "+
-		"The allowance is the most by which a bound of the last column was exceeded, because the machine was slow: a bound is "+
-		"widened by the %d longest delays that a timer and a PING to another server had meanwhile.\n\n",
+		"The allowance is the most by which a bound of the last column was exceeded, because the machine was slow: a bound "+
+		"is widened by the %d longest delays that a timer and a PING to another server had meanwhile.\n\n",
 		about(), took.Round(time.Second), usual.Producers, consumers, steps)
 	fmt.Fprintf(&b, "| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
 		strings.Join(head, " | "), strings.Repeat("--:|", len(head)))

@@ -13,7 +13,8 @@ func TestWriteParts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "reliability.md")
 	const byHand, others = "# Reliability\n\n## Promises\n\nby hand\n", "\n## Runs\n\nof others\n"
-	if err := os.WriteFile(path, []byte(byHand+"\n## Faults\n\noutdated\n\n## Soak\n\noutdated\n"+others), 0o600); err != nil {
+	before := byHand + "\n## Faults\n\noutdated\n\n## Soak\n\noutdated\n" + others
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rows := []row{{&scenario{name: "some fault", holds: "all"},

@@ -61,7 +61,8 @@ func (t *trial) wantEachShard(v *verdict, within time.Duration) {
 			}
 			took := us(at - st.to)
 			longest = max(longest, took)
-			v.inTime(t.gauge, st.to, took, within, "the first start of a handler in shard %d after the strike at %s", i, clock(st.from))
+			v.inTime(t.gauge, st.to, took, within, "the first start of a handler in shard %d after the strike at %s", i,
+				clock(st.from))
 		}
 	}
 	v.notes = append(v.notes, fmt.Sprintf("all shards went on within %v", longest.Round(10*time.Millisecond)))
@@ -189,16 +190,19 @@ func (t *trial) weighOthers(v *verdict, other func(id string) bool) {
 		return
 	}
 	took := us(begins-st.from) - lateStart
-	v.inTime(t.gauge, begins-took.Microseconds(), took, 5*time.Second, "%s, which started meanwhile, handled its first message", newcomer)
+	v.inTime(t.gauge, begins-took.Microseconds(), took, 5*time.Second,
+		"%s, which started meanwhile, handled its first message", newcomer)
 	late := t.latenesses(st.from, st.to, other)
 	if len(late) == 0 {
 		v.problem("no message of another shard was due meanwhile")
 		return
 	}
 	p99 := percentile(late, 99)
-	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 250*time.Millisecond, "the 99th percentile of lateness in the other shards")
+	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 250*time.Millisecond,
+		"the 99th percentile of lateness in the other shards")
 	v.notes = append(v.notes, fmt.Sprintf("of %d messages of the other shards that were due meanwhile, half started within %v, 99%% within %v, and all "+
-		"within %v; the new consumer began after %v", len(late), percentile(late, 50).by.Round(time.Millisecond), p99.by.Round(time.Millisecond),
+		"within %v; the new consumer began after %v", len(late), percentile(late, 50).by.Round(time.Millisecond),
+		p99.by.Round(time.Millisecond),
 		percentile(late, 100).by.Round(time.Millisecond), took.Round(10*time.Millisecond)))
 }
 
