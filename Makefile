@@ -5,71 +5,95 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same.
 MODULES := . metrics schedule web web/browsertest examples/observed examples/reports cmd/delayqueue bench faults release
 
+# The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
+# or send scripts, so another go-redis or another server can break them. TESTED: all.
+FACE := . ./tests/features ./tests/weather
+CALLERS := $(FACE) ./internal/link ./internal/script ./internal/shard ./internal/wake ./ops
+TESTED := . ./tests/... ./internal/... ./ops/... ./typed/... ./delayqueuetest/...
+
+# What make check changes: SHORT=-short makes tests do less of what they repeat (testkit.Size), RACE= leaves out the
+# race detector.
+SHORT ?=
+RACE ?= -race
+
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules lanes test check test-all test-web pictures test-goredis test-goredis-latest test-shards test-servers lint vulnerabilities searches model fuzz faults soak bench bench-check redis prometheus chromium
+# make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
+PARTS := lint test-all test-web test-release test-shards test-goredis test-servers model fuzz zones schedules \
+	bench-check faults
 
-# Before every commit. Tests that repeat do less here than in check (testkit.Size).
+.PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
+	test-goredis-latest vulnerabilities faults-fast soak bench redis prometheus chromium
+
+# Before every commit.
 test: redis
-	go test -race -short -shuffle=on -timeout 10m . ./internal/... ./typed/... ./delayqueuetest/... ./ops/...
+	go test -race -short -shuffle=on -timeout 30m $(TESTED)
 
-# Everything that CI runs: at most an hour.
+# What CI runs: at most 25 minutes on two cores. Only test-all has the race detector: all others share one build.
 check:
-	$(MAKE) lint
-	$(MAKE) test-all
-	$(MAKE) test-web
-	$(MAKE) test-goredis
-	$(MAKE) test-shards
-	$(MAKE) test-servers SERVERS="$$(.ci/servers newest)"
+	$(MAKE) -j2 faults-fast check-beside
+	$(MAKE) test-all SHORT=-short
+	$(MAKE) test-web RACE=
+	$(MAKE) test-shards SHORT=-short RACE=
+	$(MAKE) test-goredis SHORT=-short RACE= NEWER="$(CALLERS)"
+	$(MAKE) test-servers SHORT=-short SERVED="$(CALLERS)" SERVERS="$$(.ci/servers newest)"
 	$(MAKE) bench-check
-	$(MAKE) -j2 faults searches
 
-# These keep one server for long or need none, so that they may run beside the faults, which mostly wait.
-searches:
+# Verdicts that do not depend on how fast the machine is: these compute while the faults mostly wait.
+check-beside:
+	$(MAKE) lint
 	$(MAKE) test-release
-	$(MAKE) zones
-	$(MAKE) model
-	$(MAKE) fuzz FUZZTIME=20s
 
-# All modules, in full.
+# Before a release, and before a change of scripts, link or consume is done: everything, in full. make -k goes on after
+# a part that fails.
+check-all: $(PARTS:%=check-%)
+
+$(PARTS:%=check-%): check-%:
+	@.ci/part $*
+
+# All modules, in one call, because packages are compiled while the tests of others wait.
 test-all: redis prometheus
-	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on -timeout 30m ./...); done
+	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m \
+		$(patsubst %,./%/...,$(filter-out web/browsertest bench faults release,$(MODULES)))
 
 # The pages in a real browser.
 test-web: redis chromium
-	cd web/browsertest && go test -race -timeout 30m -v .
+	cd web/browsertest && go test $(RACE) -timeout 30m -v .
 
 # The pictures of the page in docs/.
 pictures: redis chromium
 	cd web/browsertest && go test -run '^TestPictures$$' -pictures "$(CURDIR)/docs" .
 
-# The root package's tests with another go-redis; a workspace takes no other go.mod.
+# The tests of NEWER with another go-redis; a workspace takes no other go.mod.
+NEWER ?= $(TESTED)
 test-goredis: export GOWORK = off
 test-goredis: redis
 	@other=$$(mktemp -d); trap 'rm -rf "$$other"' EXIT; set -ex; \
 	cp go.mod go.sum "$$other"; \
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
-	go test -race -short -shuffle=on -timeout 30m -modfile="$$other/go.mod" . ./internal/... ./ops/...
+	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m -modfile="$$other/go.mod" $(NEWER)
 
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
 	$(MAKE) test-goredis NEWEST_GOREDIS=latest
 
-# The root package's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which tests are left out, and why.
+# The face's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which are left out, and why.
 test-shards: redis
-	go test -race -short -shuffle=on -timeout 15m -skip "$$(.ci/shards-skip)" . -args -shards 3
+	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m -skip "$$(.ci/shards-skip)" $(FACE) -args -shards 3
 
-# Which servers: all of .ci/servers unless SERVERS names some, or executables, as in
+# The tests of SERVED on other servers: all of .ci/servers unless SERVERS names some, or executables, as in
 # make test-servers SERVERS="sid/valkey /opt/redis/bin/redis-server"
+SERVED ?= $(TESTED)
 test-servers:
-	.ci/servers test $(SERVERS)
+	.ci/servers test "$(SHORT) $(SERVED)" $(SERVERS)
 
 lint: vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
-	@set -e; for module in $(MODULES); do echo "$$module:"; (cd $$module && go vet ./... && go run $(STATICCHECK) ./...); done
-	@set -e; for module in bench faults; do (cd $$module && go test ./...); done
+	go vet $(MODULES:%=./%/...)
+	go run $(STATICCHECK) $(MODULES:%=./%/...)
+	go test ./bench/... ./faults/...
 	cd release && go run . check
 
 # What users can name, of each module; lint compares it.
@@ -82,7 +106,7 @@ tidy:
 
 # A release in a copy of this tree, and who installs it from a module proxy, in fresh folders.
 test-release:
-	cd release && go test ./...
+	cd release && go test -timeout 30m ./...
 
 # make release VERSION=v0.1.0 commits the versions and sets the tags; it pushes nothing. DRY=-n only shows it.
 release:
@@ -102,7 +126,7 @@ model: redis
 	go test ./internal/script -run '^TestModel$$' -v -timeout 30m -model.calls 200000
 
 fuzz: redis
-	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' *_test.go internal ops); do \
+	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' .); do \
 		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' $$file | cut -c6-); do \
 			echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
 		done; \
@@ -128,6 +152,10 @@ bench-check: redis
 
 faults: redis
 	cd faults && go run .
+
+# The ten faults that found most.
+faults-fast: redis
+	cd faults && go run . -fast
 
 MINUTES ?= 20
 soak: redis

@@ -198,14 +198,12 @@ func wantExact(t *trial, v *verdict) {
 			due[e.ID] = e.Due
 		}
 	}
-	var late []time.Duration
+	var late []lateness
 	for _, e := range t.books.all() {
 		if e.Kind == started && e.Delivery == 1 && due[e.ID] != 0 {
-			late = append(late, us(t.clock(e.At)-due[e.ID]))
+			late = append(late, lateness{e.At, us(t.clock(e.At) - due[e.ID])})
 		}
 	}
-	slices.Sort(late)
-	if p99 := late[len(late)*99/100]; p99 > time.Second {
-		v.tooSlow("the 99th percentile of lateness is %v", p99)
-	}
+	p99 := percentile(late, 99)
+	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, time.Second, "the 99th percentile of lateness")
 }

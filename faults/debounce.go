@@ -258,9 +258,8 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 		// Each delivery before this one was lost with its consumer, unless its handler ended.
 		limit := us(latest) + time.Duration(max(r.start.Delivery-deliveries, 1))*(ev.rules.lease+time.Second)
 		limit += ev.outages(first.At, r.start.At)
-		if over := us(r.start.At) - limit; over > 0 {
-			v.tooSlow("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
-		}
+		v.inTime(ev.gauge, first.At, us(r.start.At-first.At), limit-us(first.At), "%s: delivery %d was put off", s.payload,
+			r.start.Delivery)
 		deliveries = r.start.Delivery
 		latest = r.until() + (retryDelay + ev.rules.maxWait).Microseconds()
 	}

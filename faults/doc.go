@@ -2,6 +2,7 @@
 // load, and judges what became of every message. It starts its own servers on free ports.
 //
 //	go run .                every fault, about twenty minutes; writes ../docs/reliability.md
+//	go run . -fast          the ten that found most, about four minutes; nothing is written
 //	go run . -only 'kill'   some of them; nothing is written
 //	go run . -list          their names
 //	go run . -soak 20       faults at random for 20 minutes; writes its part of the page

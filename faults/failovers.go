@@ -121,18 +121,20 @@ func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
 			if answered && (first == 0 || e.At < first) {
 				first = e.At
 			}
-			took := us(e.At - max(begun, st.to))
+			from := max(begun, st.to)
 			switch {
-			case !answered && us(st.to-begun)+within < t.load.Patience:
+			case answered:
+				v.inTime(t.gauge, from, us(e.At-from), within, "the send of %s, which began %v after the end of the strike at %s, "+
+					"returned after that end or its own begin", e.Payload, us(begun-st.to), clock(st.from))
+			case us(st.to-begun)+within+t.gauge.allowance(from, within) < t.load.Patience:
 				v.problem("%s began %v after the end of the strike at %s and failed: %s", e.Payload, us(begun-st.to), clock(st.from), e.Word)
-			case answered && took > within:
-				v.tooSlow("%s began %v after the end of the strike at %s, and returned %v after that end or its own begin, want at most %v",
-					e.Payload, us(begun-st.to), clock(st.from), took, within)
 			}
 		}
-		if took := us(first - st.to); first == 0 || took > within {
-			v.tooSlow("the first send after the strike at %s returned after %v, want at most %v", clock(st.from), took, within)
+		if first == 0 {
+			v.problem("no send returned after the strike at %s", clock(st.from))
+			continue
 		}
+		v.inTime(t.gauge, st.to, us(first-st.to), within, "the first send after the strike at %s", clock(st.from))
 	}
 }
 

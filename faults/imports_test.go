@@ -97,10 +97,10 @@ func TestJudgeParents(t *testing.T) {
 		"twice after a kill": {entries: ofImport(all, sum, comes(1.3, 1, 0), comes(2.4, 2, 0)), rules: threeRows,
 			strikes: []strike{{from: sec(1.36), to: sec(1.36), who: "c1", killed: true, why: "it was killed"}}, counts: twice},
 		"late": {entries: ofImport(all, sum, comes(3.3, 1, 0)), rules: threeRows,
-			want: "delivery 1 came 2.05s after it was due", counts: five},
+			want: "delivery 1 came after it was due: 2.05s", counts: five},
 		"late, but lost with a consumer": {entries: ofImport(all, sum, comes(3.3, 2, 0)), rules: threeRows, counts: five},
 		"late after its limit": {entries: ofImport(short, comes(7.1, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows,
-			want: "delivery 1 came 2.1s after it was due", counts: five},
+			want: "delivery 1 came after it was due: 2.1s", counts: five},
 		"never": {entries: ofImport(all, sum), rules: threeRows, want: "lost", counts: verdict{accepted: 5, handled: 4, lost: 1}},
 	})
 }

@@ -26,6 +26,7 @@ type evidence struct {
 	rules   rules
 	clock   func(at int64) int64 // what the server's clock said, nil where it is this machine's
 	results map[string]string    // of the sums that Redis keeps, by id; nil: it keeps none
+	gauge   *gauge
 }
 
 // Rules are what a scenario allows and asks for.
@@ -55,6 +56,8 @@ type verdict struct {
 	unaccounted int // messages that are missing by the books; less than 0: that are too many
 
 	gap     time.Duration // the longest without the start of a handler, while messages were sent
+	gapFrom int64         // unix us
+	allowed time.Duration // beyond a bound, at most, because the machine was slow
 	garbage int           // of those handled: given up for a reason of their own
 
 	turns  []int // first starts in lanes that were judged, between failovers
@@ -66,8 +69,6 @@ type verdict struct {
 	poison   []string // each with its kills
 	causes   []string // of the duplicates, each once
 	problems []string
-	slow     int      // of problems: that something took long, and nothing else
-	before   []string // problems of the tries before, which took too long
 }
 
 // A run is one start of a handler, with its end.
@@ -201,8 +202,8 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 		}
 		if s.sent != nil && i == 0 {
 			late := us(ev.server(r.start.At) - s.sent.Due)
-			if ev.rules.late > 0 && late > ev.rules.late {
-				v.tooSlow("%s: stuck for %v after it was due, want at most %v", s.payload, late, ev.rules.late)
+			if ev.rules.late > 0 {
+				v.inTime(ev.gauge, r.start.At-late.Microseconds(), late, ev.rules.late, "%s: stuck after it was due", s.payload)
 			}
 		}
 		if n := s.count(i, failed); r.start.Failures > n {
@@ -274,10 +275,7 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 			return // an outage came in between
 		}
 	}
-	back := us(r.start.At - st.from)
-	if limit := ev.rules.lease + time.Second; back > limit {
-		v.tooSlow("%s: came back %v after the kill, want within %v", what, back, limit)
-	}
+	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), ev.rules.lease+time.Second, "%s: came back after the kill", what)
 }
 
 // server is what the server's clock said at an instant of this machine's.
@@ -297,7 +295,7 @@ func (ev *evidence) blame(prev, r run) *strike {
 			continue
 		}
 		ours := st.who == "" || st.who == prev.start.who
-		open := prev.end == nil || st.from <= prev.until()+aftermath.Microseconds()
+		open := prev.end == nil || us(st.from-prev.until()) <= aftermath+ev.gauge.allowance(prev.until(), aftermath)
 		if ours && open && st.to >= prev.start.At && st.from <= r.start.At {
 			return st
 		}
@@ -375,8 +373,8 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 			if e.Kind != refused && e.Kind != taken {
 				lastSent = e.At
 			}
-			if ev.rules.send > 0 && us(e.Took) > ev.rules.send {
-				v.tooSlow("%s: %s after %v, want within %v", e.Payload, e.Kind, us(e.Took), ev.rules.send)
+			if ev.rules.send > 0 {
+				v.inTime(ev.gauge, e.begun(), us(e.Took), ev.rules.send, "%s: its send was %s", e.Payload, e.Kind)
 			}
 		case standing:
 			if _, ok := first[e.who]; !ok {
@@ -393,16 +391,18 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 		}
 	}
 	for i := 1; i < len(starts) && starts[i-1] < lastSent; i++ {
-		v.gap = max(v.gap, us(starts[i]-starts[i-1]))
+		if gap := us(starts[i] - starts[i-1]); gap > v.gap {
+			v.gap, v.gapFrom = gap, starts[i-1]
+		}
 	}
 	for _, st := range ev.strikes {
 		i, _ := slices.BinarySearch(starts, st.to)
 		if st.who != "" || st.to > lastSent || i == len(starts) {
 			continue
 		}
-		took := us(starts[i] - st.to)
-		if ev.rules.resume > 0 && took > ev.rules.resume {
-			v.tooSlow("%v without a handler's start after the strike at %s, want at most %v", took, clock(st.from), ev.rules.resume)
+		if ev.rules.resume > 0 {
+			v.inTime(ev.gauge, st.to, us(starts[i]-st.to), ev.rules.resume, "no handler started after the strike at %s",
+				clock(st.from))
 		}
 	}
 }

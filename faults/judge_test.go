@@ -207,7 +207,8 @@ func TestJudgeLate(t *testing.T) {
 	judged(t, map[string]forgery{
 		"back too late": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "came back 2.05s after the kill", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			strikes: []strike{kill}, rules: allow, want: "came back after the kill: 2.05s",
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back late, with an outage in between": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
@@ -215,22 +216,24 @@ func TestJudgeLate(t *testing.T) {
 		},
 		"sent slowly": {
 			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1), Took: 2_100_000}}, done...),
-			rules:   rules{send: 2 * time.Second}, want: "sent after 2.1s", counts: verdict{accepted: 1, handled: 1},
+			rules:   rules{send: 2 * time.Second}, want: "its send was sent: 2.1s, want at most 2s",
+			counts: verdict{accepted: 1, handled: 1},
 		},
 		"refused slowly": {
 			entries: append([]entry{accept, {Kind: refused, At: sec(0), Payload: "b", Took: 2_100_000}}, done...),
-			rules:   rules{send: 2 * time.Second}, want: "refused after 2.1s", counts: verdict{accepted: 1, handled: 1},
+			rules:   rules{send: 2 * time.Second}, want: "its send was refused: 2.1s, want at most 2s",
+			counts: verdict{accepted: 1, handled: 1},
 		},
 		"stuck": {
 			entries: []entry{accept, starts(3.6, "c1", 1, 0), ends(3.7, "c1", 1, succeeded)}, rules: rules{late: 2500 * time.Millisecond},
-			want: "stuck for 2.6s", counts: verdict{accepted: 1, handled: 1},
+			want: "stuck after it was due: 2.6s, want at most 2.5s", counts: verdict{accepted: 1, handled: 1},
 		},
 		"a long outage after a strike": {
 			entries: append(done, accept, entry{Kind: sent, At: sec(7), Payload: "b", ID: idB},
 				entry{Kind: started, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1},
 				entry{Kind: ended, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1, Word: succeeded}),
 			strikes: []strike{{from: sec(2), to: sec(3)}}, rules: rules{resume: 2 * time.Second},
-			want: "5s without", counts: verdict{accepted: 2, handled: 2},
+			want: ": 5s, want at most 2s", counts: verdict{accepted: 2, handled: 2},
 		},
 	})
 }

@@ -17,6 +17,7 @@ import (
 func main() {
 	role := flag.String("role", "", "be a program of a trial; for the suite itself")
 	only := flag.String("only", "", "faults to run, by parts of their names with commas between; nothing is written")
+	quick := flag.Bool("fast", false, "run the ten faults that found most; nothing is written")
 	list := flag.Bool("list", false, "list the faults")
 	minutes := flag.Int("soak", 0, "soak for so many minutes instead")
 	flag.Parse()
@@ -35,7 +36,11 @@ func main() {
 	if *minutes > 0 {
 		end(soak(ctx, *minutes))
 	}
-	end(runAll(ctx, *only))
+	chosen, err := choose(*only, *quick)
+	if err != nil {
+		end(err)
+	}
+	end(runAll(ctx, chosen))
 }
 
 type quiet struct{}
@@ -50,33 +55,17 @@ func end(err error) {
 	os.Exit(0)
 }
 
-// mostTries is how often a scenario is run that took too long each time.
-const mostTries = 3
-
-// runAll runs the chosen scenarios one after the other.
-func runAll(ctx context.Context, only string) error {
-	chosen := choose(only)
-	if len(chosen) == 0 {
-		return fmt.Errorf("no fault is called %q; -list names them", only)
-	}
+// runAll runs the chosen scenarios one after the other, and writes the document if these are all.
+func runAll(ctx context.Context, chosen []scenario) error {
 	begun := time.Now()
 	var rows []row
 	wrong := 0
 	for i := range chosen {
 		fmt.Printf("%4d/%d  %5s  %s\n", i+1, len(chosen), time.Since(begun).Round(time.Second), chosen[i].name)
-		var v *verdict
-		var before []string
-		for try := 1; try == 1 || try <= mostTries && v.again(); try++ {
-			if try > 1 { // the machine may have had other things to do
-				fmt.Printf("%s took too long, and is run again: %q\n", chosen[i].name, v.problems)
-				before = append(before, v.problems...)
-			}
-			var err error
-			if v, err = runTrial(ctx, &chosen[i]); err != nil {
-				return err
-			}
+		v, err := runTrial(ctx, &chosen[i])
+		if err != nil {
+			return err
 		}
-		v.before = before
 		rows = append(rows, row{&chosen[i], v})
 		wrong += len(v.problems)
 	}
@@ -84,18 +73,24 @@ func runAll(ctx context.Context, only string) error {
 	if wrong > 0 {
 		return fmt.Errorf("%d things are wrong", wrong)
 	}
-	if only != "" {
+	fmt.Printf("nothing is wrong with %d faults, in %v\n", len(rows), time.Since(begun).Round(time.Second))
+	if len(rows) < len(scenarios) {
 		return nil
 	}
 	return writeFaults(document, rows, time.Since(begun))
 }
 
-// choose returns the scenarios whose names hold one of the parts.
-func choose(only string) []scenario {
-	if only == "" {
-		return scenarios
+// choose returns the scenarios whose names hold one of the parts, the fast ones, or all.
+func choose(only string, quick bool) ([]scenario, error) {
+	var chosen []scenario
+	for _, s := range scenarios {
+		isNamed := func(part string) bool { return strings.Contains(s.name, part) }
+		if slices.ContainsFunc(strings.Split(only, ","), isNamed) && (!quick || slices.Contains(fast, s.name)) {
+			chosen = append(chosen, s)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool {
-		return !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(s.name, part) })
-	})
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no fault is called %q; -list names them", only)
+	}
+	return chosen, nil
 }

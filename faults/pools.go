@@ -106,12 +106,12 @@ func (v *verdict) add(o *verdict) {
 	v.struck = o.struck // all of them strike all queues
 	for _, n := range []struct{ to, of *int }{
 		{&v.accepted, &o.accepted}, {&v.handled, &o.handled}, {&v.lost, &o.lost}, {&v.early, &o.early},
-		{&v.duplicated, &o.duplicated}, {&v.garbage, &o.garbage}, {&v.slow, &o.slow},
+		{&v.duplicated, &o.duplicated}, {&v.garbage, &o.garbage},
 		{&v.unaccounted, &o.unaccounted},
 	} {
 		*n.to += *n.of
 	}
-	v.gap = max(v.gap, o.gap)
+	v.gap, v.allowed = max(v.gap, o.gap), max(v.allowed, o.allowed)
 	v.turns, v.beside = append(v.turns, o.turns...), max(v.beside, o.beside)
 	v.notes = append(v.notes, o.notes...)
 	v.poison = append(v.poison, o.poison...)

@@ -31,7 +31,7 @@ var shards = []scenario{
 			t.wantEachShard(v, 5*time.Second)
 			t.wantConfirmations(v)
 			t.wantOneOutage(v)
-			v.wantGap(time.Second)
+			v.wantGap(t.gauge, time.Second)
 		},
 	},
 	{
@@ -61,7 +61,7 @@ var shards = []scenario{
 			t.wantShards(v, 6, 6)
 			t.wantEachShard(v, 5*time.Second)
 			t.wantConfirmations(v)
-			v.wantGap(time.Second)
+			v.wantGap(t.gauge, time.Second)
 		},
 	},
 	{
@@ -76,7 +76,7 @@ var shards = []scenario{
 		check: func(t *trial, v *verdict) {
 			t.wantShards(v, 6, 6)
 			t.wantEachShard(v, 5*time.Second)
-			v.wantGap(time.Second)
+			v.wantGap(t.gauge, time.Second)
 			wantNoRefusals(t, v)
 		},
 	},

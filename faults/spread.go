@@ -55,20 +55,22 @@ func (t *trial) wantEachShard(v *verdict, within time.Duration) {
 			}
 		}
 		for i, at := range first {
-			took := us(at - st.to)
-			if longest = max(longest, took); at == 0 || took > within {
-				v.tooSlow("the first start of a handler in shard %d was %v after the strike at %s, want at most %v", i, took, clock(st.from), within)
+			if at == 0 {
+				v.problem("no handler started in shard %d after the strike at %s", i, clock(st.from))
+				continue
 			}
+			took := us(at - st.to)
+			longest = max(longest, took)
+			v.inTime(t.gauge, st.to, took, within, "the first start of a handler in shard %d after the strike at %s", i,
+				clock(st.from))
 		}
 	}
 	v.notes = append(v.notes, fmt.Sprintf("all shards went on within %v", longest.Round(10*time.Millisecond)))
 }
 
 // wantGap wants handlers to have started all the while.
-func (v *verdict) wantGap(most time.Duration) {
-	if v.gap > most {
-		v.tooSlow("%v without a handler's start, want at most %v", v.gap, most)
-	}
+func (v *verdict) wantGap(g *gauge, most time.Duration) {
+	v.inTime(g, v.gapFrom, v.gap, most, "the time without a handler's start")
 }
 
 // wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said that it is back.
@@ -112,11 +114,13 @@ func (t *trial) wantFollowed(v *verdict) {
 	}
 	longest := time.Duration(0)
 	for _, p := range t.consumers {
-		took := us(first[p.name] - t.strikes[0].from)
-		if first[p.name] == 0 || took > within {
-			v.tooSlow("%s consumed a new shard %v after there were more, want within %v", p.name, took, within)
+		if first[p.name] == 0 {
+			v.problem("%s consumed no new shard", p.name)
+			continue
 		}
+		took := us(first[p.name] - t.strikes[0].from)
 		longest = max(longest, took)
+		v.inTime(t.gauge, t.strikes[0].from, took, within, "%s consumed a new shard after there were more", p.name)
 	}
 	v.notes = append(v.notes, fmt.Sprintf("the last consumer consumed a new shard %v after there were more", longest.Round(10*time.Millisecond)))
 }
@@ -135,7 +139,7 @@ func (t *trial) weighFrozen(v *verdict) {
 	t.wantShards(v, 12, 12)
 	t.wantEachShard(v, 5*time.Second)
 	t.wantOneOutage(v)
-	v.wantGap(time.Second)
+	v.wantGap(t.gauge, time.Second)
 	state := t.read()
 	node, _ := t.owner(t.shardKey(0))
 	var frozen []int
@@ -181,26 +185,41 @@ func (t *trial) weighOthers(v *verdict, other func(id string) bool) {
 			begins = e.At
 		}
 	}
-	took := us(begins-st.from) - lateStart
-	if begins == 0 || took > 5*time.Second {
-		v.tooSlow("%s, which started meanwhile, handled its first message after %v, want within 5s", newcomer, took)
+	if begins == 0 {
+		v.problem("%s, which started meanwhile, handled no message", newcomer)
+		return
 	}
+	took := us(begins-st.from) - lateStart
+	v.inTime(t.gauge, begins-took.Microseconds(), took, 5*time.Second,
+		"%s, which started meanwhile, handled its first message", newcomer)
 	late := t.latenesses(st.from, st.to, other)
 	if len(late) == 0 {
 		v.problem("no message of another shard was due meanwhile")
 		return
 	}
-	p99 := late[len(late)*99/100]
-	if p99 > 250*time.Millisecond {
-		v.tooSlow("a hundredth of the messages of the other shards started %v late, want 250ms at most", p99)
-	}
+	p99 := percentile(late, 99)
+	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 250*time.Millisecond,
+		"the 99th percentile of lateness in the other shards")
 	v.notes = append(v.notes, fmt.Sprintf("of %d messages of the other shards that were due meanwhile, half started within %v, 99%% within %v, and all "+
-		"within %v; the new consumer began after %v", len(late), late[len(late)/2].Round(time.Millisecond), p99.Round(time.Millisecond),
-		late[len(late)-1].Round(time.Millisecond), took.Round(10*time.Millisecond)))
+		"within %v; the new consumer began after %v", len(late), percentile(late, 50).by.Round(time.Millisecond),
+		p99.by.Round(time.Millisecond),
+		percentile(late, 100).by.Round(time.Millisecond), took.Round(10*time.Millisecond)))
 }
 
-// latenesses are those of the first starts of messages that were due between two instants and whose ids are some, in order.
-func (t *trial) latenesses(from, to int64, some func(id string) bool) (all []time.Duration) {
+// A lateness is how long after its due instant a message started.
+type lateness struct {
+	at int64 // unix us, when it started
+	by time.Duration
+}
+
+// percentile is the lateness that so many of a hundred do not exceed.
+func percentile(all []lateness, of int) lateness {
+	slices.SortFunc(all, func(a, b lateness) int { return cmp.Compare(a.by, b.by) })
+	return all[min(len(all)*of/100, len(all)-1)]
+}
+
+// latenesses are those of the first starts of messages that were due between two instants and whose ids are some.
+func (t *trial) latenesses(from, to int64, some func(id string) bool) (all []lateness) {
 	due := map[string]int64{}
 	entries := t.books.all()
 	for _, e := range entries {
@@ -215,9 +234,8 @@ func (t *trial) latenesses(from, to int64, some func(id string) bool) (all []tim
 		}
 	}
 	for id, at := range first {
-		all = append(all, us(at-due[id]))
+		all = append(all, lateness{at, us(at - due[id])})
 	}
-	slices.Sort(all)
 	return all
 }
 

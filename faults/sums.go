@@ -198,8 +198,9 @@ func (v *verdict) weighLate(ev *evidence, p *story, r run, lastAck int64) {
 	}
 	// Each delivery before this one was lost with its consumer.
 	limit := time.Duration(r.start.Delivery)*(ev.rules.lease+time.Second) + ev.outages(due, r.start.At)
-	if late := us(r.start.At - due); due > 0 && late > limit {
-		v.tooSlow("%s: delivery %d came %v after it was due, want within %v", p.payload, r.start.Delivery, late, limit)
+	if due > 0 {
+		v.inTime(ev.gauge, due, us(r.start.At-due), limit, "%s: delivery %d came after it was due", p.payload,
+			r.start.Delivery)
 	}
 }
 
@@ -222,5 +223,6 @@ func (s *story) ackedBy(ev *evidence, at int64) bool {
 		return false
 	}
 	last := s.runs[len(s.runs)-1]
-	return last.word() == succeeded && us(at-last.end.At) > ackTakes+ev.outages(last.end.At, at)
+	takes := ackTakes + ev.outages(last.end.At, at) + ev.gauge.allowance(last.end.At, ackTakes)
+	return last.word() == succeeded && us(at-last.end.At) > takes
 }

@@ -40,6 +40,7 @@ type trial struct {
 	server    *redistest.Server // the one, where there is one
 	serverDir string
 	wire      *redistest.Wire // before it, if programs go over one
+	gauge     *gauge
 	sentinel  *redistest.Sentinel
 	cluster   *redistest.Cluster
 	redis     reach // for programs
@@ -119,6 +120,7 @@ func (t *trial) readBooks() {
 
 // run is the course of every trial.
 func (t *trial) run() *verdict {
+	t.gauge = startGauge(t)
 	if t.setUp != nil {
 		t.setUp(t)
 	} else {
@@ -176,7 +178,7 @@ func (t *trial) weigh(states []*whole) *verdict {
 	for i, state := range states {
 		state.Expect(-t.made)
 		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock,
-			results: t.sumsKept()}))
+			results: t.sumsKept(), gauge: t.gauge}))
 	}
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")
@@ -316,9 +318,9 @@ func (t *trial) wait(d time.Duration) {
 
 // await waits for something; a trial in which it does not happen ends.
 func (t *trial) await(what string, limit time.Duration, ok func() bool) {
-	deadline := time.Now().Add(limit)
+	begun := time.Now()
 	for !ok() {
-		if time.Now().After(deadline) {
+		if took := time.Since(begun); took > limit && took > limit+t.gauge.allowance(begun.UnixMicro(), took) {
 			t.Errorf("did not happen within %v: %s (%s)", limit, what, counts(t.read()))
 			t.dump()
 			runtime.Goexit()
