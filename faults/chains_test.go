@@ -56,7 +56,7 @@ func TestJudgeChains(t *testing.T) {
 			entries: chain(done, handles(next, idB, 2, 1, 0, succeeded)), rules: linked, want: "still in pending",
 			counts: verdict{accepted: 2, handled: 2},
 			state: &check.State{Pending: []check.Entry{{Tag: idB, ID: idB, Delivery: 1, Score: sec(1)}},
-				Messages: map[string]check.Envelope{idB: {Version: 1, Due: sec(1)}}},
+				Messages: map[string]check.Envelope{idB: envelopeDue(sec(1))}},
 		},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
 const (
@@ -57,7 +58,7 @@ func sums(id string, at float64, delivery int, word string, numbers ...int64) []
 
 // garbageOf is a state in which one message is garbage.
 func garbageOf(id string, envelope check.Envelope) *check.State {
-	envelope.Version, envelope.Due = 1, sec(0.1)
+	envelope.Due = sec(0.1)
 	return &check.State{
 		Garbage:  []check.Entry{{Tag: id, ID: id, Score: sec(9)}},
 		Messages: map[string]check.Envelope{id: envelope},
@@ -127,9 +128,9 @@ func TestJudgeSums(t *testing.T) {
 		"of a row in garbage": {entries: ofImport(gave, sums(sumID, 2, 1, succeeded, 2, 3, 4)),
 			state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows, want: "in garbage, and in the sums", counts: five},
 		"in garbage": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2, 3), sums(otherSum, 3, 1, gaveUp, 4)),
-			state: garbageOf(otherSum, check.Envelope{Key: sum, Parts: 1}), rules: threeRows, counts: six},
+			state: garbageOf(otherSum, check.Envelope{Envelope: message.Envelope{Key: sum, Group: message.Group{Count: 1}}}), rules: threeRows, counts: six},
 		"in garbage, and one more is missing": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2), sums(otherSum, 3, 1, gaveUp, 4)),
-			state: garbageOf(otherSum, check.Envelope{Key: sum, Parts: 1}), rules: threeRows, want: "2 rows are not in its sums, and 1 are",
+			state: garbageOf(otherSum, check.Envelope{Envelope: message.Envelope{Key: sum, Group: message.Group{Count: 1}}}), rules: threeRows, want: "2 rows are not in its sums, and 1 are",
 			counts: six},
 		"never handled to its end": {entries: ofImport(all, sums(sumID, 2, 1, cutOff, 2, 3, 4)), rules: threeRows, want: "lost",
 			counts: verdict{accepted: 5, handled: 4, lost: 1}},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
 const (
@@ -35,11 +36,14 @@ func ends(at float64, who string, delivery int, word string) entry {
 	return entry{Kind: ended, At: sec(at), Payload: "a", ID: idA, Delivery: delivery, Word: word, who: who}
 }
 
+// envelopeDue is an envelope that is due at an instant.
+func envelopeDue(us int64) check.Envelope { return check.Envelope{Envelope: message.Envelope{Due: us}} }
+
 // inGarbage is the state whose garbage is the one message, with its last error.
 func inGarbage(text string) *check.State {
 	return &check.State{
 		Garbage:  []check.Entry{{Tag: idA, ID: idA, Score: sec(9)}},
-		Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}},
+		Messages: map[string]check.Envelope{idA: envelopeDue(sec(1))},
 		Fail:     map[string]check.Fail{idA: {Delivery: 4, When: sec(9), Error: text}},
 	}
 }
@@ -271,7 +275,7 @@ func TestJudgeLeftBehind(t *testing.T) {
 		"left behind": {
 			entries: append(done, accept), want: "in pending",
 			state: &check.State{Pending: []check.Entry{{Tag: idA, ID: idA, Delivery: 1, Score: sec(1)}},
-				Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}}},
+				Messages: map[string]check.Envelope{idA: envelopeDue(sec(1))}},
 			counts: verdict{accepted: 1, handled: 1},
 		},
 		"goroutines": {

@@ -134,8 +134,8 @@ func (v *verdict) partsOf(ev *evidence, s *story) []string {
 // partsInGarbage is how many parts the groups have that had a key and are garbage.
 func (ev *evidence) partsInGarbage(key string) (n int) {
 	for id, e := range ev.state.Messages {
-		if (e.Key == key || e.GroupKey == key) && ev.state.Where(id) == "garbage" {
-			n += int(e.Parts)
+		if (e.Key == key || e.Group.Key == key) && ev.state.Where(id) == "garbage" {
+			n += e.Group.Count
 		}
 	}
 	return n

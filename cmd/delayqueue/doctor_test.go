@@ -101,8 +101,8 @@ func tellDoctor(w *world) {
 	t.sees("the queue is sound now")
 	w.contains(t.all(), "1 message went to garbage, because another live message has the key")
 	s := w.sound("orders")
-	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") ||
-		got[1].Text != "earlier" || got[4].Text != "earlier" || s.Fail[failed].Error != "no" {
+	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0], "found in no structure") ||
+		got[1] != "earlier" || got[4] != "earlier" || s.Fail[failed].Error != "no" {
 		w.Errorf("errors %+v, %+v", got, s.Fail[failed])
 	}
 	for id, want := range map[string]string{later: "retry", now: "retry", failed: "retry", taken: "garbage", lost: "gone"} {

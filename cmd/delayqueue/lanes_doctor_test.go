@@ -37,7 +37,7 @@ func (w *world) memberOf(id string) string {
 // hasTurn wants this message to have the turn of its lane, and these to wait behind it in this order.
 func (w *world) hasTurn(s *check.State, turn string, waits ...string) {
 	w.Helper()
-	lane, got, behind := s.Messages[turn].Lane, "", []string(nil)
+	lane, got, behind := s.Messages[turn].Lane.Name, "", []string(nil)
 	for _, m := range s.Lanes {
 		if m.Lane == lane && !m.Waits {
 			got += m.Tag.ID

@@ -28,7 +28,7 @@ func (b *breaches) countdowns() {
 			continue
 		}
 		_, n, ok := decodeCounted(b.Counted[id])
-		if env.Countdown == 0 || !ok || n != env.Countdown {
+		if env.Countdown == 0 || !ok || n != int64(env.Countdown) {
 			b.add(StrayPart, "parts", id+":0", "the acks of message %s are %q, want how many have counted, a blank and its countdown, %d", id,
 				b.Counted[id], env.Countdown)
 		}
@@ -51,27 +51,27 @@ func (b *breaches) countdowns() {
 // parts holds parts against what the envelopes of groups say: invariant 1. Item is the field of a part that is stray, the
 // id of a group that lacks any.
 func (b *breaches) parts() {
-	there, bytes := map[string]int64{}, map[string]int64{}
+	there, bytes := map[string]int{}, map[string]int{}
 	for _, field := range sortedKeys(b.Parts) {
 		id, number, _ := strings.Cut(field, ":")
 		n, err := decimal(number)
-		if env, ok := b.Messages[id]; err != nil || n < 2 || ok && env.Problem == "" && n > env.Parts || !ok {
+		if env, ok := b.Messages[id]; err != nil || n < 2 || ok && env.Problem == "" && n > int64(env.Group.Count) || !ok {
 			b.add(StrayPart, "parts", field, "part %q belongs to no group that counts it", field)
 			continue
 		}
 		there[id]++
-		bytes[id] += int64(b.Parts[field])
+		bytes[id] += b.Parts[field]
 	}
 	groups := 0
 	for _, id := range sortedKeys(b.Messages) {
 		env := b.Messages[id]
-		if env.Problem != "" || env.Parts < 2 {
+		if env.Problem != "" || env.Group.Count < 2 {
 			continue
 		}
 		groups++
-		if there[id] != env.Parts-1 || bytes[id] != env.PartBytes {
+		if there[id] != env.Group.Count-1 || bytes[id] != env.Group.Bytes {
 			b.add(LostParts, "parts", id, "group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id,
-				env.Parts, env.PartBytes, there[id], bytes[id])
+				env.Group.Count, env.Group.Bytes, there[id], bytes[id])
 		}
 	}
 	if flag, ok := b.number("parts"); ok && flag == 0 && groups > 0 {
@@ -88,8 +88,8 @@ func (b *breaches) left() {
 	live := map[string][]string{}
 	for _, id := range sortedKeys(b.Messages) {
 		env := b.Messages[id]
-		if env.Problem == "" && env.Key == "" && env.GroupKey != "" && b.live(id) {
-			live[env.GroupKey] = append(live[env.GroupKey], id)
+		if env.Problem == "" && env.Key == "" && env.Group.Key != "" && b.live(id) {
+			live[env.Group.Key] = append(live[env.Group.Key], id)
 		}
 	}
 	for _, key := range sortedKeys(b.Left) {

@@ -64,15 +64,15 @@ var breakages = []breakage{
 
 	// Tags and scores.
 	{"tag with leading zero", func(b *bed) { b.do("LSET", "ready", 0, "02:"+idReady) },
-		says(`ready: tag "02:` + idReady + `" is malformed: its delivery number is "02", want no leading zero.`)},
+		says(`ready: tag "02:` + idReady + `" is malformed: ` + malformedTag + `.`)},
 	{"tag with number 1", func(b *bed) { b.do("LSET", "ready", 0, "1:"+idReady) },
-		says(`ready: tag "1:` + idReady + `" is malformed: its delivery number is 1, and a number is written from 2 on.`)},
+		says(`ready: tag "1:` + idReady + `" is malformed: ` + malformedTag + `.`)},
 	{"tag without number", func(b *bed) { b.do("LSET", "ready", 0, ":"+idReady) },
-		says(`ready: tag ":` + idReady + `" is malformed: its delivery number is empty, want a decimal number.`)},
+		says(`ready: tag ":` + idReady + `" is malformed: ` + malformedTag + `.`)},
 	{"tag without id", func(b *bed) { b.do("RPUSH", "ready", "2:nobody") },
-		says(`ready: tag "2:nobody" is malformed: its id is no UUIDv7: 6 characters, want 36.`)},
+		says(`ready: tag "2:nobody" is malformed: ` + malformedTag + `.`)},
 	{"field of msg is no id", func(b *bed) { b.do("HSET", "msg", "nobody", encode(b.now, "", 0, 0)) },
-		says(`msg: field "nobody" is no UUIDv7: 6 characters, want 36.`)},
+		says(`msg: field "nobody" is no UUIDv7.`)},
 	{"score with a fraction", func(b *bed) { b.do("ZADD", "retry", "1000.5", "3:"+idRetry) },
 		says(`retry: tag "3:` + idRetry + `" has score 1000.5, want an integer in (0, 2^53).`)},
 	{"pending later than its due", func(b *bed) { b.do("ZINCRBY", "pending", 1, idPending) }, func(b *bed) []string {
@@ -127,9 +127,9 @@ var breakages = []breakage{
 	{"fail of nobody", func(b *bed) { b.do("HSET", "fail", idNobody, fmt.Sprintf("2 0 0 %d ", b.now)) },
 		says(`fail: the record of message ` + idNobody + ` belongs to no message.`)},
 	{"fail cut short", func(b *bed) { b.do("HSET", "fail", idReady, "2 0 0 5") },
-		says(`fail: the record of message ` + idReady + ` is malformed: "2 0 0 5" has 4 parts, want 5.`)},
+		says(`fail: the record of message ` + idReady + ` is malformed: broken fail record "2 0 0 5".`)},
 	{"fail with an instant by tostring", func(b *bed) { b.do("HSET", "fail", idReady, "2 0 0 1.7e+15 x") },
-		says(`fail: the record of message ` + idReady + ` is malformed: its instant is "1.7e+15", want digits only.`)},
+		says(`fail: the record of message ` + idReady + ` is malformed: broken fail record "2 0 0 1.7e+15 x".`)},
 	{"fail of delivery 0", func(b *bed) { b.do("HSET", "fail", idGarbage, "0 0 0 5 x") },
 		says(`fail: the record of message ` + idGarbage + ` is malformed: its delivery number is 0, want 1 or more.`)},
 	{"paused without a reason", func(b *bed) { b.do("HSET", "state", "paused", "5 6 ann") },
@@ -138,9 +138,9 @@ var breakages = []breakage{
 	{"fail with an error but no instant", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 0 x") },
 		says(`fail: the record of message ` + idRetry + ` is malformed: its instant is 0 though there was a failure, a loss or an error.`)},
 	{"errors without their numbers", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1ex") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: error 1 is "x", want an instant, a delivery number and a text.`)},
+		says(`fail: the record of message ` + idRetry + ` is malformed: its errors are "\x1ex", want an instant, a delivery number and a text of each.`)},
 	{"an error at no instant", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 x\x1e-1 1 x") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: error 2 is of delivery "1" at "-1", want two numbers.`)},
+		says(`fail: the record of message ` + idRetry + ` is malformed: its errors are "\x1e5 2 x\x1e-1 1 x", want an instant, a delivery number and a text of each.`)},
 	{"six errors", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 "+strings.Repeat("\x1e0 0 x", 6)) },
 		says(`fail: the record of message ` + idRetry + ` is malformed: there are more than 5 errors.`)},
 	{"errors out of order", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 x\x1e4 2 x") },
@@ -154,9 +154,16 @@ var breakages = []breakage{
 	{"more failures than deliveries in garbage", func(b *bed) { b.do("HSET", "fail", idGarbage, "4 4 1 5 x") },
 		says(`fail: the record of message ` + idGarbage + ` counts 4 failures and 1 losses in 4 ended deliveries.`)},
 
-	// Envelopes; TestDecodeEnvelope has the rest.
+	// Envelopes; package message has what else is broken.
 	{"envelope with unknown flags", func(b *bed) { b.do("HSET", "msg", idReady, encode(b.now, "", 4, 3, "p")) },
-		says(`msg: the envelope of message ` + idReady + ` is malformed: unknown flags 0x04 are set.`)},
+		says(`msg: the envelope of message ` + idReady + ` is malformed: broken envelope: 22 bytes of version 1.`)},
+	{"envelope due at 0", func(b *bed) { b.do("HSET", "msg", idReady, encode(0, "", 0, 3, "p")) },
+		says(`msg: the envelope of message ` + idReady + ` is malformed: it is due at 0, want an instant in (0, 2^53).`)},
+	{"envelope with a key that is too long", func(b *bed) {
+		b.do("HSET", "msg", idReady, encode(b.now, strings.Repeat("k", 513), 0, 3, "p"))
+	}, says(`msg: the envelope of message ` + idReady + ` is malformed: its key has 513 bytes, want at most 512.`)},
+	{"envelope of a newer version", func(b *bed) { b.do("HSET", "msg", idReady, "\x03"+encode(b.now, "", 0, 3, "p")[1:]) },
+		says(`msg: the envelope of message ` + idReady + ` is malformed: message was written by a newer version: 3.`)},
 	{"envelope longer than big", func(b *bed) {
 		b.do("HSET", "msg", idReady, encode(b.now, "", 0, 3, strings.Repeat("p", 3000)))
 		b.do("HSET", "state", "big", 3020)

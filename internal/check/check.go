@@ -2,10 +2,8 @@
 // breach of the invariants of docs/PROTOCOL.md. The numbers of invariants are those
 // of that page.
 //
-// It is a second reading of the layout, written from that page and not from the
-// library's code, and it does not import the library: a bug in the library's
-// own encoder or decoder is seen here. Tests call [Assert]
-// after every scenario.
+// It is a second reading of the keys of a queue, written from that page. It imports only what reads the bytes of one message, package message.
+// Tests call [Assert] after every scenario.
 //
 // Nothing in it writes to Redis. A [State] is a value of its own, not kept up
 // to date, and safe for concurrent reading.
@@ -109,42 +107,6 @@ type Marker struct {
 	Score   int64 // unix us; 0 if Problem is not ""
 	Problem string
 }
-
-// Envelope is one decoded value of msg. With a Problem, the fields that stand
-// before the fault are filled.
-type Envelope struct {
-	Version byte
-	Due     int64 // unix us
-	Key     string
-	Flags   byte
-	TTL     int64 // us; 0: none
-	Headers map[string]string
-	Retries int64
-	Payload string
-	Size    int // bytes of the whole envelope
-	Problem string
-
-	Latest   int64 // unix us; 0: none
-	Since    int64 // unix us; 0: none
-	KeyHold  int64 // us; 0: none
-	Deadline int64 // unix us; 0: none
-	Timeout  int64 // us; 0: the queue's own; NoTimeout
-
-	Retention int64 // us; 0: none
-
-	Countdown int64  // how many acks it waits for; 0: none
-	Counts    string // the key of the message for whose countdown its ack counts
-
-	Lane  string // "": none
-	Width int64  // how many messages of the lane are handled at a time
-
-	Parts     int64  // of a group, the payload among them; 0: it is none
-	PartBytes int64  // of all but that
-	GroupKey  string // that it had
-}
-
-// NoTimeout is the timeout of a message whose handler may run for ever.
-const NoTimeout = -1
 
 // place is one structure that holds tags, by name.
 type place struct {

@@ -54,7 +54,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("lease is %+v, want %+v", s.Leases[leaseName], want)
 		}
 		if want := (Fail{Delivery: 3, Failures: 1, Losses: 1, When: b.now - second, Error: "handler said no",
-			Errors: []FailError{{Text: "handler said no"}}}); !reflect.DeepEqual(s.Fail[idRetry], want) {
+			Errors: []string{"handler said no"}}); !reflect.DeepEqual(s.Fail[idRetry], want) {
 			t.Errorf("fail is %+v, want %+v", s.Fail[idRetry], want)
 		}
 		if got := s.Messages[idRetry].Payload; got != "\x00\xff" {

@@ -7,7 +7,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/redis/go-redis/v9"
+)
+
+// The fields of an envelope of version 2.
+const (
+	fieldPayload   = 1
+	fieldRetries   = 3
+	fieldTTL       = 4
+	fieldLatest    = 5
+	fieldSince     = 6
+	fieldParts     = 129
+	fieldDeadline  = 130
+	fieldTimeout   = 131
+	fieldKeyHold   = 132
+	fieldRetention = 133
+	fieldCountdown = 134
+	fieldCounts    = 135
+	fieldLane      = 136
 )
 
 // fields are an envelope of version 2 from a head and its fields, each a type and a text.
@@ -88,7 +106,7 @@ var countdownBreakages = []breakage{
 	{"a number of a message whose envelope is broken", func(b *bed) {
 		b.waits(3, "0 3")
 		b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, "0000000000", fieldPayload, ""))
-	}, says(`msg: the envelope of message ` + idPending2 + ` is malformed: countdown is "0000000000", want 10 digits from 1 to 1000000000.`)},
+	}, says(`msg: the envelope of message ` + idPending2 + ` is malformed: broken envelope: 36 bytes of version 2.`)},
 	{"a countdown that is not noted", func(b *bed) {
 		b.do("HSET", "msg", idRetry, fields(b.now-7*second, "", fieldCountdown, "0000000003", fieldPayload, ""))
 		b.do("HSET", "parts", idRetry+":0", "0 3")
@@ -99,7 +117,7 @@ var countdownBreakages = []breakage{
 func longest(due int64, key, counts, parts string) string {
 	instant := fmt.Sprintf("%016d", maxInstant-1)
 	uvarint := func(n int) string { return strings.Repeat("\xff", n-1) + "\x7f" }
-	return fields(due, key, fieldLane, "001"+strings.Repeat("l", maxLaneBytes), fieldCounts, counts, fieldCountdown, fmt.Sprint(maxCountdown),
+	return fields(due, key, fieldLane, "001"+strings.Repeat("l", message.MaxLane), fieldCounts, counts, fieldCountdown, fmt.Sprint(message.MaxCountdown),
 		fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
 		fieldTimeout, uvarint(9), fieldDeadline, instant, fieldParts, parts, fieldSince, instant, fieldLatest, instant, fieldTTL, uvarint(9),
 		fieldRetries, uvarint(5), fieldPayload, strings.Repeat("x", 5000))
@@ -108,7 +126,7 @@ func longest(due int64, key, counts, parts string) string {
 // TestLongestHead: what Inspect reads of an envelope by pages, and by its looks at suspects, holds all fields but headers and payload, also
 // of a group that has a countdown, counts, and has or had a message key, if these keys are as long as they may be.
 func TestLongestHead(t *testing.T) {
-	long := func(c string) string { return strings.Repeat(c, maxKeyBytes) }
+	long := func(c string) string { return strings.Repeat(c, message.MaxKey) }
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
 		for name, c := range map[string]struct{ key, parts, left string }{
 			"with its key":      {long("k"), "00020000003", ""},
@@ -118,18 +136,18 @@ func TestLongestHead(t *testing.T) {
 				b := build(t, cli, "dq")
 				raw := longest(b.now+61*second, c.key, long("c"), c.parts)
 				b.do("HSET", "msg", idPending2, raw)
-				b.do("HSET", "parts", idPending2+":2", "abc", idPending2+":0", fmt.Sprint("0 ", maxCountdown))
+				b.do("HSET", "parts", idPending2+":2", "abc", idPending2+":0", fmt.Sprint("0 ", message.MaxCountdown))
 				b.do("HSET", "state", "parts", 1, "big", 1<<20)
-				b.do("ZADD", "lanes", 0, turnOf(strings.Repeat("l", maxLaneBytes), idPending2, "001"))
+				b.do("ZADD", "lanes", 0, turnOf(strings.Repeat("l", message.MaxLane), idPending2, "001"))
 				if c.left == "" {
 					b.do("HSET", "key", c.key, idPending2)
 				} else {
 					b.do("HSET", "parts", ":"+c.left, idPending2)
 				}
 				b.sound(raw)
-				b.do("HSET", "parts", idPending2+":0", fmt.Sprint("0 ", maxCountdown+1))
+				b.do("HSET", "parts", idPending2+":0", fmt.Sprint("0 ", message.MaxCountdown+1))
 				b.do("HDEL", "parts", idPending2+":2")
-				b.found(stray(idPending2, fmt.Sprint("0 ", maxCountdown+1), maxCountdown),
+				b.found(stray(idPending2, fmt.Sprint("0 ", message.MaxCountdown+1), message.MaxCountdown),
 					`parts: group `+idPending2+` has 2 parts, with 3 bytes besides the first, and of these 0 are there, with 0.`)
 			})
 		}
@@ -140,7 +158,7 @@ func TestLongestHead(t *testing.T) {
 func (b *bed) sound(raw string) {
 	b.t.Helper()
 	b.found()
-	want := decodeEnvelope(raw)
+	want := decodeEnvelope(raw, len(raw))
 	if want.Problem != "" {
 		b.t.Fatal(want.Problem)
 	}

@@ -195,7 +195,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 	}
 	limit, _ := (&breaches{State: p.state}).number("big")
 	for id, env := range p.state.Messages {
-		beside := env.Parts > 1 || env.Countdown > 0 || env.GroupKey != ""
+		beside := env.Group.Count > 1 || env.Countdown > 0 || env.Group.Key != ""
 		if keys[env.Key] && env.Key != "" || big && int64(env.Size) > limit || parts && beside {
 			all[suspect{id: id}] = true
 		}

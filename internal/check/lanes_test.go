@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -50,11 +51,11 @@ func (b *bed) twoInLane() {
 func (b *bed) handledInLane(lane string, tags ...string) {
 	b.do("HSET", "msg", idUnack, inLane(b.now-8*second, "order-4", lane), idReady, inLane(b.now-9*second, "", lane),
 		idRetry, inLane(b.now-7*second, "", lane))
-	b.turn(lane[:widthDigits], tags...)
+	b.turn(lane[:3], tags...)
 }
 
 // long is one byte too long for a lane.
-var long = strings.Repeat("x", maxLaneBytes+1)
+var long = strings.Repeat("x", message.MaxLane+1)
 
 // strayIs says that a member of lanes is stray.
 func strayIs(member, why string) string { return fmt.Sprintf("lanes: member %q is %s.", member, why) }
@@ -90,18 +91,21 @@ var laneBreakages = []breakage{
 		}
 	}, func(b *bed) []string {
 		const form = "malformed: want a lane, NUL, and NUL, a width and a tag, or 16 digits, an id, a delivery and a width"
-		const width = "malformed: the width of its lane is %q, want 3 digits from 1 to 100"
+		const tag = "malformed: " + malformedTag
+		lane := func(bytes, width int) string {
+			return fmt.Sprintf("malformed: its lane has %d bytes and the width %d, want 1 to 200 bytes and 1 to 100", bytes, width)
+		}
 		return []string{
 			strayIs("", form),
-			strayIs(turnOf("", idPending, "001"), `malformed: its lane is "", want 1 to 200 bytes without NUL`),
+			strayIs(turnOf("", idPending, "001"), lane(0, 1)),
 			strayIs("l", form),
 			strayIs("l\x00", form),
-			strayIs("m\x00\x00001x", "malformed: its id is no UUIDv7: 1 characters, want 36"),
-			strayIs("n\x0012345"+idPending+" 1 001", `malformed: instant is "123450190f3a0-00", want 16 digits in (0, 2^53)`),
-			strayIs(turnOf("o", idPending, "000"), fmt.Sprintf(width, "000")),
-			strayIs(turnOf("p", idPending, "1"), "malformed: its id is no UUIDv7: 34 characters, want 36"),
-			strayIs(turnOf("q", idPending, "101"), fmt.Sprintf(width, "101")),
-			strayIs(turnOf(long, idPending, "001"), fmt.Sprintf("malformed: its lane is %q, want 1 to 200 bytes without NUL", long)),
+			strayIs("m\x00\x00001x", tag),
+			strayIs("n\x0012345"+idPending+" 1 001", form),
+			strayIs(turnOf("o", idPending, "000"), lane(1, 0)),
+			strayIs(turnOf("p", idPending, "1"), lane(1, 101)),
+			strayIs(turnOf("q", idPending, "101"), lane(1, 101)),
+			strayIs(turnOf(long, idPending, "001"), lane(201, 1)),
 		}
 	}},
 	{"a score", func(b *bed) {
@@ -160,7 +164,7 @@ var laneBreakages = []breakage{
 			strayIs(waitOf("l", b.now+61*second, idPending2, "001"), "of no live message")}
 	}},
 	{"an envelope that is broken", func(b *bed) { b.twoInLane(); b.do("HSET", "msg", idPending2, inLane(b.now+61*second, "", "000l")) }, says(
-		`msg: the envelope of message ` + idPending2 + ` is malformed: the width of its lane is "000", want 3 digits from 1 to 100.`)},
+		`msg: the envelope of message ` + idPending2 + ` is malformed: broken envelope: 28 bytes of version 2.`)},
 
 	// Turns that are too many, free, or in another order.
 	{"more turns than the width", func(b *bed) { b.handledInLane("002l", idUnack, idReady, idRetry) },
@@ -195,34 +199,6 @@ var laneBreakages = []breakage{
 		b.do("ZADD", "retry", b.now+90*second, "3:"+idRetry)
 		b.turn("001", "2:"+idRetry)
 	}, says()},
-}
-
-// TestDecodeLane: field 136, and what it may not be.
-func TestDecodeLane(t *testing.T) {
-	long := strings.Repeat("l", maxLaneBytes)
-	for text, want := range map[string]Envelope{
-		"001l": {Lane: "l", Width: 1}, "100" + long: {Lane: long, Width: 100}, "050\xff ": {Lane: "\xff ", Width: 50},
-	} {
-		e := decodeEnvelope(inLane(1_700_000_000_000_000, "k", text))
-		if e.Problem != "" || e.Lane != want.Lane || e.Width != want.Width || e.Key != "k" || e.Payload != "x" {
-			t.Errorf("%q: %+v", text, e)
-		}
-	}
-	width := func(digits string) string {
-		return fmt.Sprintf("the width of its lane is %q, want 3 digits from 1 to 100", digits)
-	}
-	for text, want := range map[string]string{
-		"": "ends within its width of its lane: 0 bytes, want 3", "01": "ends within its width of its lane: 2 bytes, want 3",
-		"001":  `its lane is "", want 1 to 200 bytes without NUL`,
-		"000l": width("000"), "101l": width("101"), "+01l": width("+01"), " 01l": width(" 01"), "1e1l": width("1e1"),
-		"1l":               "ends within its width of its lane: 2 bytes, want 3",
-		"001l\x00":         `its lane is "l\x00", want 1 to 200 bytes without NUL`,
-		"001" + long + "l": fmt.Sprintf("its lane is %q, want 1 to 200 bytes without NUL", long+"l"),
-	} {
-		if e := decodeEnvelope(inLane(1_700_000_000_000_000, "k", text)); e.Problem != want || e.Lane != "" || e.Width != 0 {
-			t.Errorf("%q: %+v, want %s", text, e, want)
-		}
-	}
 }
 
 // TestDecodeLaneMember: a lane may have any bytes but NUL in its name, also those that stand in a member.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -16,7 +17,7 @@ import (
 const (
 	pageEntries = 200     // at most, of one page
 	pageBytes   = 1 << 19 // of envelopes that the server goes through for one page, but for a single larger one
-	headBytes   = 1 + dueDigits + 2 + 2*maxKeyBytes + maxLaneBytes + 1 + 3*10 + 130
+	headBytes   = message.EnvelopeHead + 2 + 2*message.MaxKey + message.MaxLane + 1 + 3*10 + 130
 )
 
 // headsScript reads a page of msg, result or parts, and of each value its head alone.
@@ -235,20 +236,6 @@ func (p *pager) order() {
 		})
 	}
 	p.state.hold()
-}
-
-// decodeHead reads the head of an envelope of so many bytes: all but headers and payload.
-func decodeHead(head string, size int) Envelope {
-	e := decodeEnvelope(head)
-	if len(head) != size {
-		c := cursor(head)
-		e = Envelope{Size: size}
-		if err := e.decodeFront(&c, false); err != nil {
-			e.Problem = err.Error()
-		}
-	}
-	e.Headers, e.Payload = nil, ""
-	return e
 }
 
 // newState is an empty one.

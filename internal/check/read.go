@@ -179,7 +179,7 @@ func (s *State) setField(structure, field, value string) {
 	case "lease":
 		s.setLease(field, value)
 	case "msg":
-		s.Messages[field] = decodeEnvelope(value)
+		s.Messages[field] = decodeEnvelope(value, len(value))
 	case "fail":
 		s.Fail[field] = decodeFail(value)
 	case "key":

@@ -197,9 +197,9 @@ func (s *Sharded) Between() (found []Finding) {
 		for _, id := range sortedKeys(one.Messages) {
 			env := one.Messages[id]
 			s.name(b, i, "msg", env.Key, "key")
-			s.name(b, i, "msg", env.GroupKey, "key")
+			s.name(b, i, "msg", env.Group.Key, "key")
 			s.name(b, i, "msg", env.Counts, "key")
-			s.name(b, i, "msg", env.Lane, "lane")
+			s.name(b, i, "msg", env.Lane.Name, "lane")
 		}
 		found = append(found, b.found...)
 	}

@@ -27,7 +27,7 @@ type Delivered struct {
 // Delivered is the message of an envelope in one delivery.
 func (e *Envelope) Delivered(id string, number, failures int) Delivered {
 	return Delivered{
-		ID: id, Key: cmp.Or(e.Key, e.Group.key), Payload: e.Payload, Parts: e.allParts(), Headers: e.Headers,
+		ID: id, Key: cmp.Or(e.Key, e.Group.Key), Payload: e.Payload, Parts: e.allParts(), Headers: e.Headers,
 		Lane: e.Lane.Name, Due: time.UnixMicro(e.Due),
 		Delivery: number, Failures: failures, MaxRetries: e.Retries,
 	}

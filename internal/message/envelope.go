@@ -269,7 +269,17 @@ var errBadEnvelope = errors.New("broken envelope")
 
 // DecodeEnvelope reads an envelope of version 1 or 2. The payload is a part of s, not a copy. For an unknown version or
 // critical field it returns ErrNewerVersion, and due and key. For bytes that no version wrote it returns errBadEnvelope.
-func DecodeEnvelope(s string) (Envelope, error) {
+func DecodeEnvelope(s string) (Envelope, error) { return decode(s, true) }
+
+// DecodeHead reads the first bytes of a longer envelope: all fields that are whole, without headers and payload.
+func DecodeHead(s string) (Envelope, error) {
+	e, err := decode(s, false)
+	e.Headers, e.Payload = nil, ""
+	return e, err
+}
+
+// decode reads an envelope, or the first bytes of one.
+func decode(s string, whole bool) (Envelope, error) {
 	var e Envelope
 	if len(s) < EnvelopeHead+2 || s[0] == 0 {
 		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
@@ -285,9 +295,9 @@ func DecodeEnvelope(s string) (Envelope, error) {
 	head := e
 	switch {
 	case s[0] == FlagsVersion:
-		e.readFlagged(&r)
+		e.readFlagged(&r, whole)
 	case s[0] == fieldsVersion:
-		err = e.readFields(&r)
+		err = e.readFields(&r, whole)
 	default:
 		err = fmt.Errorf("%w: %d", ErrNewerVersion, s[0])
 	}
@@ -301,13 +311,13 @@ func DecodeEnvelope(s string) (Envelope, error) {
 }
 
 // readFlagged reads what stands behind the key in version 1.
-func (e *Envelope) readFlagged(r *envelopeReader) {
+func (e *Envelope) readFlagged(r *envelopeReader, whole bool) {
 	flags := r.byte()
 	e.Retries = r.retries()
 	if flags&flagTTL != 0 {
 		e.TTL = r.duration()
 	}
-	if flags&flagHeaders != 0 {
+	if flags&flagHeaders != 0 && whole {
 		e.Headers = r.headers()
 	}
 	e.Payload = r.s
@@ -315,10 +325,14 @@ func (e *Envelope) readFlagged(r *envelopeReader) {
 }
 
 // readFields reads what stands behind the key in version 2.
-func (e *Envelope) readFields(r *envelopeReader) error {
+func (e *Envelope) readFields(r *envelopeReader, whole bool) error {
 	for last := 256; last != fieldPayload && !r.bad; {
 		kind := int(r.byte())
 		field := envelopeReader{s: r.take(r.uvarint())}
+		if r.bad && !whole { // here the first bytes end
+			r.bad = false
+			return nil
+		}
 		switch {
 		case r.bad || kind >= last || kind == 0:
 			r.bad = true

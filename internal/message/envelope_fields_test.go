@@ -45,7 +45,7 @@ func (e *Envelope) inFields(others map[byte]string) string {
 		fields[fieldLatest] = fmt.Sprintf("%016d", e.Latest)
 	}
 	if e.Group.Count != 0 {
-		fields[fieldParts] = fmt.Sprintf("%04d%07d%s", e.Group.Count, e.Group.Bytes, e.Group.key)
+		fields[fieldParts] = fmt.Sprintf("%04d%07d%s", e.Group.Count, e.Group.Bytes, e.Group.Key)
 	}
 	if e.Deadline != 0 {
 		fields[fieldDeadline] = fmt.Sprintf("%016d", e.Deadline)
@@ -173,7 +173,7 @@ func FuzzEnvelopeFields(f *testing.F) {
 			e.Since, e.Latest = e.Deadline, e.Deadline
 		}
 		if kind%3 == 1 {
-			e.Group = Group{Count: 2 + e.Retries%(MaxParts-1), Bytes: len(other), key: name}
+			e.Group = Group{Count: 2 + e.Retries%(MaxParts-1), Bytes: len(other), Key: name}
 		}
 		if kind%4 == 2 {
 			e.Countdown, e.Counts = min(e.Retries, MaxCountdown), name[:min(len(name), MaxKey)]

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// frozen are envelopes byte for byte. Redis holds messages that an older release has written, so a line may be added here, and none may change.
+// frozen are envelopes byte for byte. Redis holds messages that an older release has written, so a line may be added in this file, and none
+// may change. internal/check reads by this package, so nothing else would see a change.
 var frozen = map[string]struct {
 	raw  string
 	want Envelope
@@ -24,7 +25,7 @@ var frozen = map[string]struct {
 	"a group": {"\x021790000000000000\x00\x01g\x81\x0b00120000345\x01\x05first",
 		Envelope{Due: 1790000000000000, Key: "g", Group: Group{Count: 12, Bytes: 345}, Payload: "first"}},
 	"a group that left its key": {"\x021790000000000000\x00\x00\x81\x0c00010000000g\x01\x00",
-		Envelope{Due: 1790000000000000, Group: Group{Count: 1, key: "g"}}},
+		Envelope{Due: 1790000000000000, Group: Group{Count: 1, Key: "g"}}},
 	"a countdown": {"\x021790000000000000\x00\x03all\x86\x0a0000000300\x03\x01\x03\x01\x04done",
 		Envelope{Due: 1790000000000000, Key: "all", Countdown: 300, Retries: 3, Payload: "done"}},
 	"the longest countdown": {"\x021790000000000000\x00\x03all\x86\x0a1000000000\x01\x00",
@@ -52,6 +53,52 @@ func TestFrozenEnvelopes(t *testing.T) {
 		}
 		if raw := c.want.Encode(When{Us: 1}); raw != c.raw[EnvelopeHead:] {
 			t.Errorf("%s after a delay is written %q, want %q", name, raw, c.raw[EnvelopeHead:])
+		}
+	}
+}
+
+// TestFrozenRecords: fail records of older releases stay readable, and an error is written byte for byte.
+func TestFrozenRecords(t *testing.T) {
+	const errors = "\x1e1790000061250000 2 no\x1e1790000001000000 1 \xff\x1e0 0 no longer known"
+	kept := []keptError{{time.UnixMicro(1790000061250000), 2, "no"}, {time.UnixMicro(1790000001000000), 1, "\xff"}, {Text: "no longer known"}}
+	for raw, want := range map[string]FailRecord{
+		"2 0 0 1790000061250000 ":                  {Delivery: 2, When: 1790000061250000},
+		"3 1 2 1790000061250000 " + errors:         {Delivery: 3, Failures: 1, Losses: 2, When: 1790000061250000, Errors: errors},
+		"3 1 2 1790000061250000 \x1f" + errors:     {Delivery: 3, Failures: 1, Losses: 2, When: 1790000061250000, Errors: errors, Superseded: true},
+		"2147483647 1 0 9007199254740991 one text": {Delivery: 2147483647, Failures: 1, When: 9007199254740991, Errors: "one text"},
+	} {
+		if got, err := ParseFail(raw); err != nil || got != want {
+			t.Errorf("%q is %+v, %v; want %+v", raw, got, err, want)
+		}
+	}
+	if got := KeptErrors(errors, MaxErrors); !reflect.DeepEqual(got, kept) {
+		t.Errorf("%q is %+v, want %+v", errors, got, kept)
+	}
+	if got, want := WithError(3, "again", errors), "3 again"+errors; got != want {
+		t.Errorf("one more error is written %q, want %q", got, want)
+	}
+}
+
+// TestFrozenNames: ids and tags say what they always said, and shards, lanes and sequences are written byte for byte.
+func TestFrozenNames(t *testing.T) {
+	const id = "0190f3a0-0000-7800-8000-00000000e2a7"
+	if at, shard := SentAt(id), ShardIn(id); at != 1722074267648524 || shard != 0x2a7 {
+		t.Errorf("%s was sent at %d, in shard %d", id, at, shard)
+	}
+	if got, want := WithShard(id, 0x3ff), "0190f3a0-0000-7800-8000-00000000e3ff"; got != want {
+		t.Errorf("in another shard its id is %s, want %s", got, want)
+	}
+	for tag, want := range map[string]int{id: 1, "2:" + id: 2, "10:" + id: 10, "999999999:" + id: 999999999} {
+		if got, n := SplitTag(tag); got != id || n != want {
+			t.Errorf("%q is delivery %d of %q, want %d of %q", tag, n, got, want, id)
+		}
+	}
+	if got := (Lane{"l\xff", 7}).Text(); got != "007l\xff" {
+		t.Errorf("a lane is written %q", got)
+	}
+	for n, want := range map[int64]string{0: "09223372036854775808", 42: "09223372036854775850", -1: "09223372036854775807"} {
+		if got := SequenceDigits(n); got != want {
+			t.Errorf("%d in a sequence is written %q, want %q", n, got, want)
 		}
 	}
 }

@@ -22,19 +22,19 @@ const (
 type Group struct {
 	Count int      // 0: it is no group
 	Bytes int      // of all but the first
-	key   string   // which it had, until it was full or another message took it over
+	Key   string   // which it had, until it was full or another message took it over
 	parts []string // all but the first, which the envelope does not have
 }
 
 // text is the value of the field.
 func (g *Group) text() string {
-	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.key)
+	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.Key)
 }
 
 // group reads such a value.
 func (r *envelopeReader) group() Group {
 	g := Group{Count: r.digits(partsDigits), Bytes: r.digits(partBytesDigits)}
-	g.key, r.s = r.s, ""
+	g.Key, r.s = r.s, ""
 	r.bad = r.bad || g.Count < 1 || g.Count > MaxParts || g.Count == 1 && g.Bytes > 0
 	return g
 }

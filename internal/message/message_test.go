@@ -1,16 +1,23 @@
 package message
 
 import (
+	"strconv"
 	"testing"
-
-	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
+
+// tagOf is the tag of a delivery.
+func tagOf(id string, n int) string {
+	if n == 1 {
+		return id
+	}
+	return strconv.Itoa(n) + ":" + id
+}
 
 func TestTag(t *testing.T) {
 	const id = "0190f3a0-0000-7000-8000-000000000001"
 	for n, want := range map[int]string{1: id, 2: "2:" + id, 9: "9:" + id, 10: "10:" + id, 12345: "12345:" + id,
 		999_999_999: "999999999:" + id} {
-		if tag := queuetest.TagOf(id, n); tag != want {
+		if tag := tagOf(id, n); tag != want {
 			t.Errorf("delivery %d is %q, want %q", n, tag, want)
 		}
 		if gotID, got := SplitTag(want); gotID != id || got != n {
@@ -32,8 +39,8 @@ func FuzzTag(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tag string) {
 		id, n := SplitTag(tag)
-		if n < 1 || queuetest.TagOf(id, n) != tag {
-			t.Fatalf("%q is delivery %d of %q, whose tag is %q", tag, n, id, queuetest.TagOf(id, n))
+		if n < 1 || tagOf(id, n) != tag {
+			t.Fatalf("%q is delivery %d of %q, whose tag is %q", tag, n, id, tagOf(id, n))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package message
+package message_test
 
 import (
 	"encoding/hex"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
@@ -25,27 +26,27 @@ func protocolBytes(t *testing.T, kind string) string {
 	return string(bytes)
 }
 
-// TestProtocolMessages: the envelopes and the fail record that docs/PROTOCOL.md shows are read, and written, as they
-// stand there.
+// TestProtocolMessages: the envelopes and the fail record that docs/PROTOCOL.md shows are read as they stand there.
 func TestProtocolMessages(t *testing.T) {
 	bytes := protocolBytes(t, "envelope")
-	want := Envelope{Due: 1790000000000000, Key: "order-42", Retries: 3, TTL: 10 * time.Minute,
+	want := message.Envelope{Due: 1790000000000000, Key: "order-42", Retries: 3, TTL: 10 * time.Minute,
 		Headers: map[string]string{"trace": "7f3a"}, Payload: "close"}
-	if e, err := DecodeEnvelope(bytes); err != nil || !reflect.DeepEqual(e, want) {
-		t.Errorf("the envelope is %+v, %v", e, err)
-	}
-	if text := want.Encode(When{Us: want.Due, Absolute: true}); text != bytes {
+	if text := want.Encode(message.When{Us: want.Due, Absolute: true}); text != bytes {
 		t.Errorf("the envelope is %x here, %x there", text, bytes)
 	}
 	key := bytes[1 : 1+16+2+len(want.Key)] // and due, which stand where they stood
-	if text, fields := want.inFields(nil), "\x02"+key+protocolBytes(t, "fields"); text != fields {
-		t.Errorf("in fields it is %x here, %x there", text, fields)
+	for _, text := range []string{bytes, "\x02" + key + protocolBytes(t, "fields")} {
+		if e, err := message.DecodeEnvelope(text); err != nil || !reflect.DeepEqual(e, want) {
+			t.Errorf("%x is read as %+v, %v", text, e, err)
+		}
 	}
-	r, err := ParseFail(strings.ReplaceAll(queuetest.ProtocolExample(t, "fail"), "␞", errorMark))
-	errors := []keptError{{time.UnixMicro(1790000061250000), 2, "charge: the bank said no"},
-		{time.UnixMicro(1790000001000000), 1, "charge: no answer"}}
-	if all := KeptErrors(r.Errors, 5); err != nil || r != (FailRecord{3, 2, 0, 1790000061250000, r.Errors, false}) ||
-		!reflect.DeepEqual(all, errors) {
-		t.Errorf("the fail record is %+v, %+v, %v", r, all, err)
+	r, err := message.ParseFail(strings.ReplaceAll(queuetest.ProtocolExample(t, "fail"), "␞", "\x1e"))
+	if err != nil || r != (message.FailRecord{Delivery: 3, Failures: 2, When: 1790000061250000, Errors: r.Errors}) {
+		t.Errorf("the fail record is %+v, %v", r, err)
+	}
+	all := message.KeptErrors(r.Errors, 5)
+	if len(all) != 2 || all[0].At.UnixMicro() != 1790000061250000 || all[0].Delivery != 2 || all[0].Text != "charge: the bank said no" ||
+		all[1].At.UnixMicro() != 1790000001000000 || all[1].Delivery != 1 || all[1].Text != "charge: no answer" {
+		t.Errorf("its errors are %+v", all)
 	}
 }

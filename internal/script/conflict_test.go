@@ -114,7 +114,7 @@ func TestScriptMaxWait(t *testing.T) {
 			r.equal("answers", r.answers(NewCaller(), put("a", ConflictReplace, time.Second, long, sized(300)), put("b", ConflictReplace, time.Minute, long)),
 				"+1s ~a@10s")
 			e := r.read().Messages[queuetest.IDOf("a")]
-			r.equal("fields", []int64{e.Timeout, e.Retention, e.TTL}, []int64{3600e6, 3600e6, 3600e6})
+			r.equal("fields", []time.Duration{e.Timeout, e.Retention, e.TTL}, []time.Duration{time.Hour, time.Hour, time.Hour})
 		}, "pending a@10s key k=a wake 1s"},
 	})
 }

@@ -20,8 +20,8 @@ func TestScriptSend(t *testing.T) {
 				e.TTL, e.Headers, e.Payload = time.Minute, map[string]string{"h": "1", "": ""}, "\x00\xff"
 			})
 			r.put(m)
-			e := r.read().Messages[queuetest.IDOf("a")] // by the checker's own decoder
-			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != 60e6 || e.Payload != "\x00\xff" ||
+			e := r.read().Messages[queuetest.IDOf("a")]
+			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != time.Minute || e.Payload != "\x00\xff" ||
 				len(e.Headers) != 2 || e.Headers["h"] != "1" {
 				r.t.Errorf("envelope %+v", e)
 			}
@@ -150,7 +150,7 @@ func TestEnvelopeVersions(t *testing.T) {
 			r.put(batch...)
 		}
 		for id, m := range r.read().Messages {
-			if m.Version != versions[id] || m.Problem != "" || (m.Version == 2) != (m.Timeout == 60e6) {
+			if m.Format != versions[id] || m.Problem != "" || (m.Format == 2) != (m.Timeout == time.Minute) {
 				r.t.Errorf("%s: %+v, want version %d", names(id), m, versions[id])
 			}
 		}
@@ -168,7 +168,7 @@ func TestEnvelopeFieldsInScripts(t *testing.T) {
 		}
 		due := func(name string, want time.Duration) {
 			r.t.Helper()
-			if e := r.read().Messages[queuetest.IDOf(name)]; e.Version != 2 || r.since(e.Due) != want || e.Problem != "" {
+			if e := r.read().Messages[queuetest.IDOf(name)]; e.Format != 2 || r.since(e.Due) != want || e.Problem != "" {
 				r.t.Errorf("%s: %+v, want it of version 2 and due at %v", name, e, want)
 			}
 		}

@@ -53,7 +53,7 @@ func TestDefaultRetryCount(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	p := delayqueue.NewPublisher(f.Name, f.Client()).WithDefaultRetryCount(7)
-	ids := map[string]int64{f.Send(q, "x").ID: 3}
+	ids := map[string]int{f.Send(q, "x").ID: 3}
 	q.WithDefaultRetryCount(0)
 	ids[f.Send(q, "x").ID] = 0
 	ids[f.Send(q, "x", delayqueue.WithRetryCount(9)).ID] = 9

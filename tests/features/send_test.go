@@ -250,8 +250,8 @@ func TestEnvelopeOfSend(t *testing.T) {
 		delayqueue.WithMsgTTL(90*time.Second), delayqueue.WithHeader("a", "1"), delayqueue.WithHeader("b", ""))
 	f.Must(err)
 	got := f.Check().Messages[info.ID]
-	want := check.Envelope{Version: 2, Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90e6, Since: message.LatestUnknown,
-		Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff", Size: got.Size}
+	want := check.Envelope{Format: 2, Size: got.Size, Envelope: message.Envelope{Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90 * time.Second,
+		Since: message.LatestUnknown, Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %+v, want %+v", got, want)
 	}

@@ -226,7 +226,7 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	}
 	record := f.Check().Fail[poison]
 	if record.Losses != 3 || record.Failures != 0 || record.Error != delayqueue.ErrPoison.Error() || len(record.Errors) != 3 ||
-		record.Errors[1].Text != queuetest.LostText {
+		record.Errors[1] != queuetest.LostText {
 		t.Errorf("record of the poison message: %+v", record)
 	}
 	for _, beside := range []string{"beside-1", "beside-2", "beside-3"} {
