@@ -105,8 +105,8 @@ func (v *verdict) inTime(g *gauge, from int64, took, most time.Duration, format 
 	}
 }
 
-// tooSlowForLease says whether the machine was so slow in a run, or before the next one, that the lease may have ended though its
-// consumer lived: a lease is renewed when half of it is left.
+// tooSlowForLease says whether the machine was so slow in a run, or before the next one, that the lease may have ended
+// though its consumer lived: as slow as half a lease.
 func (ev *evidence) tooSlowForLease(prev, r run) bool {
 	return ev.rules.lease > 0 && ev.gauge.allowance(prev.start.At, us(r.start.At-prev.start.At)) >= ev.rules.lease/2
 }
@@ -114,8 +114,8 @@ func (ev *evidence) tooSlowForLease(prev, r run) bool {
 // neighbours is how many messages show how far consumers are behind.
 const neighbours = 10
 
-// backlog is how far consumers were behind at an instant: the shortest lateness of the messages that were handed out for
-// the first time just before. A message that comes back waits behind messages that were due earlier.
+// backlog is how far consumers were behind at an instant: the shortest lateness of the messages that were handed out
+// for the first time just before. A message that comes back waits behind messages that were due earlier.
 func (ev *evidence) backlog(at int64) time.Duration {
 	if ev.firsts == nil {
 		ev.firsts = []lateness{}

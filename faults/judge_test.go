@@ -212,7 +212,8 @@ func TestJudgeDuplicated(t *testing.T) {
 		},
 		"twice on a machine that was too slow for the lease": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)}, rules: allow,
-			gauge: &gauge{delays: []delay{{sec(1.2), 500 * time.Millisecond}}}, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			gauge:  &gauge{delays: []delay{{sec(1.2), 500 * time.Millisecond}}},
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"twice on a machine that was slow, but not for the lease": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)}, rules: allow,
@@ -235,13 +236,13 @@ func TestJudgeLate(t *testing.T) {
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back late, behind a backlog": {
-			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
-				behind(neighbours, 0.1)),
+			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
+				ends(3.2, "c2", 2, succeeded)}, behind(neighbours, 0.1)),
 			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 11, handled: 11, duplicated: 1},
 		},
 		"back too late for the backlog": {
-			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
-				behind(neighbours, 0.04)),
+			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
+				ends(3.2, "c2", 2, succeeded)}, behind(neighbours, 0.04)),
 			strikes: []strike{kill}, rules: allow, want: "came back after the kill: 2.05s, want at most 2.04s",
 			counts: verdict{accepted: 11, handled: 11, duplicated: 1},
 		},

@@ -73,8 +73,8 @@ func (v *verdict) wantGap(g *gauge, most time.Duration) {
 	v.inTime(g, v.gapFrom, v.gap, most, "the time without a handler's start")
 }
 
-// wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said that
-// it is back. A machine that was slow for as long as an answer is waited for may have made outages of its own.
+// wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said
+// that it is back. A machine that was slow for as long as an answer is waited for may have made outages of its own.
 func (t *trial) wantOneOutage(v *verdict) {
 	const patience = time.Second
 	said, slow := 0, t.gauge.allowance(t.begun, us(time.Now().UnixMicro()-t.begun)) >= patience
