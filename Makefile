@@ -30,7 +30,7 @@ PARTS := lint test-all test-web test-release test-shards test-goredis test-serve
 test: redis
 	go test -race -short -shuffle=on -timeout 30m $(TESTED)
 
-# What CI runs: at most 20 minutes on two cores. Only test-all has the race detector: all others share one build.
+# What CI runs. It may take 25 minutes on two cores. Only test-all has the race detector: all others share one build.
 check:
 	$(MAKE) -j2 faults-fast check-beside
 	$(MAKE) test-all SHORT=-short
