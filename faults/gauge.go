@@ -104,3 +104,37 @@ func (v *verdict) inTime(g *gauge, from int64, took, most time.Duration, format 
 		v.problem(format+": %v, want at most %v, and %v more because the machine was slow", args...)
 	}
 }
+
+// tooSlowForLease says whether the machine was so slow in a run, or before the next one, that the lease may have ended
+// though its consumer lived: as slow as half a lease.
+func (ev *evidence) tooSlowForLease(prev, r run) bool {
+	return ev.rules.lease > 0 && ev.gauge.allowance(prev.start.At, us(r.start.At-prev.start.At)) >= ev.rules.lease/2
+}
+
+// neighbours is how many messages show how far consumers are behind.
+const neighbours = 10
+
+// backlog is how far consumers were behind at an instant: the shortest lateness of the messages that were handed out
+// for the first time just before. A message that comes back waits behind messages that were due earlier.
+func (ev *evidence) backlog(at int64) time.Duration {
+	if ev.firsts == nil {
+		ev.firsts = []lateness{}
+		due := map[string]int64{}
+		for _, e := range ev.entries {
+			if e.Kind == sent {
+				due[e.ID] = e.Due
+			}
+		}
+		for _, e := range ev.entries {
+			if d := due[e.ID]; e.Kind == started && e.Delivery == 1 && d > 0 {
+				ev.firsts = append(ev.firsts, lateness{e.At, max(us(ev.server(e.At)-d), 0)})
+			}
+		}
+		slices.SortFunc(ev.firsts, func(a, b lateness) int { return cmp.Compare(a.at, b.at) })
+	}
+	i, _ := slices.BinarySearchFunc(ev.firsts, at, func(l lateness, at int64) int { return cmp.Compare(l.at, at) })
+	if i < neighbours {
+		return 0
+	}
+	return slices.MinFunc(ev.firsts[i-neighbours:i], func(a, b lateness) int { return cmp.Compare(a.by, b.by) }).by
+}

@@ -27,6 +27,7 @@ type evidence struct {
 	clock   func(at int64) int64 // what the server's clock said, nil where it is this machine's
 	results map[string]string    // of the sums that Redis keeps, by id; nil: it keeps none
 	gauge   *gauge
+	firsts  []lateness // of first deliveries, in order of their starts; nil: not yet asked for
 }
 
 // Rules are what a scenario allows and asks for.
@@ -260,6 +261,9 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		prev.start.Delivery, prev.start.who, clock(prev.start.At), clock(prev.until()), prev.word(),
 		r.start.Delivery, r.start.who, clock(r.start.At))
 	st := ev.blame(prev, r)
+	if st == nil && ev.tooSlowForLease(prev, r) {
+		st = &strike{why: "this machine was too slow for its lease"}
+	}
 	if st == nil {
 		v.problem("%s: handled twice, and no fault explains it", what)
 		return
@@ -275,7 +279,8 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 			return // an outage came in between
 		}
 	}
-	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), ev.rules.lease+time.Second, "%s: came back after the kill", what)
+	limit := ev.rules.lease + time.Second + ev.backlog(r.start.At)
+	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), limit, "%s: came back after the kill", what)
 }
 
 // server is what the server's clock said at an instant of this machine's.

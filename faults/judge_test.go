@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,17 @@ func ends(at float64, who string, delivery int, word string) entry {
 // envelopeDue is an envelope that is due at an instant.
 func envelopeDue(us int64) check.Envelope { return check.Envelope{Envelope: message.Envelope{Due: us}} }
 
+// behind are so many messages that started just before 3.1 s, each so late.
+func behind(n int, late float64) (all []entry) {
+	for i := range n {
+		payload, id := fmt.Sprintf("behind%d", i), fmt.Sprintf("0190a1b2-0000-7000-8000-0000000001%02d", i)
+		all = append(all, entry{Kind: sent, At: sec(0), Payload: payload, ID: id, Due: sec(3 - late)},
+			entry{Kind: started, At: sec(3), Payload: payload, ID: id, Delivery: 1, who: "c3"},
+			entry{Kind: ended, At: sec(3), Payload: payload, ID: id, Delivery: 1, Word: succeeded, who: "c3"})
+	}
+	return all
+}
+
 // inGarbage is the state whose garbage is the one message, with its last error.
 func inGarbage(text string) *check.State {
 	return &check.State{
@@ -56,6 +68,7 @@ type forgery struct {
 	rules   rules
 	clock   func(int64) int64
 	results map[string]string
+	gauge   *gauge
 	want    string // part of the one problem; "": none
 	counts  verdict
 }
@@ -74,7 +87,9 @@ func judged(t *testing.T, forgeries map[string]forgery) {
 				c.state.Fields = map[string]string{}
 			}
 			c.state.Fields["big"] = "1000"
-			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: wholeOf(&check.Sharded{Named: 1, Shards: []*check.State{c.state}}), rules: c.rules, clock: c.clock, results: c.results})
+			state := wholeOf(&check.Sharded{Named: 1, Shards: []*check.State{c.state}})
+			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: state, rules: c.rules, clock: c.clock,
+				results: c.results, gauge: c.gauge})
 			got := verdict{accepted: v.accepted, handled: v.handled, lost: v.lost, early: v.early, duplicated: v.duplicated}
 			if got.accepted != c.counts.accepted || got.handled != c.counts.handled || got.lost != c.counts.lost ||
 				got.early != c.counts.early || got.duplicated != c.counts.duplicated {
@@ -199,6 +214,16 @@ func TestJudgeDuplicated(t *testing.T) {
 			strikes: []strike{{from: sec(8), to: sec(8.5), why: "Redis forgot"}}, rules: allow,
 			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
+		"twice on a machine that was too slow for the lease": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)}, rules: allow,
+			gauge:  &gauge{delays: []delay{{sec(1.2), 500 * time.Millisecond}}},
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"twice on a machine that was slow, but not for the lease": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)}, rules: allow,
+			gauge: &gauge{delays: []delay{{sec(1.2), 499 * time.Millisecond}, {sec(2.1), time.Second}}},
+			want:  "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
 		"a retry used by a kill": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 1), ends(2, "c2", 2, succeeded)},
 			strikes: []strike{kill}, rules: allow, want: "1 failures behind it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
@@ -213,6 +238,17 @@ func TestJudgeLate(t *testing.T) {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
 			strikes: []strike{kill}, rules: allow, want: "came back after the kill: 2.05s",
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"back late, behind a backlog": {
+			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
+				ends(3.2, "c2", 2, succeeded)}, behind(neighbours, 0.1)),
+			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 11, handled: 11, duplicated: 1},
+		},
+		"back too late for the backlog": {
+			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
+				ends(3.2, "c2", 2, succeeded)}, behind(neighbours, 0.04)),
+			strikes: []strike{kill}, rules: allow, want: "came back after the kill: 2.05s, want at most 2.04s",
+			counts: verdict{accepted: 11, handled: 11, duplicated: 1},
 		},
 		"back late, with an outage in between": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},

@@ -73,12 +73,14 @@ func (v *verdict) wantGap(g *gauge, most time.Duration) {
 	v.inTime(g, v.gapFrom, v.gap, most, "the time without a handler's start")
 }
 
-// wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said that it is back.
+// wantOneOutage wants no program to have said more than once that a node is away, and each that said so to have said
+// that it is back. A machine that was slow for as long as an answer is waited for may have made outages of its own.
 func (t *trial) wantOneOutage(v *verdict) {
-	said := 0
+	const patience = time.Second
+	said, slow := 0, t.gauge.allowance(t.begun, us(time.Now().UnixMicro()-t.begun)) >= patience
 	for _, p := range slices.Concat(t.consumers, t.producers) {
 		lines := t.loggedBy(p.name, "cannot work with Redis", "working with Redis again")
-		if len(lines) > 2*len(t.strikes) || len(lines)%2 > 0 {
+		if len(lines) > 2*len(t.strikes) && !slow || len(lines)%2 > 0 {
 			v.problem("the outages in the log of %s: %q", p.name, lines)
 		}
 		said += len(lines)
