@@ -84,12 +84,8 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("-scenarios: %w", err)
 	}
 
-	b := &bench{scale: 1, progress: newProgress(os.Stdout)}
 	if *check || *record {
-		return runCheck(ctx, b, "recorded.json", *record)
-	}
-	if *quick {
-		b.scale, b.quick = 0.05, true
+		return runCheck(ctx, newBench(os.Stdout, false), "recorded.json", *record)
 	}
 	var chosen []scenario
 	for _, s := range scenarios(*quick) {
@@ -101,7 +97,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("no scenario matches %q", *only)
 	}
 	begun := time.Now()
-	res, err := b.run(ctx, chosen)
+	res, err := newBench(os.Stdout, *quick).run(ctx, chosen)
 	if err != nil {
 		return err
 	}
@@ -115,7 +111,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	about.took = time.Since(begun)
-	printTargets(os.Stdout, targetsOf(res))
+	printTables(os.Stdout, []table{targetsOf(res)})
 	if err := writeReport(document, about, res, tables); err != nil {
 		return err
 	}
