@@ -104,24 +104,13 @@ func (t *trial) settleTables(n int) error {
 // backlogSend measures a send among others, in batches where there are any.
 func (t *trial) backlogSend(name string, n int, of func(i int) message) (int, error) {
 	batches := batchesOf(n, func(p string) message { return of(indexOf(p)) })
-	if err := t.meter.start(t.ctx); err != nil {
-		return 0, err
-	}
-	err := t.sendEach(batches)
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = t.sendAll(senders, n, func(i int) message { return batches[i/batchSize][i%batchSize] })
-	}
-	if err != nil {
-		return 0, err
-	}
-	c, err := t.meter.stop(t.ctx)
-	if err != nil {
-		return 0, err
-	}
-	f := c.per(n)
-	f[rate] = float64(n) / c.wall.Seconds()
-	t.report(name, t.what.kind, f)
-	return n, nil
+	return n, t.timed(name, n, func() error {
+		err := t.sendEach(batches)
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = t.sendAll(senders, n, func(i int) message { return batches[i/batchSize][i%batchSize] })
+		}
+		return err
+	})
 }
 
 // count is a number as people say it.

@@ -98,14 +98,14 @@ func someResults() *results {
 		r := res.row(name, throughputTable)
 		for j, system := range except(nameAsynq) {
 			base := float64((i + 1) * 100_000 * (j + 1))
-			r.samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2}, {rate: 2 * base, redisCPU: 3}}
+			r.Samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2}, {rate: 2 * base, redisCPU: 3}}
 		}
 	}
 	r := res.row(memName, memoryTable)
-	r.samples[nameLibrary] = []figures{{bytesEach: 350}}
-	r.samples[nameFloor] = []figures{{bytesEach: 325}}
+	r.Samples[nameLibrary] = []figures{{bytesEach: 350}}
+	r.Samples[nameFloor] = []figures{{bytesEach: 325}}
 	late := res.row(lateName(1), latenessTable)
-	late.samples[nameLibrary] = []figures{{lateP50: 0.8, lateP99: 3, early: 0}}
+	late.Samples[nameLibrary] = []figures{{lateP50: 0.8, lateP99: 3, early: 0}}
 	return res
 }
 
@@ -134,8 +134,8 @@ func TestRatiosOf(t *testing.T) {
 
 func TestTargetsOf(t *testing.T) {
 	reached := map[string]bool{}
-	for _, v := range targetsOf(someResults()) {
-		reached[v.what] = v.reached
+	for _, line := range targetsOf(someResults()).lines {
+		reached[line[0]] = line[3] == "reached"
 	}
 	for what, want := range map[string]bool{
 		"send, batches of 500: x floor":        false,

@@ -28,14 +28,15 @@ func fairness(n, perSecond int, over time.Duration) func(t *trial) error {
 		if err := t.warm(senders); err != nil {
 			return err
 		}
-		if err := t.sendSteadily(lanesName(0), perSecond, over); err != nil {
+		others := func(i int) string { return fmt.Sprint("tenant-", 1+i%(tenants-1)) }
+		if err := t.sendSteadily(lanesName(0), perSecond, over, others); err != nil {
 			return err
 		}
 		behind := message{payload: fillerOfBacklog, lane: backlogTenant}
 		if err := t.fill(t.size(n, 0), func(int) message { return behind }); err != nil {
 			return err
 		}
-		if err := t.sendSteadily(lanesName(laneBacklog), perSecond, over); err != nil {
+		if err := t.sendSteadily(lanesName(laneBacklog), perSecond, over, others); err != nil {
 			return err
 		}
 		if left, err := t.sys.left(t.ctx); err != nil || left == 0 {
@@ -43,33 +44,4 @@ func fairness(n, perSecond int, over time.Duration) func(t *trial) error {
 		}
 		return nil
 	}
-}
-
-// sendSteadily sends to all tenants in turn but for the first, and reports how late their messages were.
-func (t *trial) sendSteadily(name string, perSecond int, over time.Duration) error {
-	n := int(float64(perSecond) * over.Seconds())
-	seen := newLateTally(n)
-	stop, err := t.sys.consume(senders, func(payload string) {
-		if payload != fillerOfBacklog {
-			seen.handle(payload)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	defer stop()
-	begun := time.Now()
-	err = t.sendAll(senders, n, func(i int) message {
-		time.Sleep(time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
-		seen.due[i] = time.Now() // the handler reads it after Redis has had the message
-		return message{payload: payload(i), lane: fmt.Sprint("tenant-", 1+i%(tenants-1))}
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.await(seen.tally); err != nil {
-		return err
-	}
-	t.report(name, t.what.kind, seen.figures())
-	return nil
 }

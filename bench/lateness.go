@@ -10,12 +10,18 @@ import (
 	"time"
 )
 
-// ahead is how long before the first is due messages are sent.
-const ahead = 1500 * time.Millisecond
+// Messages are sent so long before the first is due, or so many times as long as they take by warm if that is more.
+const (
+	ahead      = 1500 * time.Millisecond
+	aheadTimes = 10
+)
 
 // lateness measures handler start minus due of messages at random instants.
 func lateness(consumers, n int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
+		if err := t.warm(senders); err != nil {
+			return err
+		}
 		return t.lateness(t.what.name, t.what.kind, consumers, n, over, 0)
 	}
 }
@@ -27,11 +33,6 @@ func (t *trial) lateness(name string, k kind, consumers, n int, over time.Durati
 		return err
 	}
 	defer stop()
-	return t.reportLate(name, k, seen, stop, others)
-}
-
-// reportLate waits for all messages of a tally, stops the consumers, and reports.
-func (t *trial) reportLate(name string, k kind, seen *lateTally, stop func(), others int64) error {
 	if err := t.await(seen.tally); err != nil {
 		return err
 	}
@@ -97,6 +98,7 @@ func (t *trial) startLate(consumers, n int, over time.Duration) (stop func(), se
 
 // sendLate sends the messages of a tally for random instants.
 func (t *trial) sendLate(seen *lateTally, over time.Duration) error {
+	ahead := max(ahead, aheadTimes*t.pace*time.Duration(len(seen.due)))
 	first := time.Now().Add(ahead)
 	for i := range seen.due {
 		// Whole microseconds, as the queue keeps them, and by the wall clock.
@@ -115,30 +117,48 @@ func paced(perSecond int, over time.Duration) func(t *trial) error {
 		if err := t.warm(senders); err != nil {
 			return err
 		}
-		n := int(float64(perSecond) * over.Seconds())
-		seen := newLateTally(n)
-		stop, err := t.sys.consume(senders, seen.handle)
-		if err != nil {
+		if err := t.sendSteadily(t.what.name, perSecond, over, func(int) string { return "" }); err != nil {
 			return err
 		}
-		stop = sync.OnceFunc(stop)
-		defer stop()
-		begun := time.Now()
-		err = t.sendAll(senders, n, func(i int) message {
-			time.Sleep(time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
-			seen.due[i] = time.Now() // the handler reads it after Redis has had the message
-			return message{payload: payload(i)}
-		})
-		if err != nil {
-			return err
-		}
-		return t.reportLate(t.what.name, t.what.kind, seen, stop, 0)
+		return t.onlyLeft(0)
 	}
+}
+
+// sendSteadily sends messages at a fixed rate into the lanes of lane, and reports how late they were, without a backlog.
+func (t *trial) sendSteadily(name string, perSecond int, over time.Duration, lane func(i int) string) error {
+	n := int(float64(perSecond) * over.Seconds())
+	seen := newLateTally(n)
+	stop, err := t.sys.consume(senders, func(payload string) {
+		if payload != fillerOfBacklog {
+			seen.handle(payload)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	begun := time.Now()
+	err = t.sendAll(senders, n, func(i int) message {
+		time.Sleep(time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
+		seen.due[i] = time.Now() // the handler reads it after Redis has had the message
+		return message{payload: payload(i), lane: lane(i)}
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.await(seen.tally); err != nil {
+		return err
+	}
+	t.report(name, t.what.kind, seen.figures())
+	return nil
 }
 
 // herd measures how many consumers wake for a message when all are idle.
 func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
+		if err := t.warm(senders); err != nil {
+			return err
+		}
 		n := int(float64(perSecond) * over.Seconds())
 		stop, seen, err := t.startLate(consumers, n, over)
 		if err != nil {

@@ -15,9 +15,8 @@ import (
 // A meter reads what a stretch of work costs both sides. It has a client of its own, whose
 // commands it does not count.
 type meter struct {
-	cli    *redis.Client
-	net    *network
-	before reading
+	cli *redis.Client
+	net *network
 }
 
 // A reading is the state of all counters at an instant.
@@ -36,36 +35,25 @@ type cost struct {
 	commands, trips, allocs   float64
 }
 
-// start begins to measure.
-func (m *meter) start(ctx context.Context) (err error) {
-	runtime.GC() // what was made before is not this stretch's to clean up
-	m.before, err = m.read(ctx)
-	return err
-}
-
-// stop ends it.
-func (m *meter) stop(ctx context.Context) (cost, error) {
-	after, err := m.read(ctx)
-	if err != nil {
-		return cost{}, err
-	}
-	b := m.before
-	return cost{
-		wall: after.at.Sub(b.at), redisCPU: after.redisCPU - b.redisCPU, clientCPU: after.clientCPU - b.clientCPU,
-		commands: float64(after.commands - b.commands), trips: float64(after.trips - b.trips),
-		allocs: float64(after.mallocs - b.mallocs),
-	}, nil
-}
-
 // of measures a stretch of work.
 func (m *meter) of(ctx context.Context, work func() error) (cost, error) {
-	if err := m.start(ctx); err != nil {
+	runtime.GC() // what was made before is not this stretch's to clean up
+	before, err := m.read(ctx)
+	if err != nil {
 		return cost{}, err
 	}
 	if err := work(); err != nil {
 		return cost{}, err
 	}
-	return m.stop(ctx)
+	after, err := m.read(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	return cost{
+		wall: after.at.Sub(before.at), redisCPU: after.redisCPU - before.redisCPU, clientCPU: after.clientCPU - before.clientCPU,
+		commands: float64(after.commands - before.commands), trips: float64(after.trips - before.trips),
+		allocs: float64(after.mallocs - before.mallocs),
+	}, nil
 }
 
 // per are the figures of a cost for each of n messages.
@@ -149,11 +137,17 @@ func (m *meter) info(ctx context.Context, sections ...string) (map[string]string
 	return fields, nil
 }
 
-// usedMemory is the server's used_memory.
-func (m *meter) usedMemory(ctx context.Context) (int64, error) {
-	info, err := m.info(ctx, "memory")
+// figures reads fields of INFO.
+func (m *meter) figures(ctx context.Context, names ...string) ([]float64, error) {
+	info, err := m.info(ctx, "memory", "stats", "persistence")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return strconv.ParseInt(info["used_memory"], 10, 64)
+	out := make([]float64, len(names))
+	for i, name := range names {
+		if out[i], err = strconv.ParseFloat(info[name], 64); err != nil {
+			return nil, fmt.Errorf("INFO: %s: %w", name, err)
+		}
+	}
+	return out, nil
 }

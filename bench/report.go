@@ -43,10 +43,7 @@ func writeReport(path string, a about, res *results, tables []table) error {
 		"commands, in pipelined batches of 500. It has no script, no option and no check, so it loses or repeats messages as soon as "+
 		"something goes wrong. Client and server share the machine's cores.\n\n", nameFloor)
 
-	b.WriteString("## Targets\n\n| | target | measured | |\n|---|--:|--:|---|\n")
-	for _, v := range targetsOf(res) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", v.what, v.want, v.got, v.word())
-	}
+	fmt.Fprintf(&b, "## Targets\n\n%s", targetsOf(res).markdown())
 	for _, t := range tables {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
 	}

@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A metric names a figure. Those of time are microseconds a message unless they say otherwise.
 type metric string
@@ -29,26 +32,41 @@ const (
 	pingP99   metric = "PING p99 ms"
 	pingMax   metric = "PING max ms"
 	pingQuiet metric = "PING p99 ms, idle server"
+
+	sendRedis   metric = "send: Redis CPU us"
+	sendClient  metric = "send: client CPU us"
+	sendLog     metric = "log of send"
+	bytesIn     metric = "bytes in"
+	drainRedis  metric = "drain: Redis CPU us"
+	drainClient metric = "drain: client CPU us"
+	drainLog    metric = "log of drain"
+	bytesOut    metric = "bytes out"
 )
 
 // figures are what one measurement found.
 type figures map[metric]float64
 
-// A row is one line of a table: what was done, with the samples of each system.
+// A row is what was done, with the samples of each system. Rows are the output of -json, too.
 type row struct {
-	name    string
-	kind    kind
-	samples map[string][]figures
+	Name    string
+	Kind    kind
+	Samples map[string][]figures
 }
 
-// median of a metric over the rounds.
-func (r *row) median(system string, m metric) (float64, bool) {
+// values of a metric in all rounds.
+func (r *row) values(system string, m metric) []float64 {
 	var values []float64
-	for _, f := range r.samples[system] {
+	for _, f := range r.Samples[system] {
 		if v, ok := f[m]; ok {
 			values = append(values, v)
 		}
 	}
+	return values
+}
+
+// median of a metric over the rounds.
+func (r *row) median(system string, m metric) (float64, bool) {
+	values := r.values(system, m)
 	return median(values), len(values) > 0
 }
 
@@ -60,13 +78,13 @@ func (r *results) row(name string, k kind) *row {
 	if found := r.find(name); found != nil {
 		return found
 	}
-	made := &row{name: name, kind: k, samples: map[string][]figures{}}
+	made := &row{Name: name, Kind: k, Samples: map[string][]figures{}}
 	r.rows = append(r.rows, made)
 	return made
 }
 
 func (r *results) find(name string) *row {
-	i := slices.IndexFunc(r.rows, func(x *row) bool { return x.name == name })
+	i := slices.IndexFunc(r.rows, func(x *row) bool { return x.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -80,4 +98,26 @@ func (r *results) of(name, system string, m metric) (float64, bool) {
 		return 0, false
 	}
 	return found.median(system, m)
+}
+
+// median of values, NaN of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
+
+// quantile q of sorted values by the nearest rank, NaN of none.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	rank := int(math.Ceil(q * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
 }

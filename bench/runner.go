@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
@@ -31,6 +33,7 @@ type trial struct {
 	sys    system
 	admin  *redis.Client // of the bench itself, not counted
 	meter  *meter
+	pace   time.Duration // of sends, from warm
 }
 
 // bench runs scenarios.
@@ -38,25 +41,41 @@ type bench struct {
 	scale    float64 // of the numbers of messages
 	quick    bool
 	progress *progress
+	measure  func(ctx context.Context, res *results, s scenario, system string) error // adds what it finds to res
 }
 
-// run measures scenarios, the systems in turns, and returns what it found.
+// newBench returns a bench whose measurements are trials in this process.
+func newBench(out *os.File, quick bool) *bench {
+	b := &bench{scale: 1, quick: quick, progress: newProgress(out)}
+	if quick {
+		b.scale = 0.05
+	}
+	b.measure = b.try
+	return b
+}
+
+// run measures scenarios, the systems in turns, and returns what it found, after an error too. The rounds of a scenario
+// are spread over the whole run, because a machine is not always as fast.
 func (b *bench) run(ctx context.Context, chosen []scenario) (*results, error) {
 	defer b.progress.end()
-	steps := 0
+	steps, most := 0, 0
 	for _, s := range chosen {
 		steps += b.roundsOf(s) * len(s.systems)
+		most = max(most, b.roundsOf(s))
 	}
 	res, step := &results{}, 0
-	for _, s := range chosen {
-		for round := range b.roundsOf(s) {
+	for round := range most {
+		for _, s := range chosen {
+			if round >= b.roundsOf(s) {
+				continue
+			}
 			for i := range s.systems {
 				// Another one begins in each round, so that none has the best place.
 				name := s.systems[(i+round)%len(s.systems)]
 				step++
 				b.progress.step(step, steps, fmt.Sprintf("%s, %s, round %d of %d", s.name, name, round+1, b.roundsOf(s)))
 				if err := b.measure(ctx, res, s, name); err != nil {
-					return nil, fmt.Errorf("%s, %s: %w", s.name, name, err)
+					return res, fmt.Errorf("%s, %s: %w", s.name, name, err)
 				}
 			}
 		}
@@ -71,8 +90,8 @@ func (b *bench) roundsOf(s scenario) int {
 	return max(s.rounds, 1)
 }
 
-// measure runs one trial.
-func (b *bench) measure(ctx context.Context, res *results, s scenario, name string) error {
+// try runs one trial.
+func (b *bench) try(ctx context.Context, res *results, s scenario, name string) error {
 	server, err := redistest.Run(s.args...)
 	if err != nil {
 		return err
@@ -92,7 +111,7 @@ func (b *bench) measure(ctx context.Context, res *results, s scenario, name stri
 // report adds a sample to a row.
 func (t *trial) report(name string, k kind, f figures) {
 	r := t.res.row(name, k)
-	r.samples[t.system] = append(r.samples[t.system], f)
+	r.Samples[t.system] = append(r.Samples[t.system], f)
 }
 
 // size is how many messages to use: asynq gets fewer, or it would take all the time.

@@ -58,7 +58,7 @@ func backlogLevels(quick bool) map[string][]int {
 func cheap() []scenario {
 	return []scenario{
 		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000, 0)},
-		{name: drain64, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: drain(64, 300_000, 20_000)},
+		{name: drain64, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: drain(64, 300_000, 20_000, 0)},
 		{name: memName, kind: memoryTable, systems: except(nameAsynq), rounds: 1, measure: memory(200_000, 50_000)},
 		// no ratio: are fetches known?
 		{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 1, measure: herd(8, 50, time.Second)},
@@ -75,8 +75,8 @@ func scenarios(quick bool) []scenario {
 		{name: send1, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(1, 20_000, 20_000)},
 		{name: send64, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(senders, 300_000, 60_000)},
 		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000, 0)},
-		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000)},
-		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},
+		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000, 0)},
+		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000, 0)},
 		{name: liveAll, kind: throughputTable, systems: systemNames, rounds: 5, measure: live(100_000, 20_000)},
 		{name: livePaced, kind: latenessTable, systems: except(nameFloor), rounds: 3, measure: paced(10_000, over/4)},
 	}
@@ -102,7 +102,7 @@ func scenarios(quick bool) []scenario {
 			scenario{name: laneName(sendBatch, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3,
 				measure: sendBatches(100_000, lanes)},
 			scenario{name: laneName(drain64, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3,
-				measure: drainLanes(64, 100_000, 0, lanes)},
+				measure: drain(64, 100_000, 0, lanes)},
 		)
 	}
 	for _, fsync := range []string{"everysec", "always"} {
@@ -111,7 +111,7 @@ func scenarios(quick bool) []scenario {
 			scenario{name: "send, 64 goroutines, appendfsync " + fsync, kind: throughputTable, systems: systemNames, rounds: 3,
 				args: args, measure: sendSingly(senders, 50_000, 20_000)},
 			scenario{name: "drain, 64 workers, appendfsync " + fsync, kind: throughputTable, systems: systemNames, rounds: 3,
-				args: args, measure: drain(64, 100_000, 10_000)},
+				args: args, measure: drain(64, 100_000, 10_000, 0)},
 		)
 	}
 	return append(all, scenario{name: "backlog", kind: backlogTable, systems: systemNames, rounds: 1,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -53,7 +54,10 @@ func runShards(ctx context.Context, args []string) error {
 	}
 	found := map[shardCase][]shardFigures{}
 	progress := newProgress(os.Stderr)
-	defer progress.end()
+	defer func() {
+		progress.end()
+		printTables(os.Stdout, []table{r.table(found)}) // after an error what there is
+	}()
 	step, steps := 0, r.runs*len(r.nodes)*len(r.shards)
 	for round := range r.runs {
 		for _, nodes := range r.nodes {
@@ -75,15 +79,21 @@ func runShards(ctx context.Context, args []string) error {
 				return nil
 			})
 			if err != nil {
-				progress.end()
-				printTables(os.Stdout, []table{r.table(found)}) // what there is
 				return fmt.Errorf("%d nodes: %w", nodes, err)
 			}
 		}
 	}
-	progress.end()
-	printTables(os.Stdout, []table{r.table(found)})
 	return nil
+}
+
+// onCluster runs a Cluster of so many primaries while do runs.
+func onCluster(primaries int, do func(addrs []string) error) error {
+	c, err := redistest.RunCluster(primaries, 0)
+	if err == nil {
+		err = do(c.Addrs())
+	}
+	c.Close()
+	return err
 }
 
 func parseShards(args []string) (shardsRun, error) {

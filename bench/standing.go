@@ -1,6 +1,14 @@
 package main
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
 
 // idle measures what a consumer with nothing to do costs.
 func idle(over time.Duration) func(t *trial) error {
@@ -11,6 +19,32 @@ func idle(over time.Duration) func(t *trial) error {
 		}
 		defer stop()
 		return t.standStill(time.Second, over)
+	}
+}
+
+// idleCounts are the numbers of queues of one client that are measured idle together.
+var idleCounts = []int{16, 1000}
+
+func idleQueuesName(n int) string { return fmt.Sprintf("%d idle queues, one client", n) }
+
+// idleQueues measures what n queues with nothing to do cost, each consumed by itself over the client of all.
+func idleQueues(n int, over time.Duration) func(t *trial) error {
+	return func(t *trial) error {
+		l, ok := t.sys.(*library)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		cli := l.net.client()
+		defer cli.Close()
+		for i := range n {
+			queue := delayqueue.NewQueue(fmt.Sprint(queueName, i), cli, func(string) bool { return true }).
+				WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+			done := queue.StartConsume()
+			defer func() { <-done }()
+			defer queue.StopConsume()
+		}
+		// Until their ticks are as far apart as they get; then what each looks at in its rarest tick is in it.
+		return t.standStill(over/3, over)
 	}
 }
 
@@ -35,7 +69,7 @@ func memory(others, asynq int) func(t *trial) error {
 		if err := t.warm(1); err != nil {
 			return err
 		}
-		before, err := t.meter.usedMemory(t.ctx)
+		before, err := t.meter.figures(t.ctx, "used_memory")
 		if err != nil {
 			return err
 		}
@@ -43,11 +77,11 @@ func memory(others, asynq int) func(t *trial) error {
 		if err := t.fill(n, func(i int) message { return hourly(payload(i)) }); err != nil {
 			return err
 		}
-		after, err := t.meter.usedMemory(t.ctx)
+		after, err := t.meter.figures(t.ctx, "used_memory")
 		if err != nil {
 			return err
 		}
-		t.report(t.what.name, t.what.kind, figures{bytesEach: float64(after-before) / float64(n)})
+		t.report(t.what.name, t.what.kind, figures{bytesEach: (after[0] - before[0]) / float64(n)})
 		return t.onlyLeft(int64(n))
 	}
 }

@@ -21,6 +21,7 @@ const (
 	memoryTable
 	massTable
 	backlogTable
+	payloadTable
 	kinds
 )
 
@@ -38,6 +39,7 @@ var kindTitles = [kinds]string{
 	memoryTable:     "Server memory of a pending message with a 100-byte payload",
 	massTable:       "A million messages due in the same second",
 	backlogTable:    "Cost of a message while others are pending",
+	payloadTable:    "Larger payloads: a message sent in batches of 500, and drained by 64 workers",
 }
 
 var kindColumns = [kinds][]column{
@@ -64,6 +66,11 @@ var kindColumns = [kinds][]column{
 		{"Redis CPU us", redisCPU, ""}, {"x floor", redisCPU, nameFloor}, {"client CPU us", clientCPU, ""},
 		{"commands", commands, ""}, {"allocations", allocs, ""},
 	},
+	payloadTable: {
+		{"memory", bytesEach, ""}, {"send: Redis CPU us", sendRedis, ""}, {"client CPU us", sendClient, ""}, {"bytes in", bytesIn, ""},
+		{"drain: Redis CPU us", drainRedis, ""}, {"client CPU us", drainClient, ""}, {"bytes out", bytesOut, ""},
+		{"log of send", sendLog, ""}, {"log of drain", drainLog, ""},
+	},
 }
 
 // A table is text: a title, a head, and lines as long as the head.
@@ -82,7 +89,7 @@ func tablesOf(res *results) []table {
 			t.head = append(t.head, c.title)
 		}
 		for _, r := range res.rows {
-			if r.kind == k {
+			if r.Kind == k {
 				t.lines = append(t.lines, linesOf(r)...)
 			}
 		}
@@ -97,11 +104,11 @@ func tablesOf(res *results) []table {
 func linesOf(r *row) [][]string {
 	var lines [][]string
 	for _, system := range systemNames {
-		if len(r.samples[system]) == 0 {
+		if len(r.Samples[system]) == 0 {
 			continue
 		}
-		line := []string{r.name, system}
-		for _, c := range kindColumns[r.kind] {
+		line := []string{r.Name, system}
+		for _, c := range kindColumns[r.Kind] {
 			line = append(line, cell(r, system, c))
 		}
 		lines = append(lines, line)

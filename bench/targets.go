@@ -1,22 +1,11 @@
 package main
 
-import (
-	"fmt"
-	"io"
-)
-
 // A target is what the library must reach.
 type target struct {
 	what  string
 	limit float64
 	least bool // the limit is the least, not the most
 	value func(res *results) (float64, bool)
-}
-
-// A verdict is how a target fared.
-type verdict struct {
-	what, want, got string
-	reached         bool
 }
 
 // own is the library's own figure.
@@ -95,8 +84,8 @@ func targets() []target {
 }
 
 // targetsOf says how those fared that were measured.
-func targetsOf(res *results) []verdict {
-	var out []verdict
+func targetsOf(res *results) table {
+	out := table{title: "Targets", head: []string{"", "target", "measured", ""}}
 	for _, t := range targets() {
 		v, ok := t.value(res)
 		if !ok {
@@ -106,21 +95,7 @@ func targetsOf(res *results) []verdict {
 		if t.least {
 			want, reached = "at least "+figure(t.limit), v >= t.limit
 		}
-		out = append(out, verdict{t.what, want, figure(v), reached})
+		out.lines = append(out.lines, []string{t.what, want, figure(v), choose(reached, "reached", "NOT reached")})
 	}
 	return out
-}
-
-func (v verdict) word() string {
-	if v.reached {
-		return "reached"
-	}
-	return "NOT reached"
-}
-
-func printTargets(out io.Writer, verdicts []verdict) {
-	fmt.Fprintf(out, "\nTargets\n\n")
-	for _, v := range verdicts {
-		fmt.Fprintf(out, "%-52s %-16s %10s  %s\n", v.what, v.want, v.got, v.word())
-	}
 }

@@ -36,11 +36,13 @@ func (t *trial) sendAll(goroutines, n int, make func(i int) message) error {
 	return context.Cause(ctx)
 }
 
-// warm opens the client's connections and loads its scripts.
+// warm opens the client's connections and loads its scripts. It notes how long a send takes here.
 func (t *trial) warm(goroutines int) error {
-	if err := t.sendAll(goroutines, 20*goroutines, func(i int) message { return hourly(payload(i)) }); err != nil {
+	n, begun := 20*goroutines, time.Now()
+	if err := t.sendAll(goroutines, n, func(i int) message { return hourly(payload(i)) }); err != nil {
 		return err
 	}
+	t.pace = time.Since(begun) / time.Duration(n)
 	return t.admin.FlushAll(t.ctx).Err()
 }
 
@@ -51,7 +53,7 @@ func sendSingly(goroutines, others, asynq int) func(t *trial) error {
 			return err
 		}
 		texts := payloads(t.size(others, asynq))
-		return t.timed(len(texts), func() error {
+		return t.timed(t.what.name, len(texts), func() error {
 			return t.sendAll(goroutines, len(texts), func(i int) message { return hourly(texts[i]) })
 		})
 	}
@@ -68,7 +70,7 @@ func sendBatches(others, lanes int) func(t *trial) error {
 			next++
 			return message{payload: payload, delay: time.Hour, lane: laneOf(next, lanes)}
 		})
-		return t.timed(len(batches)*batchSize, func() error { return t.sendEach(batches) })
+		return t.timed(t.what.name, len(batches)*batchSize, func() error { return t.sendEach(batches) })
 	}
 }
 
@@ -94,15 +96,15 @@ func (t *trial) sendEach(batches [][]message) error {
 	return nil
 }
 
-// timed reports what work on n messages costs, under the scenario's name.
-func (t *trial) timed(n int, work func() error) error {
+// timed reports what work on n messages costs.
+func (t *trial) timed(name string, n int, work func() error) error {
 	c, err := t.meter.of(t.ctx, work)
 	if err != nil {
 		return err
 	}
 	f := c.per(n)
 	f[rate] = float64(n) / c.wall.Seconds()
-	t.report(t.what.name, t.what.kind, f)
+	t.report(name, t.what.kind, f)
 	return nil
 }
 
@@ -114,13 +116,8 @@ func laneOf(i, lanes int) string {
 	return fmt.Sprint("customer-", i%lanes)
 }
 
-// drain measures a backlog of due messages that is handled by one consumer.
-func drain(workers, others, asynq int) func(t *trial) error {
-	return drainLanes(workers, others, asynq, 0)
-}
-
-// drainLanes is drain of so many lanes.
-func drainLanes(workers, others, asynq, lanes int) func(t *trial) error {
+// drain measures a backlog of due messages that is handled by one consumer, over so many lanes; 0: without lanes.
+func drain(workers, others, asynq, lanes int) func(t *trial) error {
 	return func(t *trial) error {
 		f, err := t.drainDue(workers, t.size(others, asynq), 0, lanes)
 		if err == nil {
@@ -188,7 +185,7 @@ func live(others, asynq int) func(t *trial) error {
 		if err != nil {
 			return err
 		}
-		err = t.timed(len(texts), func() error {
+		err = t.timed(t.what.name, len(texts), func() error {
 			if err := t.sendAll(senders, len(texts), func(i int) message { return message{payload: texts[i]} }); err != nil {
 				return err
 			}
