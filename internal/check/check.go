@@ -19,7 +19,7 @@ import (
 )
 
 // readLimit bounds one reading by Assert and AssertEmpty.
-const readLimit = 30 * time.Second
+const readLimit = 5 * time.Minute
 
 // maxInstant is 2^53 us, in the year 2255: the first integer from which a
 // double, which is what Redis keeps as a score, is no longer exact.

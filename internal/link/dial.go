@@ -16,8 +16,9 @@ import (
 
 // This file makes the connections of a link, and notes what that says of the server.
 
-// dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails.
-const dialTimeout = 5 * time.Second
+// dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails. Only tests change
+// it.
+var dialTimeout = 5 * time.Second
 
 // A dialFunc is what redis.Options calls a Dialer.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

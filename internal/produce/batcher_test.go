@@ -281,7 +281,7 @@ func TestBatcherForgetsCallers(t *testing.T) {
 		return left
 	}
 	for name, ctx := range map[string]context.Context{
-		"alone":          new(conc.SharedTimeout).Context(NoContextTimeout),
+		"alone":          new(conc.SharedTimeout).Context(queuetest.Patience),
 		"with a context": queuetest.Within(t, queuetest.Patience),
 	} {
 		f.Must(f.Cli.HSet(queuetest.CtxB, b.Store.Keys.State, "call:old", "1 5 ").Err())

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	startLimit = time.Minute // for a server to start and answer
-	tailLines  = 60          // of the output in a failure
+	startLimit = 5 * time.Minute // for a server to start and answer
+	tailLines  = 60              // of the output in a failure
 )
 
 // errPortTaken says that somebody else listens on the port.
@@ -53,7 +53,7 @@ type Server struct {
 // data over Restart, over Kill too; by default it comes back empty.
 //
 // The test fails at once if there is no redis-server, or if it has not
-// answered after a minute.
+// answered after 5 minutes.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, &Server{args: args})
@@ -149,7 +149,7 @@ func (s *Server) Kill() { s.onProcess((*Process).Kill) }
 // Restart starts the server again, on its old port and directory and with its
 // old arguments, and returns when it answers. One that still runs is stopped
 // first, as by Stop. While the port is in use it tries again. The test fails
-// if the server has not answered after a minute.
+// if the server has not answered after 5 minutes.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if err := s.restart(); err != nil {

@@ -130,7 +130,8 @@ func (q *Queue) LookAside(ctx context.Context) (*Set, error) {
 }
 
 // currentFor is how old what a sender knows may get. After that it goes on with what it knows, and another goroutine asks.
-const currentFor = 10 * time.Second
+// Only tests change it.
+var currentFor = 10 * time.Second
 
 // Current is Known for who calls again and again.
 func (q *Queue) Current() *Set {
@@ -235,7 +236,8 @@ func (q *Queue) askFor(ctx context.Context, want int, known script.ShardsReply) 
 // more says whether a reply is of a time when there were more shards, or more of them with names, than in another one.
 func more(a, b script.ShardsReply) bool { return a.N > b.N || a.N == b.N && a.Names > b.Names }
 
-const (
+// Only tests change these.
+var (
 	// othersWait is how long the answers of other shards are waited for, after one has said how many there are.
 	othersWait = 250 * time.Millisecond
 	// copyTime bounds the copies of the number of shards. Some may be on a node that does not answer.
