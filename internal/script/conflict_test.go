@@ -68,6 +68,23 @@ func TestScriptMaxWait(t *testing.T) {
 	}
 	latest := func(r *rig) time.Duration { return r.since(r.read().Messages[queuetest.IDOf("a")].Latest) }
 	runScripts(t, map[string]scriptCase{
+		"one that waits for a retry": {func(r *rig) {
+			r.answers(NewCaller(), put("a", ConflictReplace, 0))
+			r.take("a")
+			r.at(8 * time.Second)
+			r.done(ends(OutcomeRetry, "a", 1, 0, "x"))
+			r.equal("within the first ten seconds", r.answers(NewCaller(), put("b", ConflictReplace, 4*time.Second)), "~a@10s")
+			r.at(11 * time.Second)
+			r.equal("which are over", r.answers(NewCaller(), put("b", ConflictReplace, 4*time.Second)), "~a@15s")
+			r.equal("latest", latest(r), 21*time.Second)
+			r.at(19 * time.Second)
+			r.equal("those that follow", r.answers(NewCaller(), put("c", ConflictReschedule, 4*time.Second)), "~a@21s")
+			r.at(22 * time.Second)
+			r.equal("until it is handed out", r.answers(NewCaller(), put("d", ConflictReschedule, 4*time.Second)), "~a@21s")
+			r.at(50 * time.Second)
+			r.equal("however late", r.answers(NewCaller(), put("e", ConflictReplace, 4*time.Second)), "~a@21s")
+			r.equal("latest", latest(r), 21*time.Second)
+		}, "retry 2:a@21s fail a=2/0/0@8s!x key k=a wake 9s"},
 		"replaced for ever": {func(r *rig) {
 			r.equal("the first", r.answers(NewCaller(), put("a", ConflictReplace, 4*time.Second)), "+4s")
 			for _, step := range []struct {

@@ -67,6 +67,35 @@ func ackOfP() Settlement {
 // TestModel compares the rest.
 func TestScriptCountdown(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"garbage keeps what is left, for a requeue": {func(r *rig) {
+			r.waits(2)
+			r.at(time.Hour)
+			r.handsOut(2)
+			r.done(ends(OutcomeGarbage, "p", 1, 0, "x", "k"))
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a"))) // counts nowhere
+			r.requeues("p")
+			r.expect("unack b@1h0m10s retry 2:p@1h0m0s missing p=2 fail p=2/0/0@1h0m0s!x key k=p wake 1h0m0s")
+			r.done(counting("k", ack("b")))
+			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], int64(1))
+			r.equal("delete", r.steers("delete", 0, "p"), "ready")
+		}, "wake 1h0m0s"},
+		"a message that is handed out counts on, and is not hurried": {func(r *rig) {
+			r.waits(2)
+			r.at(time.Hour)
+			r.handsOut(2)
+			fails := ends(OutcomeRetry, "p", 1, 0, "too early")
+			fails.Delay = time.Minute
+			r.done(fails)
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.at(time.Hour + time.Minute)
+			f := r.fetch(NewCaller(), 1)
+			r.equal("missing", f.Missing, map[int]int{0: 0})
+			s := ackOfP()
+			s.Tag = tagFor("2:p")
+			r.done(s)
+		}, ""},
 		"due with the last ack": {func(r *rig) {
 			r.waits(3)
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
@@ -132,7 +161,7 @@ func TestScriptCountdownOfOthers(t *testing.T) {
 	})
 }
 
-// TestScriptCountdownStaysComplete: once no ack is missing, no send puts the message off.
+// TestScriptCountdownStaysComplete: once no ack is missing, no send puts the message off, but a person may.
 // TestModel compares the rest.
 func TestScriptCountdownStaysComplete(t *testing.T) {
 	complete := func(r *rig) {
@@ -141,6 +170,30 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 		r.done(counting("k", then(ack("a"), part("x", time.Hour, 0))))
 	}
 	runScripts(t, map[string]scriptCase{
+		"a person": {func(r *rig) {
+			complete(r)
+			r.steers("at", rigBase+3600e6, "p")
+		}, "pending p@1h0m0s parts p:2=1 missing p=0 key k=p wake 0s"},
+		"a number that is lower for a while": {func(r *rig) {
+			r.waits(5)
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			for _, name := range []string{"a", "b", "c"} {
+				r.done(counting("k", ack(name)))
+			}
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "~p@0s")
+			r.done(counting("k", ack("d")))
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(5, msg("q", time.Hour, keyed("k"))))), "~p@1h0m0s")
+			r.done(counting("k", ack("e")))
+		}, "pending p@0s missing p=0 key k=p wake 0s"},
+		"replaced while it is handled, and all have counted": {func(r *rig) {
+			r.waits(3)
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.steers("at", rigBase, "p")
+			r.handsOut(1)
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "+0s")
+			r.done(ackOfP())
+		}, "pending q@0s missing q=0 key k=q wake 0s"},
 		"append": {func(r *rig) {
 			complete(r)
 			r.hand(msg("b", 0))

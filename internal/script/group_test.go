@@ -100,6 +100,22 @@ func TestScriptGroupFull(t *testing.T) {
 		return takenOf(r.fetch(NewCaller(), 1))[0].msg.Key
 	}
 	runScripts(t, map[string]scriptCase{
+		"that waits for a retry, and was to wait no longer": {func(r *rig) {
+			bound := func(name string) *SendMessage {
+				m := part(name, 4*time.Second, 0, bounded)
+				m.Put.MaxWait = 5 * time.Second
+				return m
+			}
+			r.equal("answers", r.answers(NewCaller(), bound("a"), bound("b")), "+4s ~a@4s")
+			r.at(3 * time.Second)
+			r.equal("bound", r.answers(NewCaller(), bound("c")), "~a@5s")
+			r.at(5 * time.Second)
+			r.take("a")
+			s := ends(OutcomeRetry, "a", 1, 0, "x")
+			s.Delay = time.Hour
+			r.done(s)
+			r.equal("its time", r.answers(NewCaller(), bound("d"), part("e", 0, 0)), "~a@1h0m5s ~a@1h0m5s")
+		}, "retry 2:a@1h0m5s parts a:2=1 a:3=1 a:4=1 a:5=1 fail a=2/1/0@5s!x key k=a wake 1h0m5s"},
 		"by number": {func(r *rig) {
 			r.equal("answers", r.answers(NewCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3),
 				part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
@@ -133,6 +149,17 @@ func TestScriptGroupFull(t *testing.T) {
 // TestModel compares the rest.
 func TestScriptGroupRaces(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"that of a retry": {func(r *rig) {
+			r.answers(NewCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
+			r.take("a")
+			r.done(ends(OutcomeRetry, "a", 1, 0, "x"))
+			r.at(time.Second)
+			r.take("2:a")
+			r.forgot(r.Keys.retry, "2:a")
+			r.equal("appended", r.answers(NewCaller(), untimed(part("c", 0, 0))), "~a@1s")
+			s := groupOf(2, kept("2:a", time.Hour, "v", "k"))
+			r.equal("void", r.settle(NewCaller(), s), []int{0})
+		}, "retry 2:a@1s parts a:2=1 a:3=1 fail a=2/1/0@0s!x key k=a wake 1s"},
 		"the hand-out is forgotten, and a part, and another one comes": {func(r *rig) {
 			three := func(name string) *SendMessage { return part(name, time.Hour, 3) }
 			r.answers(NewCaller(), three("a"), three("b"))

@@ -48,6 +48,56 @@ func TestScriptLane(t *testing.T) {
 	inL := func(name string, d time.Duration) *SendMessage { return inLane("l", 1, name, d) }
 	ackL := func(name string) Settlement { return lane("l", ack(name)) }
 	runScripts(t, map[string]scriptCase{
+		"Again ends the turn": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", time.Minute))
+			r.take("a")
+			s := lane("l", ends(OutcomeRetry, "a", 0, 0, ""))
+			s.Leaves, s.Delay = true, time.Second
+			r.done(s)
+			r.expect("pending b@0s waiting 2:a@1s c@1m0s fail a=2/0/0@0s turns l=b wake 0s")
+			r.handsOutInOrder("b", ackL)
+			r.at(time.Minute)
+			r.handsOutInOrder("2:a c", ackL)
+		}, ""},
+		"what is requeued stands behind what waits": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0))
+			r.take("a")
+			r.done(lane("l", ends(OutcomeGarbage, "a", 1, 0, "x")))
+			r.at(time.Second)
+			r.equal("requeue", r.steers(SteerRequeue, r.now, "a"), stateGarbage)
+			r.handsOutInOrder("b c 2:a", ackL)
+		}, ""},
+		"what is put off gives up its turn, and what is put forward gets it": {func(r *rig) {
+			r.put(inL("a", time.Minute), inL("b", 2*time.Minute), inL("c", 3*time.Minute))
+			r.equal("reschedule", r.steers(SteerAt, r.now+4*time.Minute.Microseconds(), "a"), "pending")
+			r.expect("pending b@2m0s waiting c@3m0s a@4m0s turns l=b wake 1m0s")
+			r.equal("reschedule", r.steers(SteerAt, r.now, "c"), "waiting")
+			r.expect("pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s")
+		}, "pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s"},
+		"a message is replaced by one of another lane": {func(r *rig) {
+			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0), inLane("m", 1, "c", 0))
+			m := inLane("m", 1, "d", 0, keyed("k"))
+			m.Put.On = ConflictReplace
+			r.put(m)
+			r.expect("pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s")
+		}, "pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s"},
+		"a countdown that is complete stands in its lane": {func(r *rig) {
+			p := inLane("l", 1, "p", time.Hour, keyed("k"))
+			r.hand(msg("child", 0))
+			r.put(inL("a", 0), waitsFor(1, p))
+			r.done(counting("k", ack("child")))
+			r.handsOutInOrder("a", ackL)
+		}, "pending p@0s missing p=0 key k=p turns l=p wake 0s"},
+		"a loss keeps the turn, and poison ends it": {func(r *rig) {
+			r.with.MaxLosses = 2
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			r.lapse(15 * time.Second)
+			r.at(16 * time.Second)
+			r.take("2:a")
+			r.lapse(35 * time.Second)
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@26s~35s fail a=3/0/2@26s~35s!poison"},
 		"one at a time, in the order of the batch": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0), inL("c", 0), msg("x", 0))
 			r.expect("pending a@0s x@0s waiting b@0s c@0s turns l=a wake 0s")
@@ -96,7 +146,6 @@ func (r *rig) skipped(what, name string) string {
 }
 
 // TestScriptSkip: a turn ends by hand, for good or for later, unless a handler has the message.
-// TestModel compares the rest.
 func TestScriptSkip(t *testing.T) {
 	inL := func(name string, d time.Duration) *SendMessage { return inLane("l", 1, name, d) }
 	ackL := func(name string) Settlement { return lane("l", ack(name)) }
@@ -107,6 +156,28 @@ func TestScriptSkip(t *testing.T) {
 		r.done(s)
 	}
 	runScripts(t, map[string]scriptCase{
+		"garbage, and it was never handed out": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.equal("skip", r.skipped(SteerGarbage, "a"), "ready")
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@0s fail a=1/0/0@0s!skipped"},
+		"to the end of what is due": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0), inL("d", time.Hour))
+			r.equal("skip", r.skipped(SteerLast, "a"), "ready")
+			r.at(time.Second)
+			r.handsOutInOrder("b c a", ackL)
+		}, "pending d@1h0m0s turns l=d wake 1h0m0s"},
+		"to the end, and its retry is to come": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			fails(r)
+			r.equal("skip", r.skipped(SteerLast, "a"), "retry")
+			r.handsOutInOrder("b", ackL)
+		}, "retry 2:a@1m0s fail a=2/1/0@0s!x turns l=2:a wake 1m0s"},
+		"nobody that is due waits": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", time.Hour))
+			got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerLast, Targets: targetsOf("a")})
+			r.equal("skip", fmt.Sprint(got, err), fmt.Sprint([]Steered{{State: stateReady, Done: true, Stays: true}}, nil))
+		}, "pending a@0s waiting b@1h0m0s turns l=a wake 0s"},
 		"garbage": {func(r *rig) {
 			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0))
 			fails(r)

@@ -39,6 +39,16 @@ func TestScriptSettle(t *testing.T) {
 // TestModel compares the rest.
 func TestScriptSettleForgottenFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.done(ends(OutcomeReady, "a", 0, 0, "", "k"))
+			r.take("2:a")
+			r.unlease("2:a")
+			r.do("RPUSH", r.Keys.ready, tagFor("2:a"))
+			r.do("HSET", r.Keys.State, "armed", rigBase)
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
+			r.equal("void", r.settle(NewCaller(), ack("2:a", "k")), []int{0})
+		}, "retry 2:a@3s fail a=2/0/0@0s key k=a armed 0s"},
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(OutcomeReady, "a", 0, 0, ""))
