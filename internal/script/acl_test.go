@@ -60,9 +60,7 @@ func (r role) needs(t *testing.T) []string {
 	}
 	for _, file := range r.files {
 		text, err := os.ReadFile(queuetest.File(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, err)
 		texts = append(texts, string(text))
 	}
 	for _, text := range texts {
@@ -150,9 +148,7 @@ func rewrite(t *testing.T, line, by string) {
 	if err == nil {
 		err = os.WriteFile(page, []byte(strings.Replace(string(text), line+"\n", by+"\n", 1)), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 }
 
 // triedCommands are commands that a user tries on a key, each with the arguments after the key. Together they read, write and

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // newCall is a new caller with its first call begun.
@@ -33,7 +33,7 @@ func (r *rig) send(c *Caller, ms ...*SendMessage) SendReply {
 
 func (r *rig) sendAgain(c *Caller, ms ...*SendMessage) SendReply {
 	r.t.Helper()
-	out, err := r.Store.Send(context.Background(), c, SendRequest{Messages: ms})
+	out, err := r.Store.Send(queuetest.CtxB, c, SendRequest{Messages: ms})
 	if err != nil {
 		r.t.Fatalf("send: %v", err)
 	}
@@ -73,7 +73,7 @@ func (r *rig) fetchAgain(c *Caller, want int) FetchReply {
 func (r *rig) ask(c *Caller, a FetchRequest) FetchReply {
 	r.t.Helper()
 	a.Settings, a.Limits = &r.with, r.limits
-	f, err := r.Store.Fetch(context.Background(), c, a)
+	f, err := r.Store.Fetch(queuetest.CtxB, c, a)
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)
 	}
@@ -149,11 +149,7 @@ func (r *rig) settle(c *Caller, all ...Settlement) []int {
 
 func (r *rig) settleAgain(c *Caller, all ...Settlement) []int {
 	r.t.Helper()
-	got, err := r.Store.Settle(context.Background(), c, r.leased(all))
-	if err != nil {
-		r.t.Fatalf("settle: %v", err)
-	}
-	return got.Void
+	return r.settling(c, all...).Void
 }
 
 // leased gives settlements the leases under which the rig was last given their deliveries.
@@ -189,7 +185,7 @@ func (r *rig) forgot(key, tag string) {
 func (r *rig) unlease(name string) {
 	r.t.Helper()
 	lease := r.leases[tagFor(name)].Name
-	tags := strings.Fields(r.Cli.HGet(context.Background(), r.Keys.lease, lease).Val())
+	tags := strings.Fields(r.Cli.HGet(queuetest.CtxB, r.Keys.lease, lease).Val())
 	left := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return tag == tagFor(name) })
 	if len(left) == len(tags) {
 		r.t.Fatalf("%s is not in the lease %s: %s", name, lease, names(strings.Join(tags, " ")))
@@ -217,7 +213,7 @@ func (r *rig) extend(names ...string) (answers []string) {
 		id, _ := message.SplitTag(tagFor(name))
 		ids, leases = append(ids, id), append(leases, r.leased([]Settlement{{Tag: tagFor(name)}})[0].Lease.Name)
 	}
-	got, err := r.Store.Extend(context.Background(), r.with.Lease, leases, ids)
+	got, err := r.Store.Extend(queuetest.CtxB, r.with.Lease, leases, ids)
 	if err != nil {
 		r.t.Fatalf("extend: %v", err)
 	}
@@ -254,7 +250,7 @@ func (r *rig) cancel(by, what string) string {
 
 func (r *rig) takeOut(c *Caller, by, what string, running bool) string {
 	r.t.Helper()
-	got, err := r.Store.Intercept(context.Background(), c, by, what, running)
+	got, err := r.Store.Intercept(queuetest.CtxB, c, by, what, running)
 	if err != nil {
 		r.t.Fatalf("intercept: %v", err)
 	}
@@ -262,6 +258,22 @@ func (r *rig) takeOut(c *Caller, by, what string, running bool) string {
 		r.t.Errorf("%s %s is %s, with the id %q", by, what, got.State, got.ID)
 	}
 	return got.State
+}
+
+// counts are those of the queue.
+func (r *rig) counts() CountsReply {
+	r.t.Helper()
+	got, err := r.Store.Counts(queuetest.CtxB)
+	queuetest.Must(r.t, err)
+	return got
+}
+
+// settling is one attempt at a call of settle.
+func (r *rig) settling(c *Caller, all ...Settlement) SettleReply {
+	r.t.Helper()
+	got, err := r.Store.Settle(queuetest.CtxB, c, r.leased(all))
+	queuetest.Must(r.t, err)
+	return got
 }
 
 // tooLate wants the answer to a call that came after a later one.

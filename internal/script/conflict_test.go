@@ -27,14 +27,6 @@ func TestScriptConflict(t *testing.T) {
 		}
 	}
 	runScripts(t, map[string]scriptCase{
-		"all policies": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, true, msg("a", 5*time.Second, k)), on(ConflictKeep, true, msg("b", 0, k)),
-				on(ConflictReplace, true, msg("c", 6*time.Second, k)),
-				on(ConflictRefuse, true, msg("d", 0, k)), on(ConflictReschedule, true, msg("e", 7*time.Second, k)), on(ConflictReplace, false, msg("f", 0, k)),
-				on(ConflictKeep, true, msg("g", 0))),
-				"+5s ~a@5s ~a@6s =a ~a@7s ~a@7s +0s")
-			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "f")
-		}, "pending g@0s a@7s key k=a wake 0s"},
 		"an entry of a message without an envelope": {func(r *rig) {
 			stored(r, ConflictRefuse, ConflictKeep, ConflictReplace, ConflictReschedule, ConflictAppend)
 		}, "wake 3s"},
@@ -68,6 +60,7 @@ func TestScriptConflict(t *testing.T) {
 }
 
 // TestScriptMaxWait: no send puts a message off for longer than the bound that the first send with a bound set.
+// TestModel compares the rest.
 func TestScriptMaxWait(t *testing.T) {
 	const most = 10 * time.Second
 	put := func(name string, c Conflict, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
@@ -75,21 +68,6 @@ func TestScriptMaxWait(t *testing.T) {
 	}
 	latest := func(r *rig) time.Duration { return r.since(r.read().Messages[queuetest.IDOf("a")].Latest) }
 	runScripts(t, map[string]scriptCase{
-		"replaced for ever": {func(r *rig) {
-			r.equal("the first", r.answers(NewCaller(), put("a", ConflictReplace, 4*time.Second)), "+4s")
-			for _, step := range []struct {
-				at     time.Duration
-				answer string
-			}{{3 * time.Second, "~a@7s"}, {5 * time.Second, "~a@9s"}, {6*time.Second - 1000, "~a@9.999999s"},
-				{6 * time.Second, "~a@10s"}, {9 * time.Second, "~a@10s"},
-				{10 * time.Second, "~a@10s"}, {50 * time.Second, "~a@10s"}} {
-				r.at(step.at)
-				r.equal(step.at.String(), r.answers(NewCaller(),
-					put("b", ConflictReplace, 4*time.Second, func(e *message.Envelope) { e.Headers = map[string]string{"h": "v"} })), step.answer)
-				r.equal("latest", latest(r), most)
-			}
-			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
-		}, "pending a@10s key k=a wake 4s"},
 		"one that waits for a retry": {func(r *rig) {
 			r.answers(NewCaller(), put("a", ConflictReplace, 0))
 			r.take("a")
@@ -107,6 +85,21 @@ func TestScriptMaxWait(t *testing.T) {
 			r.equal("however late", r.answers(NewCaller(), put("e", ConflictReplace, 4*time.Second)), "~a@21s")
 			r.equal("latest", latest(r), 21*time.Second)
 		}, "retry 2:a@21s fail a=2/0/0@8s!x key k=a wake 9s"},
+		"replaced for ever": {func(r *rig) {
+			r.equal("the first", r.answers(NewCaller(), put("a", ConflictReplace, 4*time.Second)), "+4s")
+			for _, step := range []struct {
+				at     time.Duration
+				answer string
+			}{{3 * time.Second, "~a@7s"}, {5 * time.Second, "~a@9s"}, {6*time.Second - 1000, "~a@9.999999s"},
+				{6 * time.Second, "~a@10s"}, {9 * time.Second, "~a@10s"},
+				{10 * time.Second, "~a@10s"}, {50 * time.Second, "~a@10s"}} {
+				r.at(step.at)
+				r.equal(step.at.String(), r.answers(NewCaller(),
+					put("b", ConflictReplace, 4*time.Second, func(e *message.Envelope) { e.Headers = map[string]string{"h": "v"} })), step.answer)
+				r.equal("latest", latest(r), most)
+			}
+			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
+		}, "pending a@10s key k=a wake 4s"},
 		"behind fields that must be known": {func(r *rig) {
 			long := func(e *message.Envelope) {
 				e.Timeout, e.Retention, e.Deadline, e.TTL = time.Hour, time.Hour, 1<<50, time.Hour
@@ -124,7 +117,6 @@ func bounded(e *message.Envelope) { e.Latest = message.LatestUnknown }
 
 // TestScriptMaxWaitRubbish: an envelope that no version wrote can be replaced and rescheduled.
 func TestScriptMaxWaitRubbish(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345", "\x05\x10xxxxxxxxxxxxxxxx",
 			"\x05\x10               1", "\x84" + strings.Repeat("\xff", 20),
@@ -141,4 +133,198 @@ func TestScriptMaxWaitRubbish(t *testing.T) {
 			r.equal("cancel", r.cancel("key", "k"), statePending)
 		}
 	})
+}
+
+// fails is the settlement of a delivery that failed and is to be retried after a second.
+func fails(name string, key ...string) Settlement { return ends(OutcomeRetry, name, 1, 0, "x", key...) }
+
+// takenOver hands out a. b takes the key of a, and is due after 3 s.
+func (r *rig) takenOver(more ...func(*message.Envelope)) {
+	r.t.Helper()
+	r.hand(msg("a", 0, append(more, keyed("k"))...))
+	r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+	r.expect("pending b@3s unack a@10s fail a=1/0/0@superseded key k=b wake 3s")
+}
+
+// TestScriptSuperseded: if another send took the key of a delivery, its message ends as by an ack, whatever becomes of the
+// delivery, also beside what other programs do. TestModel compares the rest.
+func TestScriptSuperseded(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"somebody else deleted it": {func(r *rig) {
+			r.takenOver()
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
+			r.equal("void", r.settle(NewCaller(), fails("a", "k")), []int{0})
+			r.lapse(11 * time.Second) // its record goes with the lease
+		}, "pending b@3s key k=b wake 3s"},
+		"lost, and kept": {func(r *rig) {
+			r.takenOver(retained(time.Minute))
+			r.with.MaxLosses = 1 // it is not called poison
+			r.equal("superseded", r.lapse(11*time.Second).Replaced, 1)
+			r.equal("done from", r.read().Fields["done"], fmt.Sprint(r.now+60e6))
+		}, "pending b@3s done a@1m11s fail a=2/0/1@superseded!lost key k=b wake 3s"},
+		"a list of what its reply held": {func(r *rig) {
+			r.put(msg("a", 0, keyed("k")), msg("d", 0))
+			c := NewCaller()
+			r.fetch(c, 2)
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+			f := r.ask(c, FetchRequest{Want: 2, Probe: true})
+			r.equal("held, superseded", []int{len(f.Described), f.Replaced}, []int{2, 0}) // a repeat may be late, and a consumer has it
+			r.done(fails("a", "k"))
+		}, "pending b@3s unack d@10s key k=b wake 3s"},
+		"given back by a repeat": {func(r *rig) {
+			c := r.hand(msg("a", 0, sized(300)), msg("d", 0, sized(300), keyed("k")))
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+			f := r.ask(c, FetchRequest{Want: 2, Bytes: 400})
+			r.equal("handed out, superseded", []any{handed(f), f.Replaced}, []any{"a", 1})
+		}, "pending b@3s unack a@10s key k=b wake 3s"},
+		"found in no structure": {func(r *rig) {
+			r.takenOver()
+			r.do("DEL", r.Keys.lease, r.Keys.unack)
+			r.at(3 * time.Second)
+			r.take("b")
+			r.done(ack("b", "k"))
+			words, err := r.Store.Repair(queuetest.CtxB, []Flaw{{"place", queuetest.IDOf("a")}})
+			r.equal("repair", []any{words, err}, []any{[]string{"garbage"}, nil})
+		}, "garbage a@3s fail a=1/0/0@3s!found_in_no_structure_by_doctor,_and_another_send_took_its_key"},
+		"a look": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.done(fails("a", "k"))
+			r.at(time.Second)
+			r.take("2:a")
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+4s")
+			m := r.looks("id", queuetest.IDOf("a"))
+			r.equal("a look", []any{m.Superseded, m.Key, m.Delivered.Failures, message.LastError(m.Errors)}, []any{true, "k", 1, "x"})
+		}, "pending b@4s unack 2:a@11s fail a=2/1/0@superseded!x key k=b wake 4s"},
+	})
+}
+
+// TestScriptWithoutAnEnvelope: a delivery whose message another program deleted does not end, and is neither lost nor counted.
+func TestScriptWithoutAnEnvelope(t *testing.T) {
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
+		r.do("HDEL", r.Keys.key, "k")
+		r.equal("void", r.settle(NewCaller(), ends(OutcomeRetry, "a", 0, 0, "", "k")), []int{0})
+		f := r.lapse(11 * time.Second)
+		r.equal("lost, dropped, leases", []int{f.Lost, f.Dropped, len(r.read().Leases)}, []int{0, 0, 0})
+	}, ""}})
+}
+
+// leaves makes group a, of two parts, leave its key while it is handled. Group b has the key then.
+func leaves(r *rig) {
+	r.t.Helper()
+	r.answers(NewCaller(), part("a", 0, 0), untimed(part("p", 0, 0)))
+	r.take("a")
+	r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m0s")
+}
+
+// byKey wants a look by key to find these: the message that has the key, then the groups that left it.
+func (r *rig) byKey(want string) {
+	r.t.Helper()
+	got := "nothing"
+	if m := r.looks("key", "k"); m != nil {
+		got = names(strings.Join(append([]string{m.Delivered.ID}, m.Earlier...), " "))
+	}
+	r.equal("by key", got, want)
+}
+
+// takesOut intercepts or cancels by the key, and wants this state and message.
+func (r *rig) takesOut(running bool, want string) {
+	r.t.Helper()
+	c := newCall()
+	got, err := r.Store.Intercept(queuetest.CtxB, c, "key", "k", running)
+	r.equal("taken out", strings.TrimSpace(got.State+" "+names(got.ID)), want)
+	again, err2 := r.Store.Intercept(queuetest.CtxB, c, "key", "k", running)
+	r.equal("the same again", []any{again, err, err2}, []any{got, nil, nil})
+}
+
+// TestScriptLeft: a group that left its key is listed under it as long as the group lives. TestModel compares each end of the group.
+func TestScriptLeft(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
+			"pending b@1h0m0s retry 2:a@11s~11.5s parts a:2=1 left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
+		"expired": {func(r *rig) {
+			r.answers(NewCaller(), part("a", 0, 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }))
+			r.at(2 * time.Second)
+			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
+			r.byKey("b a")
+		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
+	})
+}
+
+// TestScriptLeftByKey: calls by key reach the message that has the key, and then the groups that left it, the newest first.
+func TestScriptLeftByKey(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"intercept": {func(r *rig) {
+			leaves(r)
+			r.byKey("b a")
+			r.takesOut(false, "pending b")
+			r.takesOut(false, "unack a")
+			r.byKey("a")
+			r.done(ends(OutcomeRetry, "a", 1, 0, "x", "k"))
+			r.takesOut(false, "retry a")
+			r.takesOut(false, "gone")
+			r.byKey("nothing")
+		}, "wake 1s"},
+		"a group that does not come through": {func(r *rig) {
+			r.with.MaxLosses = 1
+			r.answers(NewCaller(), part("a", 0, 0))
+			c := newCall()
+			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 1})), "a")
+			r.answers(NewCaller(), part("b", time.Hour, 0))
+			got := r.ask(c, FetchRequest{Want: 1, Probe: true})
+			r.equal("held", fmt.Sprint(len(got.Described), got.Described[0].Key), "1k")
+			r.done(ends(OutcomeGarbage, "a", 1, 0, "x", got.Described[0].Key))
+			r.byKey("b")
+		}, "pending b@1h0m0s garbage a@0s fail a=2/1/0@0s!x key k=b wake 1h0m0s"},
+		"beside a key that is held": {func(r *rig) {
+			leaves(r)
+			r.steers("at", r.now, "b")
+			r.take("b")
+			r.takesOut(false, "unack b") // the first of those that may not be taken out
+			r.done(groupOf(1, holding("b", time.Minute, "k")))
+			r.byKey("a")
+			r.done(groupOf(2, ack("a", "k")))
+			if m, err := r.Store.Look(queuetest.CtxB, "key", "k", 0); err != nil || m == nil || !m.Held || m.ID != queuetest.IDOf("b") {
+				r.t.Errorf("%+v, %v", m, err)
+			}
+		}, "key k=acked:b held k@1m0s"},
+		"more than are listed": {func(r *rig) {
+			for i := range 103 {
+				r.answers(NewCaller(), part(fmt.Sprint("a", i), time.Hour, 2), part(fmt.Sprint("b", i), time.Hour, 2))
+			}
+			if m := r.looks("key", "k"); names(m.Delivered.ID) != "a102" || len(m.Earlier) != 99 || names(m.Earlier[98]) != "a3" {
+				r.t.Errorf("%+v", m)
+			}
+			for range 100 {
+				r.equal("state", r.intercept(NewCaller(), "key", "k"), stateReady)
+			}
+			r.equal("state", r.intercept(NewCaller(), "key", "k"), StateGone)
+			for _, name := range []string{"a0", "a1", "a2"} {
+				r.equal("by id", r.intercept(NewCaller(), "id", queuetest.IDOf(name)), stateReady)
+			}
+		}, "wake 0s"},
+	})
+}
+
+// TestScriptLeftRubbish: another program's text in place of a list of groups is passed over.
+func TestScriptLeftRubbish(t *testing.T) {
+	t.Parallel()
+	for name, list := range map[string]string{
+		"nothing": "", "blanks": "  ", "no ids": "x y\n\x00", "of another key": queuetest.IDOf("z"), "the same twice": queuetest.IDOf("a") + " " + queuetest.IDOf("a"),
+		"very long": strings.Repeat(queuetest.IDOf("x")+" ", 10000) + queuetest.IDOf("a"),
+	} {
+		subtest(t, name, onReal, func(r *rig) {
+			leaves(r)
+			r.put(msg("z", time.Hour, keyed("other")))
+			r.do("HSET", r.Keys.parts, ":k", list)
+			queuetest.Must(r.t, queuetest.Failure(r.Store.Look(queuetest.CtxB, "key", "k", 0)))
+			r.takesOut(true, "pending b")
+			r.cancel("key", "k")
+			r.equal("the other one", r.intercept(NewCaller(), "key", "other"), statePending)
+			r.settle(NewCaller(), groupOf(2, ack("a", "k")))
+			r.do("HDEL", r.Keys.parts, ":k")
+			r.read()
+		})
+	}
 }

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -14,302 +13,234 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contractCase is a call of a script, in a queue that build makes.
+// A contractCase is a call of a script, in a queue that build makes. c is one call of one caller, which is repeated.
 type contractCase struct {
 	script *script
 	passes string // structures in whose place another key stops nothing; "any": some are not touched
-	build  func(r *rig) (call func() error)
+	build  func(r *rig)
+	call   func(r *rig, c *Caller) error
 }
 
-// These calls make a new call of a caller once, and repeat it from then on.
+func (r *rig) sends(c *Caller, ms ...*SendMessage) error {
+	return queuetest.Failure(r.Store.Send(queuetest.CtxB, c, SendRequest{Messages: ms}))
+}
 
-func (r *rig) sends(ms ...*SendMessage) func() error {
-	c := newCall()
-	return func() error {
-		return queuetest.Failure(r.Store.Send(queuetest.CtxB, c, SendRequest{Messages: ms}))
+func (r *rig) fetches(c *Caller, bytes int) error {
+	return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Bytes: bytes, Seed: 7, Settings: &r.with}))
+}
+
+func (r *rig) settles(c *Caller, all ...Settlement) error {
+	return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, r.leased(all)))
+}
+
+// intercepting, steering, listing and fetching are calls of a table.
+func intercepting(by, what string) func(r *rig, c *Caller) error {
+	return func(r *rig, c *Caller) error {
+		return queuetest.Failure(r.Store.Intercept(queuetest.CtxB, c, by, what, false))
 	}
 }
 
-func (r *rig) intercepts(by, what string) func() error {
-	c := newCall()
-	return func() error { return queuetest.Failure(r.Store.Intercept(queuetest.CtxB, c, by, what, false)) }
+func steering(do SteerRequest) func(r *rig, c *Caller) error {
+	return func(r *rig, c *Caller) error { return queuetest.Failure(r.Store.Steer(queuetest.CtxB, c, do)) }
 }
 
-func (r *rig) fetches(c *Caller) func() error {
-	return func() error {
-		return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Seed: 7, Settings: &r.with}))
-	}
+func listing(p ListRequest) func(r *rig, c *Caller) error {
+	return func(r *rig, _ *Caller) error { return queuetest.Failure(r.Store.List(queuetest.CtxB, p)) }
 }
 
-func (r *rig) settles(all ...Settlement) func() error {
-	c := newCall()
-	return func() error { return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, r.leased(all))) }
-}
+func fetching(r *rig, c *Caller) error { return r.fetches(c, 0) }
+
+// storing and handing make queues of a table.
+func storing(ms ...*SendMessage) func(r *rig) { return func(r *rig) { r.put(ms...) } }
+
+func handing(ms ...*SendMessage) func(r *rig) { return func(r *rig) { r.hand(ms...) } }
+
+func twoParts(r *rig)    { r.answers(NewCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0)) }
+func oneNumbered(r *rig) { r.answers(NewCaller(), numbered(msg("a", time.Hour), "s", 1)) }
+func oneNote(r *rig)     { r.notes("a", JournalDone, "", "{}") }
 
 // contractCalls are calls of all scripts that read or write more than one key.
 var contractCalls = map[string]contractCase{
-	"send": {script: SendScript, build: func(r *rig) func() error {
-		r.put(msg("old", time.Hour, keyed("old")))
-		heldKey(r)
-		return r.sends(msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0))
+	"send": {SendScript, "", func(r *rig) { r.put(msg("old", time.Hour, keyed("old"))); heldKey(r) }, func(r *rig, c *Caller) error {
+		return r.sends(c, msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0))
 	}},
-	"single": {script: SingleScript, build: func(r *rig) func() error {
-		r.put(msg("old", time.Hour))
-		return r.sends(msg("a", 0))
-	}},
-	"put": {script: plainPut, build: func(r *rig) func() error {
+	"single": {SingleScript, "", storing(msg("old", time.Hour)), func(r *rig, c *Caller) error { return r.sends(c, msg("a", 0)) }},
+	"put": {plainPut, "", func(r *rig) {
 		r.put(msg("old", time.Hour, keyed("old")))
 		r.answers(NewCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
 		r.put(inLane("l", 1, "l1", time.Hour), inLane("l", 1, "l2", time.Hour))
-		return r.sends(numbered(msg("a", 0, keyed("k")), "s", 2),
+	}, func(r *rig, c *Caller) error {
+		return r.sends(c, numbered(msg("a", 0, keyed("k")), "s", 2),
 			numbered(msg("b", 0), "t", 1), inLane("l", 1, "l3", 0), inLane("l", 1, "l4", 0))
 	}},
-	"put, onto others": {script: PutScript, passes: "any", build: func(r *rig) func() error {
+	"put, onto others": {PutScript, "any", func(r *rig) {
 		everywhere(r)
 		r.answers(NewCaller(), part("p", time.Hour, 0), on(ConflictReplace, true, msg("q", time.Hour, keyed("q"))))
-		return r.sends(part("r", time.Hour, 2),
+	}, func(r *rig, c *Caller) error {
+		return r.sends(c, part("r", time.Hour, 2),
 			on(ConflictReplace, true, msg("s", 0, keyed("q"))), on(ConflictReschedule, true, msg("t", 0, keyed("ready"))),
 			on(ConflictKeep, true, msg("u", 0, keyed("held"))), on(ConflictReplace, true, msg("v", 0, keyed("k"))))
 	}},
-	"intercept by id": {script: InterceptScript, build: func(r *rig) func() error {
-		r.answers(NewCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
-		return r.intercepts("id", queuetest.IDOf("a"))
-	}},
-	"intercept by key": {script: InterceptScript, build: func(r *rig) func() error {
-		r.answers(NewCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
-		return r.intercepts("key", "k")
-	}},
-	"fetch": {script: FetchScript, build: func(r *rig) func() error {
-		everywhere(r)
-		return r.fetches(newCall())
-	}},
-	"fetch, no lease ran out": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+	"intercept by id":  {InterceptScript, "", twoParts, intercepting("id", queuetest.IDOf("a"))},
+	"intercept by key": {InterceptScript, "", twoParts, intercepting("key", "k")},
+	"fetch":            {FetchScript, "", everywhere, fetching},
+	"fetch, no lease ran out": {FetchScript, "any", func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
-		r.done(ends(OutcomeRetry, "a", 1, 0, "x"), ends(OutcomeReady, "b", 0, 0, ""))
+		r.done(fails("a"), ends(OutcomeReady, "b", 0, 0, ""))
 		r.put(msg("c", 0))
 		r.at(2 * time.Second)
-		return r.fetches(newCall())
-	}},
-	"fetch, an envelope is missing": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+	}, fetching},
+	"fetch, an envelope is missing": {FetchScript, "any", func(r *rig) {
 		r.put(msg("a", 0), msg("b", 0))
 		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
-		return r.fetches(newCall())
-	}},
-	"fetch, repeated": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+	}, fetching},
+	"fetch, repeated": {FetchScript, "any", func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
 		r.done(ends(OutcomeReady, "b", 0, 0, ""))
 		r.put(msg("c", 0))
-		return r.fetches(r.take("2:b c"))
-	}},
-	"settle": {script: plainSettle, build: func(r *rig) func() error {
+		r.equal("handed out", handed(r.fetch(&Caller{ID: "again"}, 2)), "2:b c")
+	}, func(r *rig, _ *Caller) error { return r.fetches(&Caller{ID: "again", N: 1}, 0) }},
+	"settle": {plainSettle, "", func(r *rig) {
 		everywhere(r)
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
-		return r.settles(then(lane("l", ack("gone")), msg("after", time.Hour, keyed("after"))), ack("p"), ends(OutcomeRetry, "q", 1, 0, "x"),
+	}, func(r *rig, c *Caller) error {
+		return r.settles(c, then(lane("l", ack("gone")), msg("after", time.Hour, keyed("after"))), ack("p"), fails("q"),
 			ends(OutcomeReady, "r", 0, 0, ""),
 			ends(OutcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v"))
 	}},
-	"settle, acks that count, and change other messages": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+	"settle, acks that count, and change other messages": {SettleScript, "any", func(r *rig) {
 		everywhere(r)
-		r.answers(NewCaller(), waitsFor(2, msg("w", time.Hour, keyed("w"))), part("g", time.Hour, 0), waitsFor(1, msg("x", time.Hour, keyed("x"))))
+		r.answers(NewCaller(), waitsFor(2, msg("w", time.Hour, keyed("w"))), part("g", time.Hour, 0),
+			waitsFor(1, msg("x", time.Hour, keyed("x"))))
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
-		return r.settles(counting("w", then(ack("p"), part("h", time.Hour, 2), waitsFor(3, msg("n", time.Hour, keyed("n"))))),
+	}, func(r *rig, c *Caller) error {
+		return r.settles(c, counting("w", then(ack("p"), part("h", time.Hour, 2), waitsFor(3, msg("n", time.Hour, keyed("n"))))),
 			counting("x", then(ack("q"), on(ConflictReschedule, true, msg("s", 0, keyed("ready"))))),
 			counting("w", then(ack("r"), on(ConflictReplace, true, msg("v", time.Hour, keyed("k"))))))
 	}},
-	"settle, an ack that a message follows": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
-		r.hand(msg("p", 0))
-		return r.settles(then(ack("p"), msg("next", time.Hour)))
+	"settle, an ack that a message follows": {SettleScript, "any", handing(msg("p", 0)), func(r *rig, c *Caller) error {
+		return r.settles(c, then(ack("p"), msg("next", time.Hour)))
 	}},
-	"settle, what follows has a key that stays taken": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
-		heldKey(r)
-		r.hand(msg("p", 0))
-		return r.settles(then(ack("p"), msg("next", time.Hour, keyed("k"))))
-	}},
-	"settle, plain acks of which one is stale": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+	"settle, what follows has a key that stays taken": {SettleScript, "any", func(r *rig) { heldKey(r); r.hand(msg("p", 0)) },
+		func(r *rig, c *Caller) error { return r.settles(c, then(ack("p"), msg("next", time.Hour, keyed("k")))) }},
+	"settle, plain acks of which one is stale": {SettleScript, "any", func(r *rig) {
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
 		r.equal("cancel", r.cancel("id", queuetest.IDOf("q")), stateUnack)
-		return r.settles(ack("p"), ack("q"), ack("r"))
-	}},
-	"settle, a handler that runs on": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
-		r.limits = RateLimits{Concurrency: 1}
-		r.hand(msg("a", 0))
-		o := ends(OutcomeRetry, "a", 1, 0, "slow")
-		o.Overrun = time.Minute
-		return r.settles(o)
-	}},
-	"put into lanes": {script: PutScript, passes: "any", build: func(r *rig) func() error {
+	}, func(r *rig, c *Caller) error { return r.settles(c, ack("p"), ack("q"), ack("r")) }},
+	"settle, a handler that runs on": {SettleScript, "any", limited(RateLimits{Concurrency: 1}, handing(msg("a", 0))),
+		func(r *rig, c *Caller) error { return r.settles(c, runsOn("a")) }},
+	"put into lanes": {PutScript, "any", func(r *rig) {
 		everywhere(r)
 		r.put(inLane("l", 1, "p", time.Hour, keyed("p")), inLane("l", 1, "q", 2*time.Hour, keyed("q")))
-		return r.sends(inLane("l", 1, "r", 0), changes(ConflictReplace, inLane("m", 1, "s", 0, keyed("p"))),
-			changes(ConflictReschedule, inLane("l", 1, "t", 0, keyed("q"))), changes(ConflictReplace, inLane("l", 1, "u", 0, keyed("ready"))))
+	}, func(r *rig, c *Caller) error {
+		return r.sends(c, inLane("l", 1, "r", 0), changes(ConflictReplace, inLane("m", 1, "s", 0, keyed("p"))),
+			changes(ConflictReschedule, inLane("l", 1, "t", 0, keyed("q"))),
+			changes(ConflictReplace, inLane("l", 1, "u", 0, keyed("ready"))))
 	}},
-	"settle in lanes": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+	"settle in lanes": {SettleScript, "any", func(r *rig) {
 		everywhere(r)
 		for _, l := range []string{"a", "b", "c"} {
 			r.put(inLane(l, 1, l+"1", 0), inLane(l, 1, l+"2", 0))
 		}
 		r.fetch(NewCaller(), 10)
+	}, func(r *rig, c *Caller) error {
 		again := lane("c", ends(OutcomeRetry, "c1", 0, 0, ""))
 		again.Leaves = true
-		return r.settles(then(lane("a", ack("a1")), inLane("a", 1, "next", 0)), lane("b", ends(OutcomeGarbage, "b1", 1, 0, "x")), again)
+		return r.settles(c, then(lane("a", ack("a1")), inLane("a", 1, "next", 0)), lane("b", ends(OutcomeGarbage, "b1", 1, 0, "x")), again)
 	}},
-	"intercept in a lane": {script: InterceptScript, passes: "any", build: func(r *rig) func() error {
-		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
-		return r.intercepts("id", queuetest.IDOf("a"))
-	}},
-	"steer in lanes": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
+	"intercept in a lane": {InterceptScript, "any", storing(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour)),
+		intercepting("id", queuetest.IDOf("a"))},
+	"steer in lanes": {SteerScript, "any", func(r *rig) {
 		everywhere(r)
 		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
-		return r.steering(SteerRequest{What: "by", Us: 1e6, Targets: []Spot{{Tag: queuetest.IDOf("a")}, {Tag: queuetest.IDOf("b")}}})
-	}},
-	"fetch, leases of lanes ran out": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+	}, steering(SteerRequest{What: "by", Us: 1e6, Targets: targetsOf("a", "b")})},
+	"fetch, leases of lanes ran out": {FetchScript, "any", func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("m", 1, "c", 0, keyed("k")), inLane("m", 1, "d", time.Minute))
 		r.fetch(NewCaller(), 10)
 		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		r.with.MaxLosses = 1
-		return r.fetches(newCall())
-	}},
-	"fetch, repeated, what is superseded has a lane": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
-		c := NewCaller()
+	}, fetching},
+	"fetch, repeated, what is superseded has a lane": {FetchScript, "any", func(r *rig) {
 		r.put(inLane("l", 1, "a", 0, sized(300)), inLane("m", 1, "c", 0, sized(300), keyed("k")), inLane("m", 1, "d", time.Minute))
-		r.fetch(c, 10)
+		r.fetch(&Caller{ID: "again"}, 10)
 		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
-		return func() error {
-			return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Bytes: 400, Seed: 7, Settings: &r.with}))
-		}
+	}, func(r *rig, _ *Caller) error { return r.fetches(&Caller{ID: "again", N: 1}, 400) }},
+	"keep": {KeepScript, "", handing(msg("a", 0), msg("b", 0)), func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Keep(queuetest.CtxB, r.leases[tagFor("a")].Name, []string{tagFor("a")}))
 	}},
-	"keep": {script: KeepScript, build: func(r *rig) func() error {
-		r.hand(msg("a", 0), msg("b", 0))
-		return func() error {
-			return queuetest.Failure(r.Store.Keep(queuetest.CtxB, r.leases[tagFor("a")].Name, []string{tagFor("a")}))
-		}
+	"overrun": {OverrunScript, "", limited(RateLimits{Concurrency: 1}, handing(msg("a", 0))), func(r *rig, _ *Caller) error {
+		return r.Store.Overrun(queuetest.CtxB, time.Hour, []string{queuetest.IDOf("a")})
 	}},
-	"overrun": {script: OverrunScript, build: func(r *rig) func() error {
-		r.limits = RateLimits{Concurrency: 1}
-		r.hand(msg("a", 0))
-		return func() error { return r.Store.Overrun(queuetest.CtxB, time.Hour, []string{queuetest.IDOf("a")}) }
+	"extend": {ExtendScript, "", handing(msg("a", 0)), func(r *rig, _ *Caller) error {
+		ids := []string{queuetest.IDOf("a"), queuetest.IDOf("nobody")}
+		return queuetest.Failure(r.Store.Extend(queuetest.CtxB, time.Hour, []string{r.leases[ids[0]].Name}, ids))
 	}},
-	"extend": {script: ExtendScript, build: func(r *rig) func() error {
-		r.hand(msg("a", 0))
-		return func() error {
-			return queuetest.Failure(r.Store.Extend(queuetest.CtxB, time.Hour, []string{r.leases[queuetest.IDOf("a")].Name}, []string{queuetest.IDOf("a"), queuetest.IDOf("nobody")}))
-		}
+	"counts": {CountsScript, "any", everywhere, func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Counts(queuetest.CtxB))
 	}},
-	"counts": {script: CountsScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		return func() error { return queuetest.Failure(r.Store.Counts(queuetest.CtxB)) }
+	"balance": {BalanceScript, "", everywhere, func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Balance(queuetest.CtxB))
 	}},
-	"balance": {script: BalanceScript, build: func(r *rig) func() error {
-		everywhere(r)
-		return func() error { return queuetest.Failure(r.Store.Balance(queuetest.CtxB)) }
+	"look": {LookScript, "any", handing(msg("a", 0, keyed("k"))), func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Look(queuetest.CtxB, "key", "k", 0))
 	}},
-	"look": {script: LookScript, passes: "any", build: func(r *rig) func() error {
-		r.hand(msg("a", 0, keyed("k")))
-		return func() error { return queuetest.Failure(r.Store.Look(queuetest.CtxB, "key", "k", 0)) }
+	"list": {ListScripts[statePending], "", storing(msg("a", time.Hour)),
+		listing(ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Part: "later", Limit: 10})},
+	"held": {ListScripts[stateUnack], "", handing(msg("a", 0), msg("b", 0)),
+		listing(ListRequest{In: stateUnack, From: math.MinInt64, To: math.MaxInt64, Limit: 1})},
+	"forecast": {ForecastScript, "", storing(msg("a", time.Hour)), func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Forecast(queuetest.CtxB, 0, time.Minute, 3))
 	}},
-	"list": {script: ListScripts[statePending], build: func(r *rig) func() error {
-		r.put(msg("a", time.Hour))
-		return func() error {
-			return queuetest.Failure(r.Store.List(queuetest.CtxB, ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Part: "later", Limit: 10}))
-		}
+	"steer": {SteerScript, "", everywhere,
+		steering(SteerRequest{What: "by", Us: 1e6, Targets: targetsOf("due", "retry", "ready")})},
+	"steer, requeue": {SteerScript, "any", everywhere,
+		steering(SteerRequest{What: SteerRequeue, Us: rigBase, Targets: targetsOf("dead")})},
+	"steer, delete": {SteerScript, "any", everywhere,
+		steering(SteerRequest{What: SteerDelete, Targets: targetsOf("dead", "done", "group")})},
+	"steer, release": {SteerScript, "any", everywhere,
+		steering(SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: "held"}}})},
+	"steer, garbage": {SteerScript, "any", storing(inLane("l", 1, "first", 0, keyed("k")), inLane("l", 1, "next", 0)),
+		steering(SteerRequest{What: SteerGarbage, Targets: []Spot{{Tag: queuetest.IDOf("first"), Score: "x"}}})},
+	"lanes": {LanesScript, "any", storing(inLane("l", 1, "first", 0), inLane("l", 1, "next", 0)), func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}))
 	}},
-	"held": {script: ListScripts[stateUnack], build: func(r *rig) func() error {
-		r.hand(msg("a", 0), msg("b", 0))
-		return func() error {
-			return queuetest.Failure(r.Store.List(queuetest.CtxB, ListRequest{In: stateUnack, From: math.MinInt64, To: math.MaxInt64, Limit: 1}))
-		}
+	"set, limits": {SetScript, "any", everywhere, func(r *rig, c *Caller) error {
+		return queuetest.Failure(r.Store.SetLimits(queuetest.CtxB, c, RateLimits{Concurrency: 5}))
 	}},
-	"forecast": {script: ForecastScript, build: func(r *rig) func() error {
-		r.put(msg("a", time.Hour))
-		return func() error { return queuetest.Failure(r.Store.Forecast(queuetest.CtxB, 0, time.Minute, 3)) }
+	"await": {AwaitScript, "any", everywhere, func(r *rig, _ *Caller) error {
+		ids := []string{queuetest.IDOf("done"), queuetest.IDOf("dead"), queuetest.IDOf("due")}
+		return queuetest.Failure(r.Store.Await(queuetest.CtxB, ids))
 	}},
-	"steer": {script: SteerScript, build: func(r *rig) func() error {
-		everywhere(r)
-		return r.steering(SteerRequest{What: "by", Us: 1e6,
-			Targets: []Spot{{Tag: queuetest.IDOf("due")}, {Tag: queuetest.IDOf("retry")}, {Tag: queuetest.IDOf("ready")}}})
+	"sequences": {SequencesScript, "", oneNumbered, func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Sequences(queuetest.CtxB, "", "0"))
 	}},
-	"steer, requeue": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		return r.steering(SteerRequest{What: SteerRequeue, Us: r.now, Targets: []Spot{{Tag: queuetest.IDOf("dead")}}})
+	"sequence, drop": {sequenceScript, "", oneNumbered, func(r *rig, c *Caller) error {
+		return queuetest.Failure(r.Store.DropSequence(queuetest.CtxB, c, "s"))
 	}},
-	"steer, delete": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		return r.steering(SteerRequest{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("dead")}, {Tag: queuetest.IDOf("done")}, {Tag: queuetest.IDOf("group")}}})
+	"sequence, pass": {sequenceScript, "", oneNumbered, func(r *rig, c *Caller) error {
+		_, _, err := r.Store.PassSequence(queuetest.CtxB, c, "s", 2)
+		return err
 	}},
-	"steer, release": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		return r.steering(SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: "held"}}})
+	"set, until": {SetScript, "msg", everywhere, func(r *rig, c *Caller) error {
+		return r.Store.Pause(queuetest.CtxB, c, message.Forever, "", "")
 	}},
-	"steer, garbage": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
-		r.put(inLane("l", 1, "first", 0, keyed("k")), inLane("l", 1, "next", 0))
-		return r.steering(SteerRequest{What: SteerGarbage, Targets: []Spot{{Tag: queuetest.IDOf("first"), Score: "x"}}})
+	"repair": {repairScript, "", everywhere, func(r *rig, _ *Caller) error {
+		flaws := []Flaw{{"record", queuetest.IDOf("due")}, {"alarm", "w"}, {"place", queuetest.IDOf("dead")}}
+		return queuetest.Failure(r.Store.Repair(queuetest.CtxB, flaws))
 	}},
-	"lanes": {script: LanesScript, passes: "any", build: func(r *rig) func() error {
-		r.put(inLane("l", 1, "first", 0), inLane("l", 1, "next", 0))
-		return func() error { return queuetest.Failure(r.Store.Lanes(queuetest.CtxB, LanesRequest{Limit: 10})) }
+	"note": {NoteScript, "", oneNote, func(r *rig, _ *Caller) error {
+		note := &JournalNote{Word: JournalDone, Token: tokenOf("b"), Text: "{}", Keep: time.Hour}
+		return queuetest.Failure(r.Store.Note(queuetest.CtxB, note, 0))
 	}},
-	"set, limits": {script: SetScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		c := newCall()
-		return func() error {
-			return queuetest.Failure(r.Store.SetLimits(queuetest.CtxB, c, RateLimits{Concurrency: 5}))
-		}
+	"note, again": {NoteScript, "", func(r *rig) { r.notes("a", JournalRuns, "", "{}") }, func(r *rig, _ *Caller) error {
+		note := &JournalNote{Word: JournalStop, Token: tokenOf("a"), Made: fmt.Sprint(rigBase), Keep: time.Hour}
+		return queuetest.Failure(r.Store.Note(queuetest.CtxB, note, 0))
 	}},
-	"await": {script: AwaitScript, passes: "any", build: func(r *rig) func() error {
-		everywhere(r)
-		return func() error {
-			return queuetest.Failure(r.Store.Await(queuetest.CtxB, []string{queuetest.IDOf("done"), queuetest.IDOf("dead"), queuetest.IDOf("due")}))
-		}
+	"journal": {JournalScript, "", oneNote, func(r *rig, _ *Caller) error {
+		return queuetest.Failure(r.Store.Journal(queuetest.CtxB, JournalRequest{Limit: 1}))
 	}},
-	"sequences": {script: SequencesScript, build: func(r *rig) func() error {
-		r.answers(NewCaller(), numbered(msg("a", time.Hour), "s", 1))
-		return func() error { return queuetest.Failure(r.Store.Sequences(queuetest.CtxB, "", "0")) }
-	}},
-	"sequence, drop": {script: sequenceScript, build: func(r *rig) func() error {
-		r.answers(NewCaller(), numbered(msg("a", time.Hour), "s", 1))
-		c := newCall()
-		return func() error { return queuetest.Failure(r.Store.DropSequence(queuetest.CtxB, c, "s")) }
-	}},
-	"sequence, pass": {script: sequenceScript, build: func(r *rig) func() error {
-		r.answers(NewCaller(), numbered(msg("a", time.Hour), "s", 1))
-		c := newCall()
-		return func() error { _, _, err := r.Store.PassSequence(queuetest.CtxB, c, "s", 2); return err }
-	}},
-	"set, until": {script: SetScript, passes: "msg", build: func(r *rig) func() error {
-		everywhere(r)
-		c := newCall()
-		return func() error { return r.Store.Pause(queuetest.CtxB, c, message.Forever, "", "") }
-	}},
-	"repair": {script: repairScript, build: func(r *rig) func() error {
-		everywhere(r)
-		return func() error {
-			_, err := r.Store.Repair(queuetest.CtxB, []Flaw{{"record", queuetest.IDOf("due")}, {"alarm", "w"}, {"place", queuetest.IDOf("dead")}})
-			return err
-		}
-	}},
-	"note": {script: NoteScript, build: func(r *rig) func() error {
-		r.notes("a", JournalDone, "", "{}")
-		return func() error {
-			return queuetest.Failure(r.Store.Note(queuetest.CtxB, &JournalNote{Word: JournalDone, Token: tokenOf("b"), Text: "{}", Keep: time.Hour}, 0))
-		}
-	}},
-	"note, again": {script: NoteScript, build: func(r *rig) func() error {
-		made, _ := r.notes("a", JournalRuns, "", "{}")
-		return func() error {
-			return queuetest.Failure(r.Store.Note(queuetest.CtxB, &JournalNote{Word: JournalStop, Token: tokenOf("a"), Made: made, Keep: time.Hour}, 0))
-		}
-	}},
-	"journal": {script: JournalScript, build: func(r *rig) func() error {
-		r.notes("a", JournalDone, "", "{}")
-		return func() error { return queuetest.Failure(r.Store.Journal(queuetest.CtxB, JournalRequest{Limit: 1})) }
-	}},
-}
-
-func (r *rig) steering(do SteerRequest) func() error {
-	c := newCall()
-	return func() error { return queuetest.Failure(r.Store.Steer(queuetest.CtxB, c, do)) }
 }
 
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged garbage, a done message whose time
@@ -341,9 +272,7 @@ func (r *rig) contents() string {
 		types.Type(queuetest.CtxB, key.(string))
 	}
 	kinds, err := types.Exec(queuetest.CtxB)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	var heads []string
 	for i, kind := range kinds {
 		args, key := []any{}, r.Keys.all[i]
@@ -363,9 +292,7 @@ func (r *rig) contents() string {
 		heads = append(heads, fmt.Sprintf("%s %v", structures[i], kind.(*redis.StatusCmd).Val()))
 	}
 	got, err := reads.Exec(queuetest.CtxB)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	var out strings.Builder
 	for i, cmd := range got {
 		v := cmd.(*redis.Cmd).Val()
@@ -379,14 +306,13 @@ func (r *rig) contents() string {
 
 // TestKeysForMonitors: another program's keys in place of structures that only Monitors read stop no producer and no consumer.
 func TestKeysForMonitors(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		for _, key := range []string{r.Keys.consumers, r.Keys.history} {
 			r.do("SET", key, "somebody else's")
 		}
 		r.put(msg("a", 0), msg("b", 0))
 		c := newCall()
-		got, err := r.Store.Fetch(context.Background(), c, FetchRequest{Want: 10, Presence: "{}", Settings: &r.with})
+		got, err := r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Presence: "{}", Settings: &r.with})
 		if err != nil || len(got.Tags) != 2 {
 			r.t.Fatalf("fetched %q, %v", got.Tags, err)
 		}
@@ -394,12 +320,12 @@ func TestKeysForMonitors(t *testing.T) {
 		r.done(ack("a"), ends(OutcomeGarbage, "b", 1, 0, "x"))
 		r.at(11 * time.Minute) // a sweep is due
 		r.fetch(NewCaller(), 0)
-		for _, err := range r.Store.Consumers(context.Background()) {
+		for _, err := range r.Store.Consumers(queuetest.CtxB) {
 			if !errors.Is(err, ErrWrongType) {
 				r.t.Errorf("consumers: %v", err)
 			}
 		}
-		if _, err := r.Store.History(context.Background()); !errors.Is(err, ErrWrongType) {
+		if _, err := r.Store.History(queuetest.CtxB); !errors.Is(err, ErrWrongType) {
 			r.t.Errorf("history: %v", err)
 		}
 		for _, key := range []string{r.Keys.consumers, r.Keys.history} {

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -32,11 +31,6 @@ func newCosts(t *testing.T) *costs {
 	server := redistest.Start(t)
 	c := &costs{server: server, cli: queuetest.PatientClient(server.Addr())}
 	t.Cleanup(func() { _ = c.cli.Close() })
-	for _, script := range everyScript {
-		if err := c.cli.ScriptLoad(context.Background(), script.Text).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return c
 }
 
@@ -45,15 +39,12 @@ func (c *costs) cost(t *testing.T, rows []costsRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			f := queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()}))
-			c.r = &rig{Store: NewStore(c.cli, "dq", f.Name), t: t, name: f.Name, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
-				leases: map[string]*Lease{}}
-			c.r.Store.AttemptTimeout = time.Minute
+			c.r = rigAt(t, c.server.Addr())
 			row.before()
-			f.Vanished = c.r.vanished
 			spent := queuetest.Commands(t, c.cli, row.call)
-			calls, inside := spent["evalsha"], 0
-			delete(spent, "evalsha")
+			c.r.read()
+			calls, inside := spent["eval"], 0
+			delete(spent, "eval")
 			for _, greeting := range []string{"hello", "client", "client|setinfo"} { // of a new connection: the one before was too old
 				delete(spent, greeting)
 			}
@@ -74,7 +65,7 @@ func (c *costs) send(ms ...*SendMessage) { c.r.send(NewCaller(), ms...) }
 func (c *costs) fetch(want int) {
 	c.r.t.Helper()
 	by := newCall()
-	f, err := c.r.Store.Fetch(context.Background(), by, FetchRequest{Want: want, Settings: &c.r.with, Limits: c.r.limits})
+	f, err := c.r.Store.Fetch(queuetest.CtxB, by, FetchRequest{Want: want, Settings: &c.r.with, Limits: c.r.limits})
 	if err != nil || len(f.Tags) != want && want != idleWant {
 		c.r.t.Fatalf("fetched %d, want %d: %v", len(f.Tags), want, err)
 	}
@@ -85,9 +76,7 @@ func (c *costs) fetch(want int) {
 func (c *costs) byAlarm() {
 	c.r.t.Helper()
 	c.idle.Next()
-	if _, err := c.r.Store.Fetch(context.Background(), c.idle, FetchRequest{Want: idleWant, ByAlarm: true, Settings: &c.r.with}); err != nil {
-		c.r.t.Fatal(err)
-	}
+	queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, c.idle, FetchRequest{Want: idleWant, ByAlarm: true, Settings: &c.r.with})))
 }
 
 // hand sends n messages and fetches them.
@@ -119,101 +108,77 @@ func (c *costs) over(n int) {
 
 // group makes a group of n parts.
 func (c *costs) group(n int, d time.Duration) {
-	var all []*SendMessage
-	for i := range n {
-		all = append(all, untimed(part(fmt.Sprint("g", i), d, 0)))
+	c.send(many(n, func(i int) *SendMessage { return untimed(part(fmt.Sprint("g", i), d, 0)) })...)
+}
+
+// many makes n of a kind.
+func many[T any](n int, one func(i int) T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = one(i)
 	}
-	c.send(all...)
+	return all
+}
+
+// changed makes a change to each.
+func changed[T any](all []T, change func(i int, one *T)) []T {
+	for i := range all {
+		change(i, &all[i])
+	}
+	return all
 }
 
 // dueAlike makes n messages that are due alike.
-func dueAlike(n int, d time.Duration, keys ...string) (ms []*SendMessage) {
-	for i := range n {
-		ms = append(ms, msg(fmt.Sprint("m", i), d, func(e *message.Envelope) {
+func dueAlike(n int, d time.Duration, keys ...string) []*SendMessage {
+	return many(n, func(i int) *SendMessage {
+		return msg(fmt.Sprint("m", i), d, func(e *message.Envelope) {
 			for _, key := range keys {
 				e.Key = fmt.Sprint(key, i)
 			}
-		}))
-	}
-	return ms
+		})
+	})
 }
 
 // numberedAlike makes n messages of one sequence.
 func numberedAlike(n int, sequence string, keys ...string) []*SendMessage {
-	ms := dueAlike(n, time.Minute, keys...)
-	for i, m := range ms {
-		numbered(m, sequence, int64(i))
-	}
-	return ms
+	return changed(dueAlike(n, time.Minute, keys...), func(i int, m **SendMessage) { numbered(*m, sequence, int64(i)) })
 }
 
 func withPolicy(p Conflict, ms []*SendMessage) []*SendMessage {
-	for _, m := range ms {
-		on(p, true, m)
-	}
-	return ms
-}
-
-func acksOf(n int) (all []Settlement) {
-	for i := range n {
-		all = append(all, ack(fmt.Sprint("m", i)))
-	}
-	return all
+	return changed(ms, func(_ int, m **SendMessage) { on(p, true, *m) })
 }
 
 // lanesAlike are n messages of so many lanes, due now.
-func lanesAlike(n, lanes int) (all []*SendMessage) {
-	for i := range n {
-		all = append(all, inLane(fmt.Sprint("lane-", i%lanes), 1, fmt.Sprint("m", i), 0))
-	}
-	return all
+func lanesAlike(n, lanes int) []*SendMessage {
+	return many(n, func(i int) *SendMessage { return inLane(fmt.Sprint("lane-", i%lanes), 1, fmt.Sprint("m", i), 0) })
+}
+
+func acksOf(n int) []Settlement {
+	return many(n, func(i int) Settlement { return ack(fmt.Sprint("m", i)) })
 }
 
 // lanedAcks are the acks of the first of these.
 func lanedAcks(n int) []Settlement {
-	all := acksOf(n)
-	for i := range all {
-		all[i] = lane(fmt.Sprint("lane-", i), all[i])
-	}
-	return all
+	return many(n, func(i int) Settlement { return lane(fmt.Sprint("lane-", i), ack(fmt.Sprint("m", i))) })
 }
 
 func keyedAcks(n int) []Settlement {
-	all := acksOf(n)
-	for i := range all {
-		all[i].Key = fmt.Sprint("k", i)
-	}
-	return all
+	return many(n, func(i int) Settlement { return ack(fmt.Sprint("m", i), fmt.Sprint("k", i)) })
 }
 
 func countingAcks(n int) []Settlement {
-	all := acksOf(n)
-	for i := range all {
-		all[i].Counts = "k"
-	}
-	return all
+	return many(n, func(i int) Settlement { return counting("k", ack(fmt.Sprint("m", i))) })
 }
 
 func withHolds(all []Settlement) []Settlement {
-	for i := range all {
-		all[i].Hold = time.Hour
-	}
-	return all
+	return changed(all, func(_ int, s *Settlement) { s.Hold = time.Hour })
 }
 
-func keptAll(n int, value string) (all []Settlement) {
-	for i := range n {
-		all = append(all, kept(fmt.Sprint("m", i), time.Hour, value))
-	}
-	return all
+func keptAll(n int, d time.Duration, value string) []Settlement {
+	return many(n, func(i int) Settlement { return kept(fmt.Sprint("m", i), d, value) })
 }
 
-func tagsOfFirst(n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprint("m", i))
-	}
-	return all
-}
+func tagsOfFirst(n int) []string { return many(n, func(i int) string { return fmt.Sprint("m", i) }) }
 
 // TestScriptCostsOfSends: each send takes as many commands as the comment of its script says.
 func TestScriptCostsOfSends(t *testing.T) {
@@ -271,15 +236,13 @@ func TestScriptCostsOfFetches(t *testing.T) {
 		{"fetch, idle, and says something", c.quiet, func() {
 			c.r.t.Helper()
 			by := newCall()
-			if _, err := c.r.Store.Fetch(context.Background(), by, FetchRequest{Presence: "{}", Settings: &c.r.with}); err != nil {
-				c.r.t.Fatal(err)
-			}
+			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, by, FetchRequest{Presence: "{}", Settings: &c.r.with})))
 		}, 15},
 		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 20},
 		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 20 + 2},
 		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) },
 			func() { c.fetch(1) }, 20 + 1},
-		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...); c.quiet() },
+		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, time.Hour, "v")...); c.quiet() },
 			func() { c.fetch(idleWant) }, 12},
 	})
 }
@@ -321,13 +284,13 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(fails("m0", "k0")) }, 15 + 5},
 		{"settle, 1 that fails and was superseded", c.superseded, func() { c.r.done(fails("m0", "k0")) }, 15 + 2 + 2 + 5},
 		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 15 + 2 + 2 + 5},
-		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 19 + 100*5},
-		{"settle, 1 that is kept where there is no room", func() { c.r.with.DoneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
+		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, time.Hour, "v")...) }, 19 + 100*5},
+		{"settle, 1 that is kept where there is no room", func() { c.r.with.DoneMax = 1; c.hand(2); c.r.done(keptAll(1, time.Hour, "v")...) },
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 11},
 		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
 			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
-		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 19 + 4},
+		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, time.Hour, "")...) }, 19 + 4},
 		{"settle, 100 acks of a lane each", func() { c.send(lanesAlike(100, 100)...); c.fetch(100) },
 			func() { c.r.done(lanedAcks(100)...) }, 18 + 100*6},
 		{"settle, 1 ack in a lane where others wait", func() { c.send(lanesAlike(100, 1)...); c.fetch(1) },
@@ -347,21 +310,17 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 			c.hour()
 			c.r.done(ends(OutcomeReady, "m0", 0, 0, ""), ends(OutcomeRetry, "m1", 1, 0, ""))
 		}, func() {
-			if _, err := c.r.Store.Counts(context.Background()); err != nil {
-				c.r.t.Fatal(err)
-			}
+			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Counts(queuetest.CtxB)))
 		}, 27},
 		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 4 + 61},
-		{"forecast, 500 spans of which the first holds all", func() { c.send(dueAlike(1, 0, "")...) }, func() { c.forecast(500) }, 4 + 1},
+		{"forecast, 500 spans behind all that there is", func() { c.send(dueAlike(1, 0, "")...); c.r.at(time.Second) }, func() { c.forecast(500) }, 4 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},
-		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
+		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, time.Hour, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
 		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 6 + 1},
 		{"extend, 100", func() { c.hand(100) }, func() { c.r.extend(tagsOfFirst(100)...) }, 6 + 100},
 	})
 }
 
 func (c *costs) forecast(n int) {
-	if _, err := c.r.Store.Forecast(context.Background(), 0, time.Second, n); err != nil {
-		c.r.t.Fatal(err)
-	}
+	queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Forecast(queuetest.CtxB, 0, time.Second, n)))
 }

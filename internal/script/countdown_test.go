@@ -30,9 +30,6 @@ func waitsFor(n int, m *SendMessage) *SendMessage {
 	return m
 }
 
-// counts makes the ack of a message count for the message with that key.
-func counts(key string) func(*message.Envelope) { return func(e *message.Envelope) { e.Counts = key } }
-
 // counting is the ack of such a message.
 func counting(key string, s Settlement) Settlement {
 	s.Counts = key
@@ -67,86 +64,22 @@ func ackOfP() Settlement {
 }
 
 // TestScriptCountdown: acks count for the message that waits, each once, and it is due with the last of them, or at its instant.
+// TestModel compares the rest.
 func TestScriptCountdown(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"due with the last ack": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.expect("pending p@1h0m0s unack c@10s missing p=1 key k=p wake 10s~1h0m0s")
-			r.at(time.Second)
-			r.done(counting("k", ack("c")))
-			r.expect("pending p@1s missing p=0 key k=p wake 1s")
-			r.handsOut(0)
-			r.done(ackOfP())
-		}, ""},
-		"due at its instant": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0))
-			r.done(counting("k", ack("a")))
+		"garbage keeps what is left, for a requeue": {func(r *rig) {
+			r.waits(2)
 			r.at(time.Hour)
 			r.handsOut(2)
-			r.done(ackOfP())
-		}, ""},
-		"a repeat counts once": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			c := newCall()
-			for range 2 {
-				_, err := r.Store.Settle(queuetest.CtxB, c, r.leased([]Settlement{counting("k", ack("a"))}))
-				r.equal("error", err, nil)
-			}
-		}, "pending p@1h0m0s missing p=4 key k=p wake 1h0m0s"},
-		"a void ack counts nowhere": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			r.done(ends(OutcomeReady, "a", 0, 0, ""))
-			r.equal("void", r.settle(NewCaller(), counting("k", ack("a")), counting("k", ack("nobody"))), []int{0, 1})
-		}, "pending p@1h0m0s ready 2:a missing p=5 fail a=2/0/0@0s key k=p wake 0s"},
-		"an ack of a fetch that the server forgot counts": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			r.forgot(r.Keys.pending, "a")
-			r.equal("void", r.settle(NewCaller(), counting("k", ack("a")), counting("k", ack("a"))), []int{1})
-		}, "pending p@1h0m0s missing p=4 key k=p wake 0s~1h0m0s"},
-		"an ack counts for what is sent with it": {func(r *rig) {
-			r.hand(msg("a", 0))
-			s := counting("k", ack("a"))
-			s.Follows = []*SendMessage{waitsFor(1, msg("p", time.Hour, keyed("k")))}
-			r.done(s)
-			r.handsOut(0)
-			r.done(ackOfP())
-		}, ""},
-		"a done message counts": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			r.done(counting("k", kept("a", time.Minute, "")))
-			r.at(2 * time.Minute)
-			r.fetch(NewCaller(), 1)
-		}, "pending p@1h0m0s missing p=4 key k=p wake 1h0m0s"},
-		"a superseded delivery counts nowhere": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0, keyed("l")))
-			r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 2*time.Hour, keyed("l"))))
-			r.done(counting("k", ack("a", "l")))
-		}, "pending p@1h0m0s b@2h0m0s missing p=5 key k=p l=b wake 10s~1h0m0s"},
-		"garbage counts when it is requeued and acked": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			r.done(ends(OutcomeGarbage, "a", 1, 0, "x"))
-			r.expect("pending p@1h0m0s garbage a@0s missing p=5 fail a=2/1/0@0s!x key k=p wake 1h0m0s")
-			r.requeues("a")
-			r.take("2:a")
-			r.done(counting("k", ack("2:a")))
-		}, "pending p@1h0m0s missing p=4 key k=p wake 10s~1h0m0s"},
-		"a message that is gone": {func(r *rig) {
-			r.waits(5)
+			r.done(ends(OutcomeGarbage, "p", 1, 0, "x", "k"))
 			r.hand(msg("a", 0), msg("b", 0))
-			r.equal("intercept", r.intercept(NewCaller(), "key", "k"), statePending)
-			r.done(counting("k", ack("a")))
-			r.put(msg("q", time.Hour, keyed("k")))
+			r.done(counting("k", ack("a"))) // counts nowhere
+			r.requeues("p")
+			r.expect("unack b@1h0m10s retry 2:p@1h0m0s missing p=2 fail p=2/0/0@1h0m0s!x key k=p wake 1h0m0s")
 			r.done(counting("k", ack("b")))
-		}, "pending q@1h0m0s key k=q wake 10s~1h0m0s"},
+			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], int64(1))
+			r.equal("delete", r.steers("delete", 0, "p"), "ready")
+		}, "wake 1h0m0s"},
 		"a message that is handed out counts on, and is not hurried": {func(r *rig) {
 			r.waits(2)
 			r.at(time.Hour)
@@ -163,23 +96,43 @@ func TestScriptCountdown(t *testing.T) {
 			s.Tag = tagFor("2:p")
 			r.done(s)
 		}, ""},
-		"garbage keeps what is left, for a requeue": {func(r *rig) {
-			r.waits(2)
-			r.at(time.Hour)
-			r.handsOut(2)
-			r.done(ends(OutcomeGarbage, "p", 1, 0, "x", "k"))
+		"due with the last ack": {func(r *rig) {
+			r.waits(3)
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.expect("pending p@1h0m0s unack c@10s missing p=1 key k=p wake 10s~1h0m0s")
+			r.at(time.Second)
+			r.done(counting("k", ack("c")))
+			r.expect("pending p@1s missing p=0 key k=p wake 1s")
+			r.handsOut(0)
+			r.done(ackOfP())
+		}, ""},
+		"a billion": {func(r *rig) {
+			r.waits(message.MaxCountdown)
 			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a"))) // counts nowhere
-			r.requeues("p")
-			r.expect("unack b@1h0m10s retry 2:p@1h0m0s missing p=2 fail p=2/0/0@1h0m0s!x key k=p wake 1h0m0s")
+			r.done(counting("k", ack("a")))
+			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
 			r.done(counting("k", ack("b")))
-			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], int64(1))
-			r.equal("delete", r.steers("delete", 0, "p"), "ready")
-		}, "wake 1h0m0s"},
+		}, "pending p@0s missing p=0 key k=p wake 0s"},
+		"an ack of a fetch that the server forgot counts": {func(r *rig) {
+			r.waits(5)
+			r.hand(msg("a", 0))
+			r.forgot(r.Keys.pending, "a")
+			r.equal("void", r.settle(NewCaller(), counting("k", ack("a")), counting("k", ack("a"))), []int{1})
+		}, "pending p@1h0m0s missing p=4 key k=p wake 0s~1h0m0s"},
+		"an ack counts for what is sent with it": {func(r *rig) {
+			r.hand(msg("a", 0))
+			s := counting("k", ack("a"))
+			s.Follows = []*SendMessage{waitsFor(1, msg("p", time.Hour, keyed("k")))}
+			r.done(s)
+			r.handsOut(0)
+			r.done(ackOfP())
+		}, ""},
 	})
 }
 
-// TestScriptCountdownOfOthers: a countdown may follow an ack, be replaced, and belong to a group, and what counts may wait itself.
+// TestScriptCountdownOfOthers: a countdown may be replaced, and belong to a group.
+// TestModel compares the rest.
 func TestScriptCountdownOfOthers(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"replaced: what has counted stays counted": {func(r *rig) {
@@ -195,12 +148,6 @@ func TestScriptCountdownOfOthers(t *testing.T) {
 			r.expect("pending p@1s missing p=0 key k=p wake 1s")
 			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, false, msg("q", 0, keyed("k")))), "~p@1s")
 		}, "pending p@1s key k=p wake 1s"},
-		"follows an ack": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(then(ack("a"), waitsFor(1, msg("p", time.Hour, keyed("k")))), counting("k", ack("b")))
-			r.handsOut(0)
-			r.done(ackOfP())
-		}, ""},
 		"of a group, with the results of what counts": {func(r *rig) {
 			r.equal("answers", r.answers(NewCaller(), waitsFor(2, part("p", time.Hour, 0))), "+1h0m0s")
 			r.hand(msg("a", 0), msg("b", 0))
@@ -211,45 +158,11 @@ func TestScriptCountdownOfOthers(t *testing.T) {
 			s := groupOf(3, ackOfP())
 			r.done(s)
 		}, ""},
-		"of two levels": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), waitsFor(1, msg("top", time.Hour, keyed("top"))),
-				waitsFor(2, msg("p", time.Hour, keyed("k"), counts("top")))), "+1h0m0s +1h0m0s")
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.expect("pending p@0s top@1h0m0s missing p=0 top=1 key k=p top=top wake 0s")
-			r.handsOut(0)
-			r.done(counting("top", ackOfP()))
-		}, "pending top@0s missing top=0 key top=top wake 0s"},
-		"rescheduled and run now": {func(r *rig) {
-			r.waits(2)
-			r.steers("at", rigBase+1e6, "p")
-			r.expect("pending p@1s missing p=2 key k=p wake 1s")
-			r.at(time.Second)
-			r.handsOut(2)
-			r.done(ackOfP())
-		}, ""},
-		"canceled while it is handled": {func(r *rig) {
-			r.waits(2)
-			r.at(time.Hour)
-			r.handsOut(2)
-			r.cancel("key", "k")
-			r.equal("void", r.settle(NewCaller(), ackOfP()), []int{0})
-			r.hand(msg("a", 0))
-			r.done(counting("k", ack("a")))
-		}, ""},
-		"superseded while it is handled": {func(r *rig) {
-			r.waits(2)
-			r.at(time.Hour)
-			r.handsOut(2)
-			r.answers(NewCaller(), replacing(waitsFor(1, msg("q", time.Hour, keyed("k")))))
-			r.hand(msg("a", 0))
-			r.done(counting("k", ack("a")))
-			r.done(ends(OutcomeRetry, "p", 1, 0, "x", "k"))
-		}, "pending q@1h0m0s missing q=0 key k=q wake 1h0m0s"},
 	})
 }
 
 // TestScriptCountdownStaysComplete: once no ack is missing, no send puts the message off, but a person may.
+// TestModel compares the rest.
 func TestScriptCountdownStaysComplete(t *testing.T) {
 	complete := func(r *rig) {
 		r.equal("answers", r.answers(NewCaller(), waitsFor(1, part("p", time.Hour, 0))), "+1h0m0s")
@@ -257,6 +170,30 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 		r.done(counting("k", then(ack("a"), part("x", time.Hour, 0))))
 	}
 	runScripts(t, map[string]scriptCase{
+		"a person": {func(r *rig) {
+			complete(r)
+			r.steers("at", rigBase+3600e6, "p")
+		}, "pending p@1h0m0s parts p:2=1 missing p=0 key k=p wake 0s"},
+		"a number that is lower for a while": {func(r *rig) {
+			r.waits(5)
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			for _, name := range []string{"a", "b", "c"} {
+				r.done(counting("k", ack(name)))
+			}
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "~p@0s")
+			r.done(counting("k", ack("d")))
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(5, msg("q", time.Hour, keyed("k"))))), "~p@1h0m0s")
+			r.done(counting("k", ack("e")))
+		}, "pending p@0s missing p=0 key k=p wake 0s"},
+		"replaced while it is handled, and all have counted": {func(r *rig) {
+			r.waits(3)
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.steers("at", rigBase, "p")
+			r.handsOut(1)
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "+0s")
+			r.done(ackOfP())
+		}, "pending q@0s missing q=0 key k=q wake 0s"},
 		"append": {func(r *rig) {
 			complete(r)
 			r.hand(msg("b", 0))
@@ -282,10 +219,6 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 			r.equal("answers", r.answers(NewCaller(), bound(1)), "~p@0s")
 			r.equal("answers", r.answers(NewCaller(), bound(2)), "~p@10s")
 		}, "pending p@10s missing p=1 key k=p wake 0s"},
-		"replace, without a countdown": {func(r *rig) {
-			complete(r)
-			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, true, msg("z", 2*time.Hour, keyed("k")))), "~p@2h0m0s")
-		}, "pending p@2h0m0s key k=p wake 0s"},
 		"its TTL counts from the last ack": {func(r *rig) {
 			r.waits(1, func(e *message.Envelope) { e.TTL, e.Since = time.Second, message.LatestUnknown })
 			r.hand(msg("a", 0))
@@ -296,39 +229,6 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 			r.equal("due", r.since(d.msg.Due.UnixMicro()), 2*time.Second)
 			r.done(ackOfP())
 		}, ""},
-		"a person": {func(r *rig) {
-			complete(r)
-			r.steers("at", rigBase+3600e6, "p")
-		}, "pending p@1h0m0s parts p:2=1 missing p=0 key k=p wake 0s"},
-		"a number that is lower for a while": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
-			for _, name := range []string{"a", "b", "c"} {
-				r.done(counting("k", ack(name)))
-			}
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "~p@0s")
-			r.done(counting("k", ack("d")))
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(5, msg("q", time.Hour, keyed("k"))))), "~p@1h0m0s")
-			r.done(counting("k", ack("e")))
-		}, "pending p@0s missing p=0 key k=p wake 0s"},
-		"replaced while it is handled": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.steers("at", rigBase, "p")
-			r.handsOut(1)
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(3, msg("q", time.Hour, keyed("k"))))), "+1h0m0s")
-			r.done(counting("k", ack("c")), ackOfP())
-		}, "pending q@0s missing q=0 key k=q wake 0s"},
-		"replaced while it is handled, and all have counted": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.steers("at", rigBase, "p")
-			r.handsOut(1)
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "+0s")
-			r.done(ackOfP())
-		}, "pending q@0s missing q=0 key k=q wake 0s"},
 		"whose envelope another program has deleted": {func(r *rig) {
 			r.waits(1)
 			r.hand(msg("a", 0))
@@ -340,29 +240,10 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 	})
 }
 
-// TestScriptCountdownOfMany: a countdown costs the same whatever its number, and one of 10^9 counts.
-func TestScriptCountdownOfMany(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"a billion": {func(r *rig) {
-			r.waits(message.MaxCountdown)
-			r.hand(msg("a", 0))
-			r.done(counting("k", ack("a")))
-			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
-			r.hand(msg("b", 0))
-			r.done(counting("k", ack("b")))
-		}, "pending p@0s missing p=0 key k=p wake 0s"},
-	})
-}
-
 // TestScriptThenPolicies: what follows an ack does to the message that has its key what a send would.
+// TestModel compares the rest.
 func TestScriptThenPolicies(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"keep": {func(r *rig) {
-			r.put(msg("o", time.Hour, keyed("k")))
-			r.hand(msg("a", 0))
-			_, answers := r.follows(then(ack("a"), on(ConflictKeep, true, msg("b", 0, keyed("k"))), msg("c", 2*time.Hour)))
-			r.equal("answers", answers, "0.0~o@1h0m0s")
-		}, "pending o@1h0m0s c@2h0m0s key k=o wake 1h0m0s"},
 		"replace and reschedule": {func(r *rig) {
 			r.put(msg("o", time.Hour, keyed("k")))
 			r.hand(msg("a", 0), msg("b", 0))
@@ -371,20 +252,6 @@ func TestScriptThenPolicies(t *testing.T) {
 			r.equal("answers", answers, "0.0~o@3h0m0s 1.0~o@2h0m0s")
 			r.equal("changed", r.read().Fields["changed"], "1")
 		}, "pending o@2h0m0s key k=o wake 1h0m0s"},
-		"append": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			_, answers := r.follows(then(ack("a"), part("x", time.Hour, 3)), then(ack("b"), part("y", time.Hour, 3)),
-				then(ack("c"), part("z", time.Hour, 3)))
-			r.equal("answers", answers, "1.0~x@1h0m0s 2.0~x@0s")
-			r.equal("parts", r.partsFrom(r.fetch(NewCaller(), 1)), "x=x,y,z")
-			r.done(groupOf(3, ack("x", "k")))
-		}, ""},
-		"append to no group": {func(r *rig) {
-			r.put(msg("o", time.Hour, keyed("k")))
-			r.hand(msg("a", 0))
-			_, answers := r.follows(then(ack("a"), part("x", time.Hour, 3)))
-			r.equal("answers", answers, "0.0=o")
-		}, "pending o@1h0m0s key k=o wake 1h0m0s"},
 		"append to a group that is handled, and ends in the same call": {func(r *rig) {
 			r.answers(NewCaller(), part("g", 0, 0))
 			r.fetch(NewCaller(), 1)
@@ -420,11 +287,8 @@ func TestScriptSettleIsBounded(t *testing.T) {
 			calls := 0
 			for len(all) > 0 {
 				c := newCall()
-				got, err := r.Store.Settle(queuetest.CtxB, c, all)
-				r.equal("error", err, nil)
-				again, err := r.Store.Settle(queuetest.CtxB, c, all)
-				r.equal("error", err, nil)
-				r.equal("a repeat", again, got)
+				got := r.settling(c, all...)
+				r.equal("a repeat", r.settling(c, all...), got)
 				var left []Settlement
 				for _, i := range got.Left {
 					left = append(left, all[i])
@@ -438,8 +302,7 @@ func TestScriptSettleIsBounded(t *testing.T) {
 			r.answers(NewCaller(), waitsFor(1, msg("p", time.Hour, keyed("k"), sized(400<<10))), waitsFor(1, msg("q", time.Hour, keyed("l"), sized(400<<10))))
 			r.hand(msg("a", 0), msg("b", 0))
 			all := r.leased([]Settlement{counting("k", ack("a")), counting("l", ack("b"))})
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), all)
-			r.equal("error", err, nil)
+			got := r.settling(newCall(), all...)
 			r.equal("left", got.Left, []int{1})
 			r.expect("pending p@0s q@1h0m0s unack b@10s missing p=0 q=1 key k=p l=q wake 0s")
 			r.done(all[1])
@@ -459,12 +322,10 @@ func TestScriptSettleTooMuch(t *testing.T) {
 			}
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
 			all := r.leased([]Settlement{then(ack("a"), follow...), ack("c"), then(ack("b"), follow[:3]...)})
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), all)
-			r.equal("error", err, nil)
+			got := r.settling(newCall(), all...)
 			r.equal("left", got.Left, []int{0, 2})
 			r.equal("too much", got.TooMuch, []int{0})
-			got, err = r.Store.Settle(queuetest.CtxB, newCall(), all[2:])
-			r.equal("error", err, nil)
+			got = r.settling(newCall(), all[2:]...)
 			r.equal("left", got.Left, []int(nil))
 			r.do("DEL", r.Keys.pending, r.Keys.msg, r.Keys.key, r.Keys.unack, r.Keys.lease, r.Keys.Wake)
 		}, "armed 0s~1h0m0s"},
@@ -474,8 +335,7 @@ func TestScriptSettleTooMuch(t *testing.T) {
 				follow = append(follow, part(fmt.Sprint("x", i), time.Hour, 0))
 			}
 			r.hand(msg("a", 0))
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{then(ack("a"), follow...)}))
-			r.equal("error", err, nil)
+			got := r.settling(newCall(), then(ack("a"), follow...))
 			r.equal("too much", got.TooMuch, []int{0})
 		}, "unack a@10s"},
 	})

@@ -1,12 +1,13 @@
 package script
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
@@ -25,31 +26,13 @@ func retained(d time.Duration) func(*message.Envelope) {
 // TestScriptDoneAge: a done message is deleted when its time is over. A fetch deletes at most 100 messages from done and
 // garbage together.
 func TestScriptDoneAge(t *testing.T) {
-	many := func(r *rig, n int, d time.Duration) {
-		var ms []*SendMessage
-		var acks []Settlement
-		for i := range n {
-			name := fmt.Sprint("m", i)
-			ms = append(ms, msg(name, 0, retained(d)))
-			acks = append(acks, kept(name, d, "v"))
-		}
-		r.hand(ms...)
-		r.done(acks...)
+	keep := func(r *rig, n int) {
+		r.hand(dueAlike(n, 0)...)
+		r.done(keptAll(n, time.Minute, "v")...)
 	}
 	runScripts(t, map[string]scriptCase{
-		"not before": {func(r *rig) {
-			many(r, 2, time.Minute)
-			r.at(time.Minute - time.Microsecond)
-			r.tick()
-		}, "done m0@1m0s m1@1m0s result m0=1 m1=1 fail m0=2/0/0@0s m1=2/0/0@0s"},
-		"then": {func(r *rig) {
-			many(r, 2, time.Minute)
-			r.at(time.Minute)
-			r.tick()
-			r.equal("state.done", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "done").Val(), "0")
-		}, ""},
 		"some at a time, and then at once": {func(r *rig) {
-			many(r, 250, time.Minute)
+			keep(r, 250)
 			r.at(time.Minute)
 			for left := 150; left >= -50; left -= 100 {
 				f := r.fetch(NewCaller(), 0)
@@ -59,22 +42,16 @@ func TestScriptDoneAge(t *testing.T) {
 		}, ""},
 		"within one budget with garbage": {func(r *rig) {
 			r.with.GarbageAge = time.Minute
-			many(r, 80, time.Minute)
-			var ms []*SendMessage
-			var dead []Settlement
-			for i := range 70 {
-				ms = append(ms, msg(fmt.Sprint("g", i), 0))
-				dead = append(dead, ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "x"))
-			}
-			r.hand(ms...)
-			r.done(dead...)
+			keep(r, 80)
+			r.hand(many(70, func(i int) *SendMessage { return msg(fmt.Sprint("g", i), 0) })...)
+			r.done(many(70, func(i int) Settlement { return ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "x") })...)
 			r.at(time.Minute)
 			r.tick()
 			r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val()+r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val(), int64(50))
 			r.tick()
 		}, ""},
 		"whatever state.done says": {func(r *rig) {
-			many(r, 1, time.Minute)
+			keep(r, 1)
 			r.at(time.Minute)
 			for _, value := range rubbish {
 				if len(value) > 15 && strings.Trim(value, "0123456789") == "" {
@@ -86,7 +63,7 @@ func TestScriptDoneAge(t *testing.T) {
 			}
 		}, ""},
 		"set right by the next that is done": {func(r *rig) {
-			many(r, 1, time.Minute)
+			keep(r, 1)
 			r.do("HDEL", r.Keys.State, "done")
 			r.hand(msg("a", 0))
 			r.done(kept("a", time.Hour, "v"))
@@ -99,6 +76,20 @@ func TestScriptDoneAge(t *testing.T) {
 // TestScriptDoneLimit: if there are more done messages than the consumers' largest bound, those go that would be over soonest.
 func TestScriptDoneLimit(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"100 more than came in": {func(r *rig) {
+			r.hand(dueAlike(300, 0)...)
+			r.done(keptAll(300, time.Minute, "v")...)
+			r.with.DoneMax = 10
+			r.tickTo(2 * r.with.Lease) // nobody asks for any number any more
+			for _, left := range []int{200, 99, 10} {
+				r.hand(msg("a", 0))
+				r.done(kept("a", time.Hour, "v"))
+				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(left))
+				r.equal("delete", r.steers(SteerDelete, 0, "a"), StateDone)
+			}
+			r.at(2 * time.Minute)
+			r.tick()
+		}, ""},
 		"not what was acked just now": {func(r *rig) {
 			r.with.DoneMax = 3
 			for i := range 4 {
@@ -121,11 +112,7 @@ func TestScriptDoneLimit(t *testing.T) {
 		}, "done d@23s c@39s b@1m9s fail b=2/0/0@9s c=2/0/0@9s d=2/0/0@13s"},
 		"more lengths than it looks for": {func(r *rig) {
 			r.with.DoneMax = 6
-			var ms []*SendMessage
-			for i := range 6 {
-				ms = append(ms, msg(fmt.Sprint("l", i), 0))
-			}
-			r.hand(append(ms, msg("x", 0))...)
+			r.hand(append(many(6, func(i int) *SendMessage { return msg(fmt.Sprint("l", i), 0) }), msg("x", 0))...)
 			for i := 5; i >= 0; i-- { // the longest first: it stands behind what is looked for
 				r.done(kept(fmt.Sprint("l", i), time.Duration(i+1)*time.Minute, ""))
 				r.at(r.since(r.now) + 100*time.Millisecond)
@@ -144,33 +131,11 @@ func TestScriptDoneLimit(t *testing.T) {
 			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}))
 			r.equal("settled", []any{got.DoneOverflow, err}, []any{2, nil})
 		}, "done d@1s c@2h0m0s fail c=2/0/0@0s d=2/0/0@0s"},
-		"100 more than came in": {func(r *rig) {
-			var ms []*SendMessage
-			var acks []Settlement
-			for i := range 300 {
-				ms = append(ms, msg(fmt.Sprint("m", i), 0))
-				acks = append(acks, kept(fmt.Sprint("m", i), time.Minute, "v"))
-			}
-			r.hand(ms...)
-			r.done(acks...)
-			r.with.DoneMax = 10
-			r.tickTo(2 * r.with.Lease) // nobody asks for any number any more
-			for _, left := range []int{200, 99, 10} {
-				r.hand(msg("a", 0))
-				r.done(kept("a", time.Hour, "v"))
-				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(left))
-				got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerDelete, Targets: targetsOf("a")})
-				r.equal("delete", fmt.Sprint(got, err), fmt.Sprint([]Steered{{State: StateDone, Done: true}}, nil))
-			}
-			r.at(2 * time.Minute)
-			r.tick()
-		}, ""},
 	})
 }
 
 // TestScriptDoneIsSeen: a look by id finds a done message, counts say how many there are, and no steer but a delete changes it.
 func TestScriptDoneIsSeen(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0, keyed("k"), retained(time.Minute)), msg("b", 0, retained(time.Hour)))
 		r.at(2 * time.Second)
@@ -182,8 +147,7 @@ func TestScriptDoneIsSeen(t *testing.T) {
 		if m := r.looks("key", "k"); m != nil {
 			r.t.Errorf("by its key: %+v", m)
 		}
-		n, err := r.Store.Counts(queuetest.CtxB)
-		r.equal("counts", fmt.Sprint(n.QueueCounts, err), fmt.Sprint(QueueCounts{Done: 2}, nil))
+		r.equal("counts", r.counts().QueueCounts, QueueCounts{Done: 2})
 		before := r.text(r.read())
 		for _, what := range []string{SteerAt, SteerBy, SteerRequeue} {
 			for _, only := range []string{"", "done"} {
@@ -194,11 +158,12 @@ func TestScriptDoneIsSeen(t *testing.T) {
 	})
 }
 
-func targetsOf(name string) []Spot { return []Spot{{Tag: queuetest.IDOf(name)}} }
+func targetsOf(names ...string) []Spot {
+	return conc.Mapped(names, func(name *string) Spot { return Spot{Tag: queuetest.IDOf(*name)} })
+}
 
 // TestScriptDoneIsOver: a done message whose time is over is nowhere, although no fetch has deleted it yet.
 func TestScriptDoneIsOver(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0, retained(time.Minute)))
 		r.done(kept("a", time.Minute, "yes"))
@@ -208,8 +173,7 @@ func TestScriptDoneIsOver(t *testing.T) {
 		}
 		got, err := r.Store.Await(queuetest.CtxB, []string{queuetest.IDOf("a")})
 		r.equal("await", fmt.Sprint(got, err), fmt.Sprint([]AwaitReply{{Word: StateGone}}, nil))
-		n, err := r.Store.Counts(queuetest.CtxB)
-		r.equal("counts", fmt.Sprint(n.QueueCounts, err), fmt.Sprint(QueueCounts{}, nil))
+		r.equal("counts", r.counts().QueueCounts, QueueCounts{})
 		r.equal("intercepted", r.cancel("id", queuetest.IDOf("a")), StateGone)
 	})
 }
@@ -228,7 +192,6 @@ func (r *rig) awaits(n int) {
 
 // TestScriptAwait: an await says what became of each message, of as many as one reply can hold.
 func TestScriptAwait(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		large := strings.Repeat("x", 600<<10)
 		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
@@ -242,10 +205,8 @@ func TestScriptAwait(t *testing.T) {
 			for _, name := range all {
 				ids = append(ids, queuetest.IDOf(name))
 			}
-			got, err := r.Store.Await(context.Background(), ids)
-			if err != nil {
-				r.t.Error(err)
-			}
+			got, err := r.Store.Await(queuetest.CtxB, ids)
+			queuetest.Must(r.t, err)
 			var words []string
 			for i, g := range got {
 				at := ""
@@ -268,4 +229,168 @@ func TestScriptAwait(t *testing.T) {
 		r.do("HDEL", r.Keys.result, queuetest.IDOf("b"))
 		r.do("HDEL", r.Keys.fail, queuetest.IDOf("b"))
 	})
+}
+
+const century = 100 * 365 * 24 * time.Hour
+
+// keepsAll puts one entry of each kind that is deleted by age into a queue, an hour old at most: garbage, a done message with
+// its result, the hold of a key, an hour of history, an old caller. The function that it returns names those that are there.
+func keepsAll(r *rig) func() string {
+	r.with.GarbageAge = time.Hour
+	r.hand(msg("g", 0), msg("d", 0), msg("h", 0, keyed("k")))
+	r.done(ends(OutcomeGarbage, "g", 1, 0, "x"), kept("d", time.Hour, "r"), holding("h", time.Hour, "k"))
+	hour := fmt.Sprint(rigBase / time.Hour.Microseconds())
+	r.do("HSET", r.Keys.history, hour, "1 0 0 0 0 0 0 0 0 0")
+	r.do("HSET", r.Keys.State, "call:old", fmt.Sprintf("3 %d ", r.now))
+	return func() string {
+		s, there := r.read(), []string{}
+		for what, is := range map[string]bool{"garbage": len(s.Garbage) > 0, "done": len(s.Done) > 0, "result": len(s.Results) > 0,
+			"key": len(s.Held) > 0, "caller": s.Fields["call:old"] != "", "history": s.History[hour] != ""} {
+			if is {
+				there = append(there, what)
+			}
+		}
+		slices.Sort(there)
+		return strings.Join(there, " ")
+	}
+}
+
+const allKept = "caller done garbage history key result"
+
+// TestScriptClockAheadForSeconds: a clock that is ahead for some seconds deletes nothing, whatever caller comes meanwhile. Each
+// entry goes when its own time is over.
+func TestScriptClockAheadForSeconds(t *testing.T) {
+	for _, step := range []time.Duration{2 * time.Hour, century} {
+		subtest(t, step.String(), onBoth, func(r *rig) {
+			there := keepsAll(r)
+			a, b := NewCaller(), NewCaller()
+			call := func(callers ...*Caller) {
+				t.Helper()
+				for _, c := range callers {
+					r.do("HINCRBY", r.Keys.State, "delivered", 1) // so that there is something for history
+					r.fetch(c, 10)
+				}
+			}
+			call(a, b)
+			for i := range 3 { // it is right and wrong by turns
+				at := time.Duration(10*i) * time.Second
+				r.at(at + time.Second)
+				call(a, b, NewCaller())
+				for s := range 3 {
+					r.at(step + at + time.Duration(2+s)*time.Second)
+					call(b, NewCaller(), a, NewCaller())
+					r.equal("while it is ahead", there(), allKept)
+				}
+				r.at(at + 5*time.Second)
+				call(NewCaller(), b, a)
+				r.equal("when it is right", there(), allKept)
+			}
+			for _, at := range []time.Duration{30 * time.Minute, 59*time.Minute + 59*time.Second} {
+				r.at(at)
+				call(a)
+			}
+			r.equal("before their time is over", there(), allKept)
+			r.at(80 * time.Minute)
+			call(a)
+			r.equal("when it is over", there(), "history")
+		})
+	}
+}
+
+// aged puts 450 messages into garbage, 450 into done, and 2,600 holds of keys into held, whose time is over. The function that
+// it returns counts what is left of each.
+func aged(r *rig) func() [3]int64 {
+	r.with.GarbageAge = time.Second
+	r.hand(many(450, func(i int) *SendMessage { return msg(fmt.Sprint("g", i), 0) })...)
+	r.done(many(450, func(i int) Settlement { return ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "") })...)
+	r.hand(dueAlike(450, 0)...)
+	r.done(keptAll(450, time.Second, "")...)
+	held := []any{"ZADD", r.Keys.held}
+	for i := range 2600 {
+		held = append(held, rigBase+1, fmt.Sprint("k", i))
+	}
+	r.do(held...)
+	r.do("HSET", r.Keys.State, "held", rigBase+1)
+	return func() [3]int64 {
+		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.held).Val()}
+	}
+}
+
+// TestScriptClockStepsForwardOverRetention: after a step of the clock nothing is deleted for a minute, for an hour a page with
+// each call, and then as much as ever.
+func TestScriptClockStepsForwardOverRetention(t *testing.T) {
+	onReal(t, func(r *rig) {
+		left, step := aged(r), 3*time.Hour
+		c := NewCaller()
+		r.fetch(c, 0)
+		all := [3]int64{450, 450, 2600}
+		for _, one := range []struct {
+			at   time.Duration // after the step
+			want [3]int64
+			next bool // a call follows at once
+		}{
+			{0, all, false}, {time.Minute - time.Microsecond, all, false},
+			{time.Minute, [3]int64{350, 450, 2100}, false}, {time.Minute, [3]int64{250, 450, 1600}, false},
+			{31 * time.Minute, [3]int64{150, 450, 1100}, false}, {61 * time.Minute, [3]int64{50, 450, 600}, false},
+			{61*time.Minute + time.Microsecond, [3]int64{0, 400, 100}, true}, {62 * time.Minute, [3]int64{0, 300, 0}, true},
+		} {
+			r.at(step + one.at)
+			f := r.fetch(c, 0)
+			r.equal(one.at.String(), left(), one.want)
+			r.equal("next, "+one.at.String(), int64(f.Next), map[bool]int64{true: r.now}[one.next])
+		}
+	})
+}
+
+// TestScriptRoomDoesNotWait: garbage for which there is no room goes at once, also after a step of the clock.
+func TestScriptRoomDoesNotWait(t *testing.T) {
+	onReal(t, func(r *rig) {
+		left := aged(r)
+		c := NewCaller()
+		r.fetch(c, 0)
+		r.at(3 * time.Hour)
+		r.fetch(c, 0)
+		r.do("HDEL", r.Keys.State, "settings")
+		r.with.GarbageMax = 10
+		calls := 1
+		for f := r.fetch(c, 0); f.Next != 0; f = r.fetch(c, 0) {
+			calls++
+		}
+		r.equal("calls", calls, 5)
+		r.equal("left", left(), [3]int64{10, 450, 2600})
+	})
+}
+
+// TestScriptRetentionOfWhatIsDrained: new consumers that drain a queue now and then, and live for a moment, delete what is old.
+// Each second run does at least.
+func TestScriptRetentionOfWhatIsDrained(t *testing.T) {
+	for _, every := range []time.Duration{time.Hour, time.Hour + time.Second, 24 * time.Hour} {
+		subtest(t, every.String(), onBoth, func(r *rig) {
+			there := keepsAll(r)
+			for run := 1; run <= 3; run++ {
+				r.at(time.Duration(run) * every)
+				for range 3 {
+					r.fetch(NewCaller(), 0)
+				}
+			}
+			r.equal("after three runs", there(), "history")
+		})
+	}
+}
+
+// TestScriptRetentionAfterRubbish: if the fields about the clock hold rubbish, old entries go a minute later all the same.
+func TestScriptRetentionAfterRubbish(t *testing.T) {
+	for _, field := range []string{"aging", "seen"} {
+		for i, value := range append([]string{"99999999999999999999", fmt.Sprint(rigBase + int64(century/time.Microsecond))}, rubbish...) {
+			subtest(t, fmt.Sprint(field, i), onReal, func(r *rig) {
+				there := keepsAll(r)
+				r.do("HSET", r.Keys.State, field, value)
+				r.at(time.Hour + time.Second)
+				r.fetch(NewCaller(), 0)
+				r.at(time.Hour + 62*time.Second)
+				r.fetch(NewCaller(), 0)
+				r.equal(value, there(), "history")
+			})
+		}
+	}
 }

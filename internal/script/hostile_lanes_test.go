@@ -95,9 +95,7 @@ func (r *rig) comesInOrder(want ...string) {
 func (r *rig) readAsItIs() *check.State {
 	r.t.Helper()
 	s, err := check.Read(queuetest.CtxB, r.Cli, "dq", r.name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	return s
 }
 
@@ -127,26 +125,24 @@ func rubbishMembers(lives string) (all []string) {
 func TestScriptRubbishInLanes(t *testing.T) {
 	t.Parallel()
 	for _, score := range []string{"0", "5", "-inf", "+inf"} {
-		t.Run(score, func(t *testing.T) {
-			onReal(t, func(r *rig) {
-				r.put(inLane("l", 1, "first", 0), inLane("l", 1, "second", 0), inLane("l", 1, "third", 0))
-				for i, member := range rubbishMembers("second") {
-					if i%8 != 0 && score != "0" {
-						continue
-					}
-					r.do("ZADD", r.Keys.lanes, score, member)
-					for _, err := range laneCalls(r, i) {
-						r.t.Fatalf("with %q: %v", member, err)
-					}
-					r.at(r.since(r.now) + time.Second)
+		subtest(t, score, onReal, func(r *rig) {
+			r.put(inLane("l", 1, "first", 0), inLane("l", 1, "second", 0), inLane("l", 1, "third", 0))
+			for i, member := range rubbishMembers("second") {
+				if i%8 != 0 && score != "0" {
+					continue
 				}
-				r.at(r.since(r.now) + time.Hour)
-				got := r.comesOut("first", "second", "third")
-				if score != "0" { // such members hide others until a sweep, so more than one has a turn
-					slices.Sort(got)
+				r.do("ZADD", r.Keys.lanes, score, member)
+				for _, err := range laneCalls(r, i) {
+					r.t.Fatalf("with %q: %v", member, err)
 				}
-				r.equal("handed out", got, []string{"first", "second", "third"})
-			})
+				r.at(r.since(r.now) + time.Second)
+			}
+			r.at(r.since(r.now) + time.Hour)
+			got := r.comesOut("first", "second", "third")
+			if score != "0" { // such members hide others until a sweep, so more than one has a turn
+				slices.Sort(got)
+			}
+			r.equal("handed out", got, []string{"first", "second", "third"})
 		})
 	}
 }
@@ -154,7 +150,6 @@ func TestScriptRubbishInLanes(t *testing.T) {
 // TestScriptRubbishInWaiting: no tag and no score in waiting makes a script raise or come to an impossible instant, and what is in the lane
 // of a message comes out.
 func TestScriptRubbishInWaiting(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "first", 0), inLane("l", 1, "second", 0), inLane("l", 1, "third", time.Second))
 		for i, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
@@ -179,7 +174,6 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 // TestScriptLanesAreGone: another program deletes lanes. What waits is found and taken out, and has a lane again if it is made due at
 // another instant.
 func TestScriptLanesAreGone(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("l", 1, "c", time.Minute), inLane("l", 1, "d", time.Minute))
 		r.do("DEL", r.Keys.lanes)
@@ -192,25 +186,28 @@ func TestScriptLanesAreGone(t *testing.T) {
 	})
 }
 
+// inLaneMany stores n messages of a lane. The function that it returns deletes their envelopes.
+func (r *rig) inLaneMany(lane string, n int) (gone func()) {
+	all := many(n, func(i int) *SendMessage { return inLane(lane, 1, fmt.Sprint("m", i), 0) })
+	for some := range slices.Chunk(all, MaxPut) {
+		r.put(some...)
+	}
+	return func() {
+		for _, m := range all {
+			r.do("HDEL", r.Keys.msg, m.ID)
+		}
+	}
+}
+
 // TestScriptLaneWithoutEnvelopes: another program deletes messages of a lane. A sweep ends the turn of one that is gone, and many that
 // waited do not hold up a call.
 func TestScriptLaneWithoutEnvelopes(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
-		const many = 3 * 500
 		r.put(inLane("l", 1, "first", 0))
-		for i := 0; i < many; i += 100 {
-			var some []*SendMessage
-			for j := range 100 {
-				some = append(some, inLane("l", 1, fmt.Sprint("m", i+j), 0))
-			}
-			r.put(some...)
-		}
+		gone := r.inLaneMany("l", 3*500)
 		r.put(inLane("l", 1, "last", time.Second), inLane("k", 1, "k", 0), inLane("k", 1, "l", 0))
 		r.do("HDEL", r.Keys.msg, queuetest.IDOf("first"), queuetest.IDOf("k"))
-		for i := range many {
-			r.do("HDEL", r.Keys.msg, queuetest.IDOf(fmt.Sprint("m", i)))
-		}
+		gone()
 		c := NewCaller()
 		r.fetch(c, 0)
 		r.at(11 * time.Minute)
@@ -231,21 +228,12 @@ func TestScriptLaneWithoutEnvelopes(t *testing.T) {
 
 // TestScriptLanesBesideOneThatIsGone: a call that ends turns of a lane of which many messages are gone gives turns of other lanes.
 func TestScriptLanesBesideOneThatIsGone(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		const many = 600
 		r.put(inLane("a", 1, "a", 0), inLane("b", 1, "b", 0))
-		for i := 0; i < many; i += 100 {
-			var some []*SendMessage
-			for j := range 100 {
-				some = append(some, inLane("a", 1, fmt.Sprint("m", i+j), 0))
-			}
-			r.put(some...)
-		}
+		gone := r.inLaneMany("a", many)
 		r.put(inLane("b", 1, "next", 0))
-		for i := range many {
-			r.do("HDEL", r.Keys.msg, queuetest.IDOf(fmt.Sprint("m", i)))
-		}
+		gone()
 		r.take("a b")
 		r.done(lane("a", ack("a")), lane("b", ack("b")))
 		r.equal("left", r.lanesHave(), many-500+1)
@@ -257,18 +245,16 @@ func TestScriptLanesBesideOneThatIsGone(t *testing.T) {
 func TestScriptSweepOfForeignLanes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"lanes", "waiting", "done"} {
-		t.Run(name, func(t *testing.T) {
-			onReal(t, func(r *rig) {
-				r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
-				r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
-				sane := r.snapshot()
-				r.restore(sane, fault{key: name})
-				r.fetch(NewCaller(), 10)
-				r.restore(sane)
-				r.equal("swept", r.readAsItIs().Fields["swept"], "")
-				r.fetch(NewCaller(), 10)
-				r.equal("turns", names(r.readAsItIs().Lanes[0].Tag.ID), "b")
-			})
+		subtest(t, name, onReal, func(r *rig) {
+			r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
+			sane := r.snapshot()
+			r.restore(sane, fault{key: name})
+			r.fetch(NewCaller(), 10)
+			r.restore(sane)
+			r.equal("swept", r.readAsItIs().Fields["swept"], "")
+			r.fetch(NewCaller(), 10)
+			r.equal("turns", names(r.readAsItIs().Lanes[0].Tag.ID), "b")
 		})
 	}
 }
@@ -286,28 +272,26 @@ func TestScriptForgedLane(t *testing.T) {
 	fields := []string{"", "0", "001", "000l", "101l", "-01l", "nanl", "1e1l", "001\x00", "001l\x00", "001k", "002l",
 		"100" + strings.Repeat("k", 200), "001" + strings.Repeat("k", 201)}
 	for n, field := range fields {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			onReal(t, func(r *rig) {
-				for _, other := range []string{"a", "b", "c", "d"} {
-					r.put(inLane("l", 1, other, 0))
+		subtest(t, fmt.Sprint(n), onReal, func(r *rig) {
+			for _, other := range []string{"a", "b", "c", "d"} {
+				r.put(inLane("l", 1, other, 0))
+			}
+			for _, name := range []string{"a", "b", "d"} {
+				r.do("HSET", r.Keys.msg, queuetest.IDOf(name), forgedLane(name, field))
+			}
+			for _, err := range laneCalls(r, 1) {
+				r.t.Error(err)
+			}
+			for _, do := range []SteerRequest{{What: "at", Us: r.now + 1e6, Targets: []Spot{{Tag: queuetest.IDOf("b")}}},
+				{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("d")}}}} {
+				if got := r.steered(do); got != stateWaiting && got != stateReady {
+					r.t.Errorf("%s: %s", do.What, got)
 				}
-				for _, name := range []string{"a", "b", "d"} {
-					r.do("HSET", r.Keys.msg, queuetest.IDOf(name), forgedLane(name, field))
-				}
-				for _, err := range laneCalls(r, 1) {
-					r.t.Error(err)
-				}
-				for _, do := range []SteerRequest{{What: "at", Us: r.now + 1e6, Targets: []Spot{{Tag: queuetest.IDOf("b")}}},
-					{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("d")}}}} {
-					if got := r.steered(do); got != stateWaiting && got != stateReady {
-						r.t.Errorf("%s: %s", do.What, got)
-					}
-				}
-				if s := r.readAsItIs(); s.Where(queuetest.IDOf("d")) != "gone" {
-					r.t.Errorf("d is in %s", s.Where(queuetest.IDOf("d")))
-				}
-				r.equal("handed out", slices.Sorted(slices.Values(r.comesOut("a", "b", "c"))), []string{"a", "b", "c"})
-			})
+			}
+			if s := r.readAsItIs(); s.Where(queuetest.IDOf("d")) != "gone" {
+				r.t.Errorf("d is in %s", s.Where(queuetest.IDOf("d")))
+			}
+			r.equal("handed out", slices.Sorted(slices.Values(r.comesOut("a", "b", "c"))), []string{"a", "b", "c"})
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,8 +41,9 @@ func (r *rig) journaled(limit int) string {
 		}
 		for _, e := range got.Entries {
 			words := strings.SplitN(e.Line, " ", 4)
-			name, _ := strconv.Unquote(`"` + hexText(words[0]) + `"`)
-			all = append(all, name+":"+words[1]+":"+words[3])
+			name, err := hex.DecodeString(words[0])
+			queuetest.Must(r.t, err)
+			all = append(all, strings.TrimLeft(string(name), "\x00")+":"+words[1]+":"+words[3])
 			q.After = EntryName{e.Made, words[0]}
 		}
 		if !got.More {
@@ -50,19 +52,9 @@ func (r *rig) journaled(limit int) string {
 	}
 }
 
-// hexText is the text of which tokenOf made a token.
-func hexText(token string) string {
-	var text strings.Builder
-	for digits := strings.TrimLeft(token, "0"); len(digits) >= 2; digits = digits[2:] {
-		text.WriteString(`\x` + digits[:2])
-	}
-	return text.String()
-}
-
 // TestScriptNote: a repeated note is written once. A note of an entry that is there changes it in its place, and says whether
 // the call is to stop.
 func TestScriptNote(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		want := func(what, entries string) {
 			r.t.Helper()
@@ -112,7 +104,6 @@ func TestScriptNote(t *testing.T) {
 
 // TestScriptNoteMost: the journal keeps the last 1,000 entries, and expires as its last entry says.
 func TestScriptNoteMost(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		for i := range 1010 {
 			if i%4 == 0 {
@@ -186,7 +177,6 @@ func TestScriptCostsOfTheJournal(t *testing.T) {
 
 // TestScriptNoteRubbish: entries of another program stop nothing.
 func TestScriptNoteRubbish(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		members := append(rubbish, "0123456789abcdef runs 5", "0123456789abcdef runs x {}", "0123456789abcdef runs 5 {",
 			"0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`)

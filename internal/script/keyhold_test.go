@@ -52,9 +52,7 @@ func (r *rig) release(keys ...string) string {
 func (r *rig) steered(do SteerRequest) string {
 	r.t.Helper()
 	got, err := r.Store.Steer(queuetest.CtxB, newCall(), do)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	var words []string
 	for _, s := range got {
 		word := s.State
@@ -73,6 +71,7 @@ func (r *rig) steered(do SteerRequest) string {
 }
 
 // TestScriptKeyHold: after an ack with a hold the key of its message stays taken, until the hold is over or released.
+// TestModel compares the rest.
 func TestScriptKeyHold(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"while it is held": {func(r *rig) {
@@ -87,29 +86,6 @@ func TestScriptKeyHold(t *testing.T) {
 			r.looksHeld("k", "a", 5*time.Second)
 			r.tick() // nothing is over
 		}, "pending c@1m4.999999s key k=acked:a l=c held k@5s wake 1m4.999999s"},
-		"two, the sooner one last": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("l")), msg("c", 0, keyed("m")))
-			r.done(holding("a", 5*time.Second, "k"))
-			r.done(holding("b", 3*time.Second, "l"), holding("c", 9*time.Second, "m"))
-			r.tickTo(3 * time.Second)
-		}, "key k=acked:a m=acked:c held k@5s m@9s"},
-		"another has the key": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.equal("answer", resend(r, ConflictReplace), "+1m0s")
-			r.done(holding("a", 5*time.Second, "k"))
-		}, "pending b@1m0s key k=b wake 1m0s"},
-		"what is in garbage comes back when it is over": {func(r *rig) {
-			r.hand(msg("g", 0, keyed("k")))
-			r.done(ends(OutcomeGarbage, "g", 1, 0, "x", "k"))
-			heldKey(r)
-			r.equal("requeue", r.requeues("g"), "=acked:a")
-			r.equal("cancel by key", r.cancel("key", "k"), StateGone)
-			r.at(5*time.Second - time.Microsecond)
-			r.equal("requeue", r.requeues("g"), "=acked:a")
-			r.at(5 * time.Second)
-			r.equal("requeue", r.requeues("g"), "garbage")
-			r.tick() // frees nothing of g's
-		}, "retry 2:g@5s fail g=2/0/0@5s!x key k=g wake 5s"},
 		"or when it is released": {func(r *rig) {
 			r.hand(msg("g", 0, keyed("k")))
 			r.done(ends(OutcomeGarbage, "g", 1, 0, "x", "k"))
@@ -121,14 +97,9 @@ func TestScriptKeyHold(t *testing.T) {
 }
 
 // TestScriptKeyHoldThen: a message that follows an ack takes over the key that the ack holds. No other message does.
+// TestModel compares the rest.
 func TestScriptKeyHoldThen(t *testing.T) {
 	next := func(name string) *SendMessage { return msg(name, time.Minute, keyed("k")) }
-	holdsInTurn := func(r *rig, d time.Duration) {
-		r.hand(msg("a", 0, keyed("k")))
-		r.follows(then(holding("a", 5*time.Second, "k"), msg("b", 0, keyed("k"))))
-		r.take("b")
-		r.done(holding("b", d, "k"))
-	}
 	runScripts(t, map[string]scriptCase{
 		"its own, and after it the key is held on": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
@@ -139,17 +110,6 @@ func TestScriptKeyHoldThen(t *testing.T) {
 			r.looksHeld("k", "b", 5*time.Second)
 			r.equal("send", refusedIn(r, msg("d", 0, keyed("k"))), "0=acked:b")
 		}, "key k=acked:b held k@5s"},
-		"its own, which ends otherwise": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.follows(then(holding("a", 5*time.Second, "k"), msg("b", 0, keyed("k"))))
-			r.take("b")
-			r.done(ends(OutcomeGarbage, "b", 1, 0, "x", "k"))
-			r.equal("send", refusedIn(r, msg("d", 0, keyed("k"))), "0=acked:b")
-			r.equal("requeue", r.requeues("b"), "garbage") // it is its own
-			r.equal("intercept", r.intercept(NewCaller(), "key", "k"), stateRetry)
-		}, "key k=acked:b held k@5s wake 0s"},
-		"and holds it in its turn, no shorter": {func(r *rig) { holdsInTurn(r, 3*time.Second) }, "key k=acked:b held k@5s"},
-		"and longer":                           {func(r *rig) { holdsInTurn(r, 7*time.Second) }, "key k=acked:b held k@7s"},
 		"that of another, in one call": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")), msg("o", 0))
 			_, refused := r.follows(then(ack("o"), next("b")), holding("a", 5*time.Second, "k"))
@@ -160,7 +120,6 @@ func TestScriptKeyHoldThen(t *testing.T) {
 
 // TestScriptKeyHoldRubbish: an entry of another program neither keeps a key for ever nor stops anything.
 func TestScriptKeyHoldRubbish(t *testing.T) {
-	t.Parallel()
 	const year = 365 * 24 * time.Hour // the longest hold
 	onReal(t, func(r *rig) {
 		for i, score := range []string{"+inf", "-inf", "0", "-5", "9.1e15", fmt.Sprint(r.now + year.Microseconds() + 1)} {
@@ -188,7 +147,6 @@ func TestScriptKeyHoldRubbish(t *testing.T) {
 
 // TestScriptKeyHoldSweep: if many holds end at once, each fetch frees 500 keys, and sets the alarm for the rest.
 func TestScriptKeyHoldSweep(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		const n = 9_700 // of Go's making; the bound does not depend on it
 		for i := 0; i < n; i += 100 {

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
-	"github.com/redis/go-redis/v9"
 )
 
 // wideLanes is a queue with lanes in which one message may make a call give, or take back, many turns. What is left of that work is done call
@@ -36,9 +34,7 @@ func (w *wideLanes) fill(l, width, others, n int, first, rest time.Duration) {
 
 // settles acks all that is fetched, each message in its lane of some width.
 func (w *wideLanes) settles(width int) {
-	got, err := w.Store.Fetch(context.Background(), newCall(), FetchRequest{Want: 500, Settings: &w.with})
-	queuetest.Must(w.t, err)
-	w.gave(got)
+	got := w.fetch(NewCaller(), 500)
 	var all []Settlement
 	for _, tag := range got.Tags {
 		s := ack(names(tag))
@@ -49,10 +45,8 @@ func (w *wideLanes) settles(width int) {
 	}
 	all, w.left = w.leased(all), len(all)
 	w.call = func() int {
-		got, err := w.Store.Settle(context.Background(), newCall(), all)
-		if err != nil || len(got.Void) > 0 {
-			w.t.Fatalf("%v, void %d", err, got.Void)
-		}
+		got := w.settling(newCall(), all...)
+		w.equal("void", len(got.Void), 0)
 		done := len(all) - len(got.Left)
 		all = all[done:]
 		return done
@@ -63,7 +57,7 @@ func (w *wideLanes) settles(width int) {
 func (w *wideLanes) steersAll(targets []Spot) {
 	w.left = len(targets)
 	w.call = func() int {
-		got, err := w.Store.Steer(context.Background(), newCall(), SteerRequest{What: SteerAt, Targets: targets})
+		got, err := w.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerAt, Targets: targets})
 		queuetest.Must(w.t, err)
 		for _, d := range got {
 			if !d.Done {
@@ -79,7 +73,7 @@ func (w *wideLanes) steersAll(targets []Spot) {
 func (w *wideLanes) puts(narrow []*SendMessage) {
 	w.left = len(narrow)
 	w.call = func() int {
-		got, err := w.Store.Send(context.Background(), newCall(), SendRequest{Messages: narrow})
+		got, err := w.Store.Send(queuetest.CtxB, newCall(), SendRequest{Messages: narrow})
 		queuetest.Must(w.t, err)
 		narrow = narrow[len(got.Answers):]
 		return len(got.Answers)
@@ -107,7 +101,7 @@ func (w *wideLanes) repairs() {
 	}
 	w.left = manyLanes
 	w.call = func() int {
-		got, err := w.Store.Repair(context.Background(), flaws)
+		got, err := w.Store.Repair(queuetest.CtxB, flaws)
 		queuetest.Must(w.t, err)
 		for _, word := range got {
 			w.equal("mended", word, "done")
@@ -123,22 +117,14 @@ func (w *wideLanes) sweeps() {
 	w.left = manyLanes * message.MaxWidth
 	w.call = func() int {
 		c.Next()
-		_, err := w.Store.Fetch(context.Background(), c, FetchRequest{Want: 10, Settings: &w.with})
+		_, err := w.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Settings: &w.with})
 		queuetest.Must(w.t, err)
-		n, err := w.Cli.ZCard(context.Background(), w.Keys.pending).Result()
+		n, err := w.Cli.ZCard(queuetest.CtxB, w.Keys.pending).Result()
 		queuetest.Must(w.t, err)
 		given := int(n) - before
 		before = int(n)
 		return given
 	}
-}
-
-// wideOn makes a queue on the server of c.
-func wideOn(c *costs, f *queuetest.Base) *wideLanes {
-	w := &wideLanes{rig: &rig{Store: NewStore(c.cli, "dq", f.Name), t: f.T, name: f.Name,
-		with: FetchSettings{Lease: rigLease, MaxLosses: 3}, leases: map[string]*Lease{}}}
-	w.Store.AttemptTimeout = time.Minute
-	return w
 }
 
 // TestTurnsOfOneCall: a call ends behind the message with which it has looked at many turns, has given or has taken back many. Other calls
@@ -185,8 +171,7 @@ func TestTurnsOfOneCall(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			f := queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()}))
-			w := wideOn(c, f)
+			w := &wideLanes{rig: rigAt(t, c.server.Addr())}
 			prepare(w)
 			calls := 0
 			for ; w.left > 0; calls++ {
@@ -201,20 +186,16 @@ func TestTurnsOfOneCall(t *testing.T) {
 			if calls < 5 {
 				t.Errorf("all was done in %d calls", calls)
 			}
-			f.Vanished = w.vanished
-			f.Check()
+			w.read()
 		})
 	}
 }
 
 // TestTurnsOfRequeued: an ack of a message that was requeued finds its turn by its tag, and looks at no others. So one call ends a hundred.
 func TestTurnsOfRequeued(t *testing.T) {
-	c := newCosts(t)
-	w := wideOn(c, queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()})))
+	w := &wideLanes{rig: newRig(t, false)}
 	w.fill(0, 100, 100, 99, 0, 0)
-	got, err := w.Store.Fetch(context.Background(), newCall(), FetchRequest{Want: 500, Settings: &w.with})
-	queuetest.Must(t, err)
-	w.gave(got)
+	got := w.fetch(NewCaller(), 500)
 	var dead []Settlement
 	requeue := SteerRequest{What: SteerRequeue}
 	for _, tag := range got.Tags {
@@ -223,8 +204,7 @@ func TestTurnsOfRequeued(t *testing.T) {
 		dead, requeue.Targets = append(dead, s), append(requeue.Targets, Spot{Tag: s.ID})
 	}
 	w.settle(NewCaller(), dead...)
-	_, err = w.Store.Steer(context.Background(), newCall(), requeue)
-	queuetest.Must(t, err)
+	w.steered(requeue)
 	w.settles(100)
 	if n := w.call(); n != 100 || w.left != 100 {
 		t.Errorf("%d of %d are acked", n, w.left)

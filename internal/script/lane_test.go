@@ -43,79 +43,11 @@ func (r *rig) handsOutInOrder(want string, ack func(name string) Settlement) {
 }
 
 // TestScriptLane: messages of a lane have their turns one after the other, in order of their instants.
+// TestModel compares the rest.
 func TestScriptLane(t *testing.T) {
 	inL := func(name string, d time.Duration) *SendMessage { return inLane("l", 1, name, d) }
 	ackL := func(name string) Settlement { return lane("l", ack(name)) }
 	runScripts(t, map[string]scriptCase{
-		"one at a time, in the order of the batch": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0), inL("c", 0), msg("x", 0))
-			r.expect("pending a@0s x@0s waiting b@0s c@0s turns l=a wake 0s")
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a x")
-			r.done(ackL("a"), ack("x"))
-			r.handsOutInOrder("b c", ackL)
-		}, ""},
-		"a turn comes behind what is due already": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			r.at(time.Second)
-			r.put(inLane("m", 1, "y", 0), msg("x", 0))
-			r.at(2 * time.Second)
-			r.done(ackL("a"))
-			r.expect("pending x@1s y@1s b@2s turns l=b m=y wake 1s")
-			r.take("x y b")
-			r.done(ack("x"), lane("m", ack("y")), ackL("b"))
-		}, ""},
-		"a message that its consumer cannot read": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			s := ends(OutcomeGarbage, "a", 1, 0, "x")
-			s.Lane = LaneUnknown
-			r.done(s)
-		}, "pending b@0s garbage a@0s fail a=2/1/0@0s!x turns l=b wake 0s"},
-		"a delayed message blocks nobody": {func(r *rig) {
-			r.put(inL("a", time.Hour))
-			r.put(inL("b", 2*time.Hour))
-			r.put(inL("c", time.Second))
-			r.expect("pending c@1s waiting a@1h0m0s b@2h0m0s turns l=c wake 1s")
-			r.at(time.Second)
-			r.handsOutInOrder("c", ackL)
-			r.expect("pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s")
-		}, "pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s"},
-		"of two at one instant, the second yields its turn": {func(r *rig) {
-			two := func(name string, d time.Duration) *SendMessage { return inLane("l", 2, name, d) }
-			r.put(two("a", time.Hour), two("b", time.Hour))
-			r.put(two("c", time.Second))
-		}, "pending c@1s a@1h0m0s waiting b@1h0m0s turns l=a l=c wake 1s"},
-		"a failure keeps the lane": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			s := lane("l", ends(OutcomeRetry, "a", 1, 0, "x"))
-			s.Delay = time.Minute
-			r.done(s)
-			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
-			r.at(time.Minute)
-			r.take("2:a")
-			r.done(lane("l", ends(OutcomeGarbage, "2:a", 2, 0, "x")))
-			r.handsOutInOrder("b", ackL)
-		}, "garbage a@1m0s fail a=3/2/0@1m0s!x"},
-		"a release keeps the turn": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			r.done(lane("l", ends(OutcomeReady, "a", 0, 0, "")))
-			r.take("2:a")
-			r.done(lane("l", ack("2:a")))
-			r.handsOutInOrder("b", ackL)
-		}, ""},
-		"a loss keeps the turn, and poison ends it": {func(r *rig) {
-			r.with.MaxLosses = 2
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			r.lapse(15 * time.Second)
-			r.at(16 * time.Second)
-			r.take("2:a")
-			r.lapse(35 * time.Second)
-			r.handsOutInOrder("b", ackL)
-		}, "garbage a@26s~35s fail a=3/0/2@26s~35s!poison"},
 		"Again ends the turn": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0), inL("c", time.Minute))
 			r.take("a")
@@ -126,15 +58,6 @@ func TestScriptLane(t *testing.T) {
 			r.handsOutInOrder("b", ackL)
 			r.at(time.Minute)
 			r.handsOutInOrder("2:a c", ackL)
-		}, ""},
-		"what is taken out ends its turn": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0), inL("c", 0), inL("d", 0), inL("e", 0))
-			r.take("a")
-			r.equal("cancel", r.cancel("id", queuetest.IDOf("a")), stateUnack)
-			r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("b")), stateReady)
-			r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("d")), stateWaiting)
-			r.equal("delete", r.steers(SteerDelete, 0, "c"), "ready")
-			r.handsOutInOrder("e", ackL)
 		}, ""},
 		"what is requeued stands behind what waits": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0), inL("c", 0))
@@ -165,34 +88,46 @@ func TestScriptLane(t *testing.T) {
 			r.done(counting("k", ack("child")))
 			r.handsOutInOrder("a", ackL)
 		}, "pending p@0s missing p=0 key k=p turns l=p wake 0s"},
-		"a repeat changes nothing": {func(r *rig) {
-			c := NewCaller()
-			c.Next()
-			r.sendAgain(c, inL("a", 0), inL("b", 0))
-			r.sendAgain(c, inL("a", 0), inL("b", 0))
+		"a loss keeps the turn, and poison ends it": {func(r *rig) {
+			r.with.MaxLosses = 2
+			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")
-			c = NewCaller()
-			c.Next()
-			r.settleAgain(c, ackL("a"))
-			r.settleAgain(c, ackL("a"))
-		}, "pending b@0s turns l=b wake 0s"},
-		"of a width, as many at a time": {func(r *rig) {
-			for i := range 5 {
-				r.put(inLane("l", 3, string(rune('a'+i)), 0))
-			}
-			r.take("a b c")
-			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
-			r.done(ackL("b"))
-			r.take("d")
-			r.done(ackL("a"), ackL("c"), ackL("d"))
-			r.handsOutInOrder("e", ackL)
+			r.lapse(15 * time.Second)
+			r.at(16 * time.Second)
+			r.take("2:a")
+			r.lapse(35 * time.Second)
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@26s~35s fail a=3/0/2@26s~35s!poison"},
+		"one at a time, in the order of the batch": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0), msg("x", 0))
+			r.expect("pending a@0s x@0s waiting b@0s c@0s turns l=a wake 0s")
+			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a x")
+			r.done(ackL("a"), ack("x"))
+			r.handsOutInOrder("b c", ackL)
 		}, ""},
+		"a turn comes behind what is due already": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			r.at(time.Second)
+			r.put(inLane("m", 1, "y", 0), msg("x", 0))
+			r.at(2 * time.Second)
+			r.done(ackL("a"))
+			r.expect("pending x@1s y@1s b@2s turns l=b m=y wake 1s")
+			r.take("x y b")
+			r.done(ack("x"), lane("m", ack("y")), ackL("b"))
+		}, ""},
+		"a message that its consumer cannot read": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			s := ends(OutcomeGarbage, "a", 1, 0, "x")
+			s.Lane = LaneUnknown
+			r.done(s)
+		}, "pending b@0s garbage a@0s fail a=2/1/0@0s!x turns l=b wake 0s"},
 	})
 }
 
 // TestScriptLaneWidths: put says where messages of a lane ask for different widths, and the smallest of those that have a turn holds.
 func TestScriptLaneWidths(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		sends := func(uneven string, ms ...*SendMessage) {
 			r.t.Helper()
@@ -201,16 +136,6 @@ func TestScriptLaneWidths(t *testing.T) {
 		sends("", inLane("l", 3, "a", 0), inLane("l", 3, "b", 0), inLane("k", 1, "x", 0))
 		sends("l", inLane("l", 1, "c", 0), inLane("l", 3, "d", 0), inLane("l", 3, "e", 0))
 		r.expect("pending a@0s b@0s x@0s waiting c@0s d@0s e@0s turns k=x l=a l=b wake 0s")
-		r.take("a b x")
-		r.done(lane("l", ack("a")), lane("k", ack("x")))
-		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
-		r.done(lane("l", ack("b")))
-		r.take("c")
-		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
-		r.done(lane("l", ack("c")))
-		r.take("d e")
-		r.done(lane("l", ack("d")), lane("l", ack("e")))
-		r.expect("")
 	})
 }
 
@@ -231,13 +156,6 @@ func TestScriptSkip(t *testing.T) {
 		r.done(s)
 	}
 	runScripts(t, map[string]scriptCase{
-		"garbage": {func(r *rig) {
-			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0))
-			fails(r)
-			r.equal("skip", r.skipped(SteerGarbage, "a"), "retry")
-			r.equal("again", r.skipped(SteerGarbage, "a"), "!garbage")
-			r.handsOutInOrder("b", ackL)
-		}, "garbage a@0s fail a=2/1/0@0s!skipped"},
 		"garbage, and it was never handed out": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.equal("skip", r.skipped(SteerGarbage, "a"), "ready")
@@ -260,6 +178,13 @@ func TestScriptSkip(t *testing.T) {
 			got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerLast, Targets: targetsOf("a")})
 			r.equal("skip", fmt.Sprint(got, err), fmt.Sprint([]Steered{{State: stateReady, Done: true, Stays: true}}, nil))
 		}, "pending a@0s waiting b@1h0m0s turns l=a wake 0s"},
+		"garbage": {func(r *rig) {
+			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0))
+			fails(r)
+			r.equal("skip", r.skipped(SteerGarbage, "a"), "retry")
+			r.equal("again", r.skipped(SteerGarbage, "a"), "!garbage")
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@0s fail a=2/1/0@0s!skipped"},
 		"who has no turn": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0), msg("x", 0))
 			r.take("a x")
@@ -277,9 +202,7 @@ func TestScriptSkip(t *testing.T) {
 func (r *rig) laneText(q LanesRequest) string {
 	r.t.Helper()
 	got, err := r.Store.Lanes(queuetest.CtxB, q)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	var text strings.Builder
 	for _, l := range got.Lanes {
 		fmt.Fprintf(&text, "%s/%d %d+%d", l.Name, l.Width, l.Turns, l.Waiting)
@@ -321,7 +244,7 @@ func TestScriptLanes(t *testing.T) {
 			r.do("ZADD", r.Keys.lanes, 0, member)
 		}
 		if got := r.laneText(LanesRequest{Limit: 100}); !strings.Contains(got, "\xff/1 1+0") {
-			t.Errorf("behind rubbish: %q", got)
+			r.t.Errorf("behind rubbish: %q", got)
 		}
 		r.do("DEL", r.Keys.lanes)
 	})
@@ -331,10 +254,9 @@ func TestScriptLanes(t *testing.T) {
 // call ends when it has looked at 1,000, and says of the others nothing.
 func TestScriptPutLooksAtFewTurns(t *testing.T) {
 	onReal(t, func(r *rig) {
-		by, batch := NewCaller(), []*SendMessage(nil)
-		for i := range 2 * message.MaxWidth {
-			batch = append(batch, inLane("l", message.MaxWidth, fmt.Sprintf("m%03d", i), time.Hour-time.Duration(i)*time.Second))
-		}
+		by, batch := NewCaller(), many(2*message.MaxWidth, func(i int) *SendMessage {
+			return inLane("l", message.MaxWidth, fmt.Sprintf("m%03d", i), time.Hour-time.Duration(i)*time.Second)
+		})
 		for i, want := range []int{message.MaxWidth, 10, 10} { // each of the first hundred gets a turn that is free
 			out := r.send(by, batch[:min(message.MaxWidth, len(batch))]...)
 			r.equal(fmt.Sprint("answers of call ", i), len(out.Answers), want)
@@ -353,9 +275,7 @@ func TestScriptLaneBeforeFetch(t *testing.T) {
 			all = append(all, lane(name[:1], ack(name)))
 		}
 		call := newSettleCall(newCall(), r.leased(all), "+")
-		if _, err := call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args)); err != nil {
-			r.t.Fatal(err)
-		}
+		queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
 		r.equal("marker", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
 		r.equal("armed", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "armed").Val() != "0", true)
 		r.read() // as if the consumer died

@@ -22,31 +22,9 @@ func (r *rig) lease(name string) check.Lease {
 	return r.read().Leases[r.leases[tagFor(name)].Name]
 }
 
-// TestLeasePartlySettled: what was settled of a lease is not lost with the rest, and what is lost counts one loss.
-func TestLeasePartlySettled(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(r *rig) {
-		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
-		r.done(ack("a"), ends(OutcomeRetry, "b", 1, 0, "x"), ends(OutcomeReady, "e", 0, 0, ""))
-		l := r.lease("c")
-		r.equal("left, held, listed", []int{int(l.Left), l.Held, len(l.Tags)}, []int{2, 2, 5})
-		r.equal("lost", r.lapse(11*time.Second).Lost, 2)
-		r.equal("lost again", r.fetch(NewCaller(), 0).Lost, 0)
-		s := r.read()
-		r.equal("leases, ready, retry", []int{len(s.Leases), len(s.Ready), len(s.Retry)}, []int{0, 1, 3})
-		for name, losses := range map[string]int{"b": 0, "c": 1, "d": 1, "e": 0} {
-			if f := s.Fail[queuetest.IDOf(name)]; f.Delivery != 2 || int(f.Losses) != losses {
-				r.t.Errorf("%s: %+v, want %d losses", name, f, losses)
-			}
-		}
-		r.equal("void", r.settle(NewCaller(), ack("c"), ack("d")), []int{0, 1})
-	})
-}
-
 // TestLeaseTakenBackByParts: a large lease that is over is taken back 100 deliveries a call. Its holder has none of it from the first
 // of these calls on.
 func TestLeaseTakenBackByParts(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		const n = 250
 		sendDue(r, "m", n)
@@ -90,29 +68,20 @@ func TestLeaseCanceled(t *testing.T) {
 		return l
 	}
 	for name, known := range map[string]bool{"before the holder knows": false, "when the holder knows": true} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(r *rig) {
-				l := canceled(r)
-				if known { // it let go of b
-					l.Canceled.Store(1)
-					r.done(ack("a"), ack("c"))
-				} else {
-					r.equal("void", r.settle(NewCaller(), ack("a"), ack("b"), ack("c")), []int{1})
-				}
-				r.equal("left, held", []int{int(r.lease("a").Left), r.lease("a").Held}, []int{1, 0})
-				f := r.lapse(11 * time.Second)
-				r.equal("lost, leases", []int{f.Lost, len(r.read().Leases)}, []int{0, 0})
-				r.expect("")
-			})
+		subtest(t, name, onBoth, func(r *rig) {
+			l := canceled(r)
+			if known { // it let go of b
+				l.Canceled.Store(1)
+				r.done(ack("a"), ack("c"))
+			} else {
+				r.equal("void", r.settle(NewCaller(), ack("a"), ack("b"), ack("c")), []int{1})
+			}
+			r.equal("left, held", []int{int(r.lease("a").Left), r.lease("a").Held}, []int{1, 0})
+			f := r.lapse(11 * time.Second)
+			r.equal("lost, leases", []int{f.Lost, len(r.read().Leases)}, []int{0, 0})
+			r.expect("")
 		})
 	}
-	t.Run("among others than acks", func(t *testing.T) {
-		onBoth(t, func(r *rig) {
-			canceled(r)
-			r.equal("void", r.settle(NewCaller(), fails("a"), fails("b"), ends(OutcomeGarbage, "c", 1, 0, "x")), []int{1})
-			r.expect("retry 2:a@1s garbage c@0s fail a=2/1/0@0s!x c=2/1/0@0s!x wake 1s")
-		})
-	})
 }
 
 // TestLeaseGivenBackTwice: each repeat of a fetch whose reply has less room gives back more. The lease has the rest.
@@ -136,7 +105,6 @@ func TestLeaseGivenBackTwice(t *testing.T) {
 
 // TestLeaseWithoutACallRecord: a fetch that is repeated after the record of its call was lost gives the same again.
 func TestLeaseWithoutACallRecord(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.put(msg("a", 0), msg("b", 0))
 		c := NewCaller()
@@ -155,18 +123,16 @@ func TestLeaseSettledTwice(t *testing.T) {
 		"acks": {ack("a"), ack("b")}, "an ack and a failure": {ack("a"), fails("b")}, "failures": {fails("a"), fails("b")},
 		"another key": {ack("a", "k"), ack("b")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(r *rig) {
-				r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-				c := newCall()
-				r.equal("void", r.settleAgain(c, slices.Clone(outcomes)...), []int(nil))
-				r.equal("left", int(r.lease("c").Left), 2)
-				r.do("HDEL", r.Keys.State, "call:"+c.ID)
-				r.settleAgain(c, slices.Clone(outcomes)...)
-				r.equal("left", int(r.lease("c").Left), 2)
-				r.done(ack("c"), ack("d"))
-				r.equal("leases", len(r.read().Leases), 0)
-			})
+		subtest(t, name, onBoth, func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			c := newCall()
+			r.equal("void", r.settleAgain(c, slices.Clone(outcomes)...), []int(nil))
+			r.equal("left", int(r.lease("c").Left), 2)
+			r.do("HDEL", r.Keys.State, "call:"+c.ID)
+			r.settleAgain(c, slices.Clone(outcomes)...)
+			r.equal("left", int(r.lease("c").Left), 2)
+			r.done(ack("c"), ack("d"))
+			r.equal("leases", len(r.read().Leases), 0)
 		})
 	}
 }
@@ -197,7 +163,6 @@ func (r *rig) cancelAll(all ...string) {
 // TestLeaseWithoutACount: another program deleted the count of a lease. In a queue with places fetches go on, and what is held comes back at the
 // end of the lease.
 func TestLeaseWithoutACount(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.limits = RateLimits{Concurrency: 3}
 		r.hand(msg("a", 0))
@@ -210,7 +175,6 @@ func TestLeaseWithoutACount(t *testing.T) {
 
 // TestLeaseWithoutARecord: another program deleted the fail record of what is held. Its ack counts, and what is not acked is lost.
 func TestLeaseWithoutARecord(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
 		r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeReady, "b", 0, 0, ""))
@@ -224,7 +188,6 @@ func TestLeaseWithoutARecord(t *testing.T) {
 
 // TestCancelForgotten: a failover forgets a Cancel that the holder was told of, and another Cancel follows. The holder is told of that, too.
 func TestCancelForgotten(t *testing.T) {
-	t.Parallel()
 	onReal(t, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
 		before := r.snapshot()
@@ -264,64 +227,36 @@ func TestFetchApart(t *testing.T) {
 		"the reply is lost":   {func(*rig) error { return errCut }, true, "a b c"},
 		"lost, then canceled": {func(r *rig) error { r.cancelAll("a"); return errCut }, true, "b c"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(r *rig) {
-				r.put(msg("a", 0), msg("b", 0), msg("c", 0))
-				reads, by := r.beforeRead(func() error { return c.between(r) }), newCall()
-				ask := FetchRequest{Want: 3, Apart: 2, Settings: &r.with}
-				f, err := r.Store.Fetch(queuetest.CtxB, by, ask)
-				if (err != nil) != c.fails || err != nil && !errors.Is(err, link.ErrCarriedOut) {
-					r.t.Fatalf("%+v, %v", f, err)
-				}
-				if err != nil {
-					f = r.ask(by, FetchRequest{Want: 3, Apart: 2}) // a repeat has the envelopes
-				}
-				r.equal("reads", *reads, 1)
-				r.gave(f)
-				r.equal("handed out", handed(f), c.want)
-				var payloads []string
-				for _, d := range takenOf(f) {
-					payloads = append(payloads, d.msg.Payload)
-				}
-				r.equal("payloads", strings.Join(payloads, " "), c.want)
-				for _, name := range strings.Fields(c.want) {
-					r.done(ack(name))
-				}
-				r.lapse(11 * time.Second)
-				r.equal("leases, messages", []int{len(r.read().Leases), len(r.read().Messages)}, []int{0, 0})
-			})
+		subtest(t, name, onBoth, func(r *rig) {
+			r.put(msg("a", 0), msg("b", 0), msg("c", 0))
+			reads, by := r.beforeRead(func() error { return c.between(r) }), newCall()
+			ask := FetchRequest{Want: 3, Apart: 2, Settings: &r.with}
+			f, err := r.Store.Fetch(queuetest.CtxB, by, ask)
+			if (err != nil) != c.fails || err != nil && !errors.Is(err, link.ErrCarriedOut) {
+				r.t.Fatalf("%+v, %v", f, err)
+			}
+			if err != nil {
+				f = r.ask(by, FetchRequest{Want: 3, Apart: 2}) // a repeat has the envelopes
+			}
+			r.equal("reads", *reads, 1)
+			r.gave(f)
+			r.equal("handed out", handed(f), c.want)
+			var payloads []string
+			for _, d := range takenOf(f) {
+				payloads = append(payloads, d.msg.Payload)
+			}
+			r.equal("payloads", strings.Join(payloads, " "), c.want)
+			for _, name := range strings.Fields(c.want) {
+				r.done(ack(name))
+			}
+			r.lapse(11 * time.Second)
+			r.equal("leases, messages", []int{len(r.read().Leases), len(r.read().Messages)}, []int{0, 0})
 		})
 	}
-	t.Run("few", func(t *testing.T) {
-		onBoth(t, func(r *rig) {
-			r.put(msg("a", 0))
-			reads := r.beforeRead(func() error { return nil })
-			r.equal("handed out, reads", []any{handed(r.ask(newCall(), FetchRequest{Want: 3, Apart: 2})), *reads}, []any{"a", 0})
-		})
-	})
-}
-
-// TestKeep: what the holder of a lease does not know goes on under another name, and is lost by itself at the end of that.
-func TestKeep(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(r *rig) {
-		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-		l := r.leases[tagFor("a")]
-		r.cancelAll("d")
-		r.at(5 * time.Second)
-		r.equal("renewed", r.extend("a"), []string{renewed})
-		r.equal("others", r.keeps(l.Name, "a", "b"), 1)
-		s := r.read()
-		mine, rest := s.Leases[l.Name], s.Leases[l.Name+"~"]
-		r.equal("counts, and by how much one ends later", []int64{mine.Left, rest.Left, mine.End - rest.End}, []int64{2, 1, 0})
-		r.equal("others, now", []int{r.keeps(l.Name, "a", "b"), r.keeps(l.Name, "a", "b", "c"), r.keeps(l.Name), r.keeps("nobody:1", "a")}, []int{0, 0, 0, 0})
-		r.tickTo(14 * time.Second)
-		r.equal("renewed", r.extend("a"), []string{renewed})
-		r.at(16 * time.Second)
-		r.equal("lost", r.tick().Lost, 1)
-		r.done(ack("a"), ack("b"))
-		s = r.read()
-		r.equal("leases, retry", []int{len(s.Leases), len(s.Retry)}, []int{0, 1})
+	subtest(t, "few", onBoth, func(r *rig) {
+		r.put(msg("a", 0))
+		reads := r.beforeRead(func() error { return nil })
+		r.equal("handed out, reads", []any{handed(r.ask(newCall(), FetchRequest{Want: 3, Apart: 2})), *reads}, []any{"a", 0})
 	})
 }
 
@@ -329,15 +264,13 @@ func TestKeep(t *testing.T) {
 func TestKeepBeforeSettlement(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]Settlement{"plain": ack("a"), "with a key": ack("b", "k"), "a failure": fails("a")} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(r *rig) {
-				r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
-				l, held := r.leases[tagFor("a")], r.leased([]Settlement{late})
-				r.equal("others", r.keeps(l.Name, "c"), 2)
-				r.equal("void", r.settle(NewCaller(), held...), []int{0})
-				s := r.read()
-				r.equal("counts", []int64{s.Leases[l.Name].Left, s.Leases[l.Name+"~"].Left}, []int64{1, 2})
-			})
+		subtest(t, name, onBoth, func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
+			l, held := r.leases[tagFor("a")], r.leased([]Settlement{late})
+			r.equal("others", r.keeps(l.Name, "c"), 2)
+			r.equal("void", r.settle(NewCaller(), held...), []int{0})
+			s := r.read()
+			r.equal("counts", []int64{s.Leases[l.Name].Left, s.Leases[l.Name+"~"].Left}, []int64{1, 2})
 		})
 	}
 }
@@ -350,16 +283,13 @@ func (r *rig) keeps(lease string, names ...string) int {
 		tags[i] = tagFor(name)
 	}
 	n, err := r.Store.Keep(queuetest.CtxB, lease, tags)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	queuetest.Must(r.t, err)
 	return n
 }
 
 // TestListHeld: a list of what is held returns each message once, forwards and backwards, in pages of any size, also if the last message
 // of a page is settled meanwhile.
 func TestListHeld(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		batches := [][]string{{"a", "b", "c"}, {"d", "e"}, {"f"}} // leases with the same end
 		for _, batch := range batches {
@@ -378,29 +308,26 @@ func TestListHeld(t *testing.T) {
 		r.take("2:h")
 		same, all := slices.Concat(batches...), append(slices.Concat(batches...), "g", "i", "2:h")
 		p := wholeList(stateUnack)
-		for limit := 1; limit < 12; limit++ {
-			p.Limit = limit
-			r.equal(fmt.Sprint("pages of ", limit), r.walk(p, nil), all)
-			p.Back = true
-			r.equal(fmt.Sprint("backwards, pages of ", limit), r.walk(p, nil), reversed(all))
+		walk := func(want []string) {
+			r.t.Helper()
+			for _, p.Back = range []bool{false, true} {
+				if p.Back {
+					want = reversed(want)
+				}
+				r.equal(fmt.Sprintf("%+v", p), r.walk(p, nil), want)
+			}
 			p.Back = false
 		}
-		p.Limit = 2
-		for _, back := range []bool{false, true} {
-			order := func(names []string) []string {
-				if back {
-					return reversed(names)
-				}
-				return names
-			}
-			p.Back = back
-			p.From, p.To = rigBase+11e6, rigBase+12e6
-			r.equal("of one end", r.walk(p, nil), order([]string{"g", "i"}))
-			p.From, p.To = rigBase, rigBase+11e6
-			r.equal("of another end", r.walk(p, nil), order(same))
-			p.From, p.To = rigBase+13e6, rigBase+14e6
-			r.equal("of no end", r.walk(p, nil), []string(nil))
+		for p.Limit = 1; p.Limit < 12; p.Limit++ {
+			walk(all)
 		}
+		p.Limit = 2
+		p.From, p.To = rigBase+11e6, rigBase+12e6
+		walk([]string{"g", "i"})
+		p.From, p.To = rigBase, rigBase+11e6
+		walk(same)
+		p.From, p.To = rigBase+13e6, rigBase+14e6
+		walk(nil)
 		p = wholeList(stateUnack)
 		p.Limit = 2
 		var settled []string
@@ -410,21 +337,18 @@ func TestListHeld(t *testing.T) {
 				settled = append(settled, last)
 			}
 		}), all)
-		p.Back = true
-		left := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(settled, name) })
-		r.equal("what is left", []any{len(settled) > 0, r.walk(p, nil)}, []any{true, reversed(left)})
+		r.equal("some are settled", len(settled) > 0, true)
+		walk(slices.DeleteFunc(all, func(name string) bool { return slices.Contains(settled, name) }))
 	})
-	t.Run("leases end meanwhile", func(t *testing.T) {
-		onBoth(t, func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.hand(msg("c", 0), msg("d", 0))
-			p := wholeList(stateUnack)
-			p.Limit = 2
-			got := r.walk(p, func(page []string) { r.done(ack(page[0]), ack(page[1])) })
-			slices.Sort(got)
-			r.equal("listed", strings.Join(got, " "), "a b c d")
-			r.expect("")
-		})
+	subtest(t, "leases end meanwhile", onBoth, func(r *rig) {
+		r.hand(msg("a", 0), msg("b", 0))
+		r.hand(msg("c", 0), msg("d", 0))
+		p := wholeList(stateUnack)
+		p.Limit = 2
+		got := r.walk(p, func(page []string) { r.done(ack(page[0]), ack(page[1])) })
+		slices.Sort(got)
+		r.equal("listed", strings.Join(got, " "), "a b c d")
+		r.expect("")
 	})
 }
 
@@ -433,9 +357,7 @@ func (r *rig) walk(p ListRequest, meanwhile func(page []string)) (got []string) 
 	r.t.Helper()
 	for more := true; more && len(got) < 100; {
 		page, err := r.Store.List(queuetest.CtxB, p)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		queuetest.Must(r.t, err)
 		more = page.Left > len(page.Entries)
 		for _, e := range page.Entries {
 			got, p.After = append(got, names(e.Tag)), e.Spot

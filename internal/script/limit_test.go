@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +61,6 @@ func TestScriptRate(t *testing.T) {
 
 // TestScriptRateOfARepeat: a repeated fetch takes nothing from the rate.
 func TestScriptRateOfARepeat(t *testing.T) {
-	t.Parallel()
 	onBoth(t, limited(tenPerSecond, func(r *rig) {
 		r.put(six()...)
 		c := NewCaller()
@@ -81,30 +81,25 @@ func TestScriptRateOfARepeat(t *testing.T) {
 func TestScriptManyThatAreOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ bytes, messages, most int }{"small": {10, 1200, 4}, "large": {100_000, 40, 7}} {
-		t.Run(name, func(t *testing.T) {
-			onReal(t, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
-				var ms []*SendMessage
-				for i := range c.messages {
-					ms = append(ms, msg(fmt.Sprintf("m%04d", i), 0, sized(c.bytes), func(e *message.Envelope) { e.TTL = time.Second }))
-				}
-				r.put(ms...)
-				r.at(2 * time.Second)
-				r.put(msg("n", 0))
-				calls, given := 0, 0
-				for ; given < c.messages+1 && calls < 100; calls++ {
-					given += len(r.fetch(NewCaller(), 1).Tags)
-				}
-				r.equal("handed out", given, c.messages+1)
-				r.equal("calls are few", calls <= c.most, true)
-				r.read()
-			}))
-		})
+		subtest(t, name, onReal, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
+			r.put(many(c.messages, func(i int) *SendMessage {
+				return msg(fmt.Sprintf("m%04d", i), 0, sized(c.bytes), func(e *message.Envelope) { e.TTL = time.Second })
+			})...)
+			r.at(2 * time.Second)
+			r.put(msg("n", 0))
+			calls, given := 0, 0
+			for ; given < c.messages+1 && calls < 100; calls++ {
+				given += len(r.fetch(NewCaller(), 1).Tags)
+			}
+			r.equal("handed out", given, c.messages+1)
+			r.equal("calls are few", calls <= c.most, true)
+			r.read()
+		}))
 	}
 }
 
 // TestScriptRateOfCenturies: a rate holds also if a full burst takes centuries to come back.
 func TestScriptRateOfCenturies(t *testing.T) {
-	t.Parallel()
 	onReal(t, limited(RateLimits{Rate: 1, Per: maxPer, Burst: 200}, func(r *rig) {
 		sendDue(r, "m", 402)
 		given := 0
@@ -132,11 +127,219 @@ func TestScriptConcurrency(t *testing.T) {
 			r.at(time.Second)
 			by := newCall()
 			call := newSettleCall(by, r.leased([]Settlement{ack("b"), ends(OutcomeRetry, "c", 1, 0, "x")}), "+")
-			if _, err := call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args)); err != nil {
-				r.t.Fatal(err)
-			}
+			queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
 			r.equal("woken", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0)) // the fetch sets the alarm
 			r.gives(1, "d", 0)
 		}), "pending e@0s f@0s unack a@10s d@11s retry 2:c@2s fail c=2/1/0@1s!x wake 0s"},
+	})
+}
+
+// TestScriptRubbishInLimits: no value in the fields about limits makes a script raise or stops the queue.
+func TestScriptRubbishInLimits(t *testing.T) {
+	t.Parallel()
+	more := []string{"0 0 0 0 0 0", "1 1 1 1 1 1", "1 1 1 1", "1 0 1 0", "5 1000000 0 0",
+		"7258118400000000 7258118400000000 7258118400000000 1 1 1",
+		"1 7258118400000000 7258118400000000 0 0 0", "1 7258118400000000 1 7258118400000000 0 1",
+		"1717200000000000 1717200000000000", "1 2 3 4 1", "0 0 0 0 1",
+		"1717200000000000 1717200000000000 7258118400000000 7258118400000000 1"}
+	for n, field := range []string{"limits", "override", "tat", "throttled", "limited"} {
+		for name, l := range map[string]RateLimits{"none": {}, "both": {Rate: 100, Per: time.Second, Burst: 10, Concurrency: 100}} {
+			subtest(t, field+" "+name, onReal, limited(l, func(r *rig) {
+				for i, value := range someRubbish(n, more...) {
+					r.do("HSET", r.Keys.State, "limits", "", field, value)
+					for _, err := range everyCall(r, NewCaller(), i) {
+						r.t.Errorf("%s %q: %v", field, value, err)
+					}
+					r.at(r.since(r.now) + time.Hour)
+					r.do("HDEL", r.Keys.State, "override")
+					r.fetch(NewCaller(), 0)
+					r.do("HSET", r.Keys.State, "limits", "", field, value)
+					if !strings.HasPrefix(value, "1 7258118400000000 1 7") && field != "override" {
+						goesOn(r)
+					}
+					r.do("DEL", r.Keys.State)
+				}
+			}))
+		}
+	}
+}
+
+// TestScriptCostsOfLimits: calls in a queue with limits take as many commands as the comments of their scripts say.
+func TestScriptCostsOfLimits(t *testing.T) {
+	t.Parallel()
+	c := newCosts(t)
+	both := RateLimits{Rate: 1000, Per: time.Second, Burst: 10, Concurrency: 10}
+	with := func(l RateLimits, do func()) func() { return func() { c.r.limits = l; do() } }
+	full := with(three, func() { c.send(dueAlike(4, 0)...); c.fetch(3); c.quiet() })
+	c.cost(t, []costsRow{
+		{"fetch, idle, with a rate", with(tenPerSecond, c.quiet), func() { c.fetch(idleWant) }, 12 + 3},
+		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 12 + 5},
+		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 20 + 4},
+		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 12},
+		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 8 + 2},
+		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 9},
+		{"settle, a handler that runs on", full, func() { c.r.done(runsOn(tagsOfFirst(1)[0])) }, 14 + 4 + 2 + 1},
+		{"overrun, 100", with(both, func() { c.fetch(0) }), func() { c.r.overrun(time.Second, tagsOfFirst(100)...) }, 5},
+		{"overrun that frees a place", func() { full(); c.r.overrun(time.Second, "a"); c.quiet() }, func() { c.r.overrun(0, "a") }, 7},
+		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].Tag) }, 27 + 1},
+		{"limit", full, func() {
+			by := newCall()
+			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.SetLimits(queuetest.CtxB, by, both)))
+		}, 6},
+		{"lift", with(RateLimits{}, func() {
+			c.send(dueAlike(4, 0)...)
+			c.fetch(3)
+			said := acksOf(1)[0]
+			said.Kind, said.Delay = OutcomeThrottle, time.Hour
+			c.r.done(said)
+			c.quiet()
+		}), func() {
+			by := newCall()
+			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.LiftThrottle(queuetest.CtxB, by)))
+		}, 7},
+	})
+}
+
+// TestLimitsText: limits are read as they were written.
+func TestLimitsText(t *testing.T) {
+	t.Parallel()
+	for _, l := range []RateLimits{{}, tenPerSecond, three, {Rate: 1, Per: maxPer, Burst: maxRate, Concurrency: 1<<31 - 1}} {
+		if got := limitsOf(strings.Fields(l.text())); got != l {
+			t.Errorf("%+v is %+v", l, got)
+		}
+	}
+	if got := fmt.Sprint(RatePer(1500*time.Nanosecond), RatePer(time.Second)); got != "2µs 1s" {
+		t.Error(got)
+	}
+}
+
+// throttles is a settlement that holds back the whole queue.
+func throttles(name string, d time.Duration, text string) Settlement {
+	s := ends(OutcomeThrottle, name, 0, 0, text)
+	s.Delay = d
+	return s
+}
+
+// TestScriptThrottle: until a throttle is over nothing is handed out, with limits and without. Then as much goes as may.
+// TestModel compares the rest.
+func TestScriptThrottle(t *testing.T) {
+	begin := func(r *rig) {
+		r.put(six()...)
+		r.gives(2, "a b", 0)
+		r.done(throttles("a", time.Second, "429"), ack("b"))
+	}
+	clean := func(r *rig) {
+		for _, field := range []string{"limits", "throttled", "limited"} {
+			r.equal(field, r.Cli.HExists(queuetest.CtxB, r.Keys.State, field).Val(), false)
+		}
+	}
+	runScripts(t, map[string]scriptCase{
+		"then all go, and nothing is left of it": {func(r *rig) {
+			begin(r)
+			r.at(time.Second)
+			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 5)
+			r.done(ack("2:a"), ack("c"), ack("d"), ack("e"), ack("f"))
+			clean(r)
+		}, ""},
+		"two hours are one": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.put(msg("b", 0))
+			r.done(throttles("a", 2*time.Hour, ""))
+			r.gives(1, "", time.Hour)
+		},
+			"pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+	})
+}
+
+// lift lifts a throttle, twice as if the reply was lost, and returns whether there was one.
+func (r *rig) lift() (lifted bool) {
+	r.t.Helper()
+	c := newCall()
+	for i := range 2 {
+		got, err := r.Store.LiftThrottle(queuetest.CtxB, c)
+		queuetest.Must(r.t, err)
+		if i > 0 {
+			r.equal("the repeat", got, lifted)
+		}
+		lifted = got
+	}
+	return lifted
+}
+
+// TestScriptCountsThrottle: counts say until when a queue is throttled, also if nothing is due.
+func TestScriptCountsThrottle(t *testing.T) {
+	onReal(t, func(r *rig) {
+		until := func(want time.Duration) {
+			r.t.Helper()
+			got := r.counts()
+			if want == 0 {
+				r.equal("none", got.ThrottledUntil.IsZero(), true)
+			} else {
+				r.equal("until", r.since(got.ThrottledUntil.UnixMicro()), want)
+			}
+		}
+		r.hand(msg("a", 0))
+		until(0)
+		r.done(throttles("a", time.Minute, ""))
+		until(time.Minute)
+		r.at(time.Minute - time.Microsecond)
+		until(time.Minute)
+		r.at(time.Minute)
+		until(0)
+		r.at(-time.Second)
+		until(0)
+		r.at(time.Second)
+		until(time.Minute)
+		r.lift()
+		until(0)
+		for _, rubbish := range append([]string{"1 2 3", "7258118400000000 7258118400000001", fmt.Sprint(rigBase, message.Forever)}, rubbish...) {
+			r.do("HSET", r.Keys.State, "throttled", rubbish)
+			until(0)
+			r.equal("lifted", r.lift(), false)
+		}
+	})
+}
+
+// TestScriptCountsLimits: counts tell messages that wait for a limit apart from messages that wait for a consumer.
+func TestScriptCountsLimits(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		want := func(what string, limited bool, since, until time.Duration) {
+			r.t.Helper()
+			got := r.counts()
+			at := func(d time.Duration) (t time.Time) {
+				if d >= 0 {
+					t = time.UnixMicro(rigBase).Add(d)
+				}
+				return t
+			}
+			if got.Limited != limited || !got.LimitedSince.Equal(at(since)) || !got.LimitedUntil.Equal(at(until)) {
+				r.t.Errorf("%s: %v since %v until %v", what, got.Limited, got.LimitedSince, got.LimitedUntil)
+			}
+		}
+		r.limits = RateLimits{Rate: 1, Per: 10 * time.Second, Burst: 1, Concurrency: 2}
+		want("nothing", false, -1, -1)
+		r.put(six()...)
+		want("nobody has looked", false, -1, -1)
+		r.gives(1, "a", 10*time.Second)
+		want("the rate", true, 0, 10*time.Second)
+		r.at(5 * time.Second)
+		r.gives(0, "", 10*time.Second)
+		want("still", true, 0, 10*time.Second)
+		r.extend("a")
+		r.at(10*time.Second + 999*time.Millisecond)
+		want("in a moment", true, 0, -1)
+		r.at(11 * time.Second)
+		want("nobody comes", false, -1, -1)
+		r.limits = RateLimits{Concurrency: 1}
+		r.extend("a")
+		r.at(21 * time.Second)
+		r.extend("a")
+		r.gives(1, "", 31*time.Second)
+		want("a place", true, 0, -1)
+		r.at(30 * time.Second)
+		want("still no place", true, 0, -1)
+		r.equal("limits", fmt.Sprint(r.counts().Asked), "1 at a time")
+		r.done(ack("a"))
+		want("freed", false, -1, -1)
 	})
 }

@@ -1,7 +1,7 @@
 package script
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,13 +9,113 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
+// looked is what look and list say of a message, read.
+type looked struct {
+	*lookReply
+	message.Delivered // as its next delivery has it, or the current one
+	message.FailRecord
+	broken error
+}
+
+// readOf reads an envelope and a fail record.
+func readOf(l *lookReply) *looked {
+	m := &looked{lookReply: l, FailRecord: message.FailRecord{Delivery: 1}}
+	e, err := message.DecodeEnvelope(l.Text)
+	if l.Record != "" {
+		var bad error
+		m.FailRecord, bad = message.ParseFail(l.Record)
+		err = errors.Join(err, bad)
+	}
+	m.Delivered = e.Delivered(l.ID, m.FailRecord.Delivery, m.FailRecord.Failures)
+	if err == nil && e.Group.Count > 0 && l.Parts != nil {
+		if err = e.Group.Fill(l.Parts); err == nil {
+			m.Delivered.Parts = append([]string{m.Payload}, l.Parts...)
+		}
+	}
+	m.broken = err
+	return m
+}
+
+// looks finds a message by "id" or "key"; nil if it is nowhere, or if its key is held.
+func (r *rig) looks(by, what string) *looked {
+	r.t.Helper()
+	l, err := r.Store.Look(queuetest.CtxB, by, what, 0)
+	r.equal("look", err, nil)
+	if err != nil || l == nil || l.Held {
+		return nil
+	}
+	return readOf(l)
+}
+
+// A taken delivery is what a fetch hands out, read.
+type taken struct {
+	lease  *Lease
+	tag    string
+	msg    message.Delivered
+	losses int
+	errors string
+	broken error
+
+	ttl, keyHold, retention time.Duration
+	since                   int64
+	counts                  string
+	countdown               bool
+	lane                    string
+}
+
+// takenOf reads the deliveries of a fetch.
+func takenOf(f FetchReply) (all []taken) {
+	for i, tag := range f.Tags {
+		e, broken := message.DecodeEnvelope(f.Envelopes[i])
+		var record message.FailRecord
+		if i < len(f.Fails) && f.Fails[i] != "" {
+			var err error
+			record, err = message.ParseFail(f.Fails[i])
+			broken = errors.Join(broken, err)
+		}
+		if broken == nil && (e.Group.Count > 0 || f.Parts[i] != nil) {
+			broken = e.Group.Fill(f.Parts[i])
+		}
+		id, n := message.SplitTag(tag)
+		all = append(all, taken{f.Lease, tag, e.Delivered(id, n, record.Failures), record.Losses, record.Errors, broken,
+			e.TTL, e.KeyHold, e.Retention, e.Since, e.Counts, e.Countdown > 0, e.Lane.Text()})
+		all[i].msg.CountdownLeft = f.Missing[i]
+	}
+	return all
+}
+
+func tagsTaken(ds []taken) []string { return conc.Mapped(ds, func(d *taken) string { return d.tag }) }
+
+// ends is the settlement of a delivery. An ack is made as the message wants it.
+func (d *taken) ends(kind OutcomeKind) Settlement {
+	s := Settlement{Lease: d.lease, Tag: d.tag, ID: d.msg.ID, Key: d.msg.Key, Number: d.msg.Delivery, Kind: kind,
+		Failures: d.msg.Failures, Losses: d.losses, Errors: d.errors, Lane: d.lane}
+	if kind != OutcomeAck {
+		return s
+	}
+	s.Counts, s.Countdown = d.counts, d.countdown
+	if s.Parts = len(d.msg.Parts); s.Key != "" {
+		s.Hold = d.keyHold
+	}
+	if d.retention > 0 {
+		s.Kind, s.Delay = OutcomeDone, d.retention
+	}
+	return s
+}
+
+// fails makes a settlement that of a failure.
+func (s Settlement) fails(text string) Settlement {
+	s.Failed, s.Failures, s.Losses, s.Text = true, s.Failures+1, 0, text
+	return s
+}
+
 // TestScriptLook: a look by id finds a message in every state, with its instant.
 func TestScriptLook(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		everywhere(r)
 		r.put(msg("far", time.Hour))
@@ -36,7 +136,6 @@ func TestScriptLook(t *testing.T) {
 // TestScriptList: a list returns each message once, forwards and backwards, in pages of any size, also if the last message of a
 // page is deleted meanwhile.
 func TestScriptList(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		var all []string
 		for i := range 9 { // three at each instant
@@ -44,50 +143,38 @@ func TestScriptList(t *testing.T) {
 			all = append(all, name)
 			r.put(msg(name, time.Duration(1+i/3)*time.Second))
 		}
-		p := ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Part: "later"}
-		walk := func(p ListRequest, limit int, back, delete bool) (got []string) {
+		p := wholeList(statePending)
+		p.Part = "later"
+		walk := func(want ...string) {
 			r.t.Helper()
-			p.Back, p.Limit = back, limit
-			for more := true; more; {
-				page, err := r.Store.List(context.Background(), p)
-				if err != nil {
-					r.t.Fatal(err)
-				}
-				more = page.Left > len(page.Entries)
-				for _, e := range page.Entries {
-					got, p.After = append(got, r.payload(e)), e.Spot
-				}
-				if delete {
-					c := newCall()
-					if _, err := r.Store.Steer(context.Background(), c,
-						SteerRequest{What: "delete", Only: "pending", Targets: []Spot{p.After}}); err != nil {
-						r.t.Fatal(err)
-					}
-				}
-			}
-			return got
+			r.equal(fmt.Sprintf("%+v", p), r.walk(p, nil), want)
 		}
-		reversed := slices.Clone(all)
-		slices.Reverse(reversed)
-		for limit := 1; limit < 11; limit++ {
-			r.equal(fmt.Sprint("pages of ", limit), strings.Join(walk(p, limit, false, false), " "), strings.Join(all, " "))
-			r.equal(fmt.Sprint("backwards, pages of ", limit), strings.Join(walk(p, limit, true, false), " "), strings.Join(reversed, " "))
+		for p.Limit = 1; p.Limit < 11; p.Limit++ {
+			p.Back = false
+			walk(all...)
+			p.Back = true
+			walk(reversed(all)...)
 		}
+		p.Limit, p.Back = 2, false
 		r.at(2 * time.Second)
-		r.equal("later", strings.Join(walk(p, 2, false, false), " "), "m6 m7 m8")
+		walk("m6", "m7", "m8")
 		p.Part = "due"
-		r.equal("due", strings.Join(walk(p, 2, false, false), " "), "m0 m1 m2 m3 m4 m5")
+		walk("m0", "m1", "m2", "m3", "m4", "m5")
 		p.Part, p.From, p.To = "", rigBase+2_000_000, rigBase+2_000_001
-		r.equal("from and to", strings.Join(walk(p, 2, false, false), " "), "m3 m4 m5")
-		p.From, p.To = math.MinInt64, math.MaxInt64
-		r.equal("while they are deleted", strings.Join(walk(p, 2, false, true), " "), strings.Join(all, " "))
-		r.equal("what is left, each page's last one deleted", strings.Join(walk(p, 9, true, false), " "), "m6 m4 m2 m0")
+		walk("m3", "m4", "m5")
+		p = wholeList(statePending)
+		p.Limit = 2
+		got := r.walk(p, func(page []string) {
+			r.steers(SteerDelete, 0, page[len(page)-1])
+		})
+		r.equal("while each page's last one is deleted", got, all)
+		p.Back = true
+		walk("m6", "m4", "m2", "m0")
 	})
 }
 
 // TestScriptReadLimit: of an envelope that is longer than the bound, look and list return the length alone.
 func TestScriptReadLimit(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		for i, name := range []string{"small", strings.Repeat("large", 400)} {
 			m := msg(name, time.Duration(1+i)*time.Second)
@@ -136,16 +223,11 @@ func (r *rig) payload(l Listed) string {
 }
 
 func TestScriptCounts(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		want := func(what string, want QueueCounts) {
 			r.t.Helper()
 			before := r.contents()
-			got, err := r.Store.Counts(context.Background())
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			r.equal(what, got.QueueCounts, want)
+			r.equal(what, r.counts().QueueCounts, want)
 			r.equal("contents", r.contents(), before)
 		}
 		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }
@@ -178,12 +260,11 @@ func TestScriptCounts(t *testing.T) {
 // TestScriptForecast: each message counts in one span, whatever score another program gave it, and a span has its first
 // instant and not its last.
 func TestScriptForecast(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		counted := func(what string, from int64, step time.Duration, n int, want ...int64) ForecastReply {
 			r.t.Helper()
 			before := r.contents()
-			got, err := r.Store.Forecast(context.Background(), from, step, n)
+			got, err := r.Store.Forecast(queuetest.CtxB, from, step, n)
 			var dues []int64 // before, in each, after; pending and retry of each
 			for _, d := range got.Due {
 				dues = append(dues, d.Pending, d.Retry)
@@ -209,9 +290,7 @@ func TestScriptForecast(t *testing.T) {
 		counted("from elsewhere", rigBase+1_000_000, time.Second, 1, 3, 2, 2, 2, 2, 1)
 		counted("from the beginning", 1, time.Hour, 1, 0, 1, 0, 0, 7, 4)
 		counted("to the end", rigBase, message.MaxDelay, 1, 1, 2, 5, 2, 1, 1)
-		if _, err := r.Store.Forecast(context.Background(), message.Forever, message.MaxDelay, 500); err != nil {
-			r.t.Error(err)
-		}
+		queuetest.Must(r.t, queuetest.Failure(r.Store.Forecast(queuetest.CtxB, message.Forever, message.MaxDelay, 500)))
 		r.do("DEL", r.Keys.pending, r.Keys.retry)
 	})
 }

@@ -2,28 +2,27 @@ package script
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // TestScriptLastChanceOfMany: a consumer that holds a message on its last chance looks at the others seldom, and a free
 // consumer gets one soon.
 func TestScriptLastChanceOfMany(t *testing.T) {
-	t.Parallel()
 	const n = 1500
 	onReal(t, func(r *rig) {
-		var ms []*SendMessage
-		for i := range n {
-			ms = append(ms, msg(fmt.Sprintf("m%04d", i), 0))
-		}
+		ms := many(n, func(i int) *SendMessage { return msg(fmt.Sprintf("m%04d", i), 0) })
 		for part := range slices.Chunk(ms, MaxBatch) {
 			r.hand(part...)
-			var lost []Settlement
-			for _, m := range part {
-				lost = append(lost, Settlement{Tag: m.ID, ID: m.ID, Number: 1, Kind: OutcomeRetry, Delay: time.Second, Losses: 2})
-			}
-			r.done(lost...)
+			r.done(many(len(part), func(i int) Settlement {
+				return Settlement{Tag: part[i].ID, ID: part[i].ID, Number: 1, Kind: OutcomeRetry, Delay: time.Second, Losses: 2}
+			})...)
 		}
 		r.at(time.Second)
 		c, free := NewCaller(), NewCaller()
@@ -56,12 +55,307 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 				}
 			}
 		}
-		r.t.Logf("%d fetches in %d s", fetches, seconds)
 		if perSecond := fetches / seconds; perSecond > 50 {
 			r.t.Errorf("%d fetches a second", perSecond)
 		}
 		if got < fetches/100 {
 			r.t.Errorf("a free consumer got %d of %d", got, fetches/100)
 		}
+	})
+}
+
+// recovered is how long after the end of its lease a dead consumer's message comes back, if another consumer ticks at this
+// interval.
+func recovered(r *rig, tick time.Duration) time.Duration {
+	r.t.Helper()
+	slow := NewCaller()
+	r.fetch(slow, 0)
+	r.hand(msg("a", 0))
+	ends := r.since(r.now) + r.with.Lease
+	for range 300 {
+		r.at(r.since(r.now) + tick)
+		if r.fetch(slow, 0).Lost == 1 {
+			return r.since(r.now) - ends
+		}
+	}
+	r.t.Fatalf("beside a consumer that ticks every %v it never comes back", tick)
+	panic("unreachable")
+}
+
+// TestScriptGraceIsGivenOnce: a consumer that is cut off again and again does not keep dead consumers' messages.
+func TestScriptGraceIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ lease, tick time.Duration }{
+		{time.Second, time.Second/3 + 180*time.Millisecond},                    // a slow line
+		{100 * time.Millisecond, 100*time.Millisecond/3 + 17*time.Millisecond}, // a slower one
+		{10 * time.Second, 6 * time.Second},                                    // a process that is frozen for so long, again and again
+		{10 * time.Second, 60 * time.Second},
+		{10 * time.Second, 10 * time.Second / 3}, // as it should be
+	} {
+		subtest(t, fmt.Sprint(c.lease, " ", c.tick), onBoth, func(r *rig) {
+			r.with.Lease = c.lease
+			late := recovered(r, c.tick)
+			if most := 7*c.lease/4 + 2*c.tick; late > most {
+				r.t.Errorf("%v after the end of the lease, want %v at most", late, most)
+			}
+			if c.tick < c.lease/2 && late > c.tick {
+				r.t.Errorf("%v after the end of the lease, and nobody was cut off", late)
+			}
+		})
+	}
+}
+
+func TestScriptGrace(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"the longest lease in use holds for all": {func(r *rig) {
+			long, short := NewCaller(), NewCaller()
+			r.fetch(long, 0) // asks for 10 s
+			r.with.Lease = time.Second
+			r.put(msg("a", 0))
+			f := r.fetch(short, 1)
+			r.equal("agreed", f.Agreed.Lease, 10*time.Second)
+			r.expect("unack a@10s")
+			r.at(4 * time.Second) // an outage
+			r.with.Lease = 10 * time.Second
+			r.equal("lost", r.fetch(long, 0).Lost, 0)
+			r.with.Lease = time.Second
+			r.extend("a")
+			r.expect("unack a@14s")
+			r.at(14*time.Second - time.Microsecond)
+			r.extend("a") // the other asked for 10 s until 14 s
+			r.at(14*time.Second + time.Microsecond)
+			r.equal("agreed", r.fetch(short, 0).Agreed.Lease, time.Second)
+		}, "unack a@15.000001s"},
+		"the most that anybody asks for holds for all": {func(r *rig) {
+			r.with = FetchSettings{Lease: rigLease, MaxLosses: 5, GarbageMax: 7}
+			r.fetch(NewCaller(), 0)
+			r.with = FetchSettings{Lease: time.Second, MaxLosses: 2, GarbageAge: time.Hour, GarbageMax: 9}
+			for _, at := range []time.Duration{0, rigLease} {
+				r.at(at)
+				r.equal("agreed", r.fetch(NewCaller(), 0).Agreed, FetchSettings{Lease: rigLease, MaxLosses: 5, GarbageMax: 9})
+			}
+			r.at(rigLease + time.Microsecond)
+			r.equal("agreed", r.fetch(NewCaller(), 0).Agreed, r.with)
+		}, ""},
+	})
+}
+
+// TestScriptGraceAfterAnOutage: leases that ran out while nobody fetched are not lost before their consumers had time to renew them.
+func TestScriptGraceAfterAnOutage(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"grace after an outage": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(16 * time.Second)
+			r.put(msg("b", 0))
+			f := r.fetch(NewCaller(), 1) // the first of any consumer since 0 s
+			r.equal("lost", f.Lost, 0)
+			r.expect("unack a@10s b@26s")
+			r.tickTo(25 * time.Second)
+			r.extend("b")
+			r.tickTo(28500*time.Millisecond - time.Microsecond)
+			r.expect("unack a@10s b@35s wake 28.5s")
+			r.tickTo(28500 * time.Millisecond)
+		}, "unack b@35s retry 2:a@28.5s~29s fail a=2/0/1@28.5s!lost wake 28.5s~29s"},
+		"no grace within two thirds of a lease": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.Lease*2/3)
+			r.equal("lost", r.fetch(NewCaller(), 0).Lost, 1)
+		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s!lost wake 10.666666s~11.166666s"},
+		"grace just beyond": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.Lease*2/3 + time.Microsecond)
+			r.equal("lost", r.fetch(NewCaller(), 0).Lost, 0)
+		}, "unack a@10s"},
+		"who comes back gives the others time": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.Lease/2 + time.Microsecond)
+			r.fetch(c, 0)
+			r.tickTo(17*time.Second + 500*time.Millisecond)
+			r.expect("unack a@10s wake 17.500001s")
+			r.at(17*time.Second + 500001*time.Microsecond) // once only
+			r.equal("lost", r.fetch(NewCaller(), 0).Lost, 1)
+		}, "retry 2:a@17.500001s~18.000001s fail a=2/0/1@17.500001s!lost wake 17.500001s~18.000001s"},
+		"no time for others within half a lease": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.Lease / 2)
+			r.fetch(c, 0)
+			r.at(10*time.Second + 2*time.Microsecond)
+			r.equal("lost", r.fetch(NewCaller(), 0).Lost, 1)
+		}, "retry 2:a@10.000002s~10.500002s fail a=2/0/1@10.000002s!lost wake 10.000002s~10.500002s"},
+	})
+}
+
+const clockAhead = time.Hour // of the clock, before the step
+
+// TestScriptClockStepsBack: after a step back, state holds instants of the future. Leases, and the grace after an outage, go by
+// the new time at once.
+func TestScriptClockStepsBack(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"a lease from before it is not believed for longer than one from now": {func(r *rig) {
+			r.put(msg("a", 0))
+			r.at(clockAhead)
+			r.take("a") // by a consumer that dies
+			r.at(0)
+			r.tick()
+			r.expect("unack a@10s")
+			r.equal("lost", r.lapse(11*time.Second).Lost, 1)
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
+	})
+}
+
+// TestScriptSteerAfterTheClockWasAhead: a message that was sent or failed while the clock was ahead is due too late. A list by
+// its instant finds it, and a steer brings it back.
+func TestScriptSteerAfterTheClockWasAhead(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"by": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(century)
+			r.done(ends(OutcomeRetry, "a", 1, 0, "x"))
+			r.put(msg("b", 2*time.Second))
+			r.at(5 * time.Second)
+			r.put(msg("c", time.Hour))
+			for _, in := range []string{statePending, stateRetry} {
+				page, err := r.Store.List(queuetest.CtxB, ListRequest{In: in, From: rigBase + century.Microseconds(), To: math.MaxInt64, Limit: 9})
+				if err != nil || len(page.Entries) != 1 {
+					r.t.Fatalf("%s: %+v, %v", in, page, err)
+				}
+				got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerBy, Us: -century.Microseconds(), Only: in,
+					Targets: []Spot{page.Entries[0].Spot}})
+				if err != nil || !got[0].Done {
+					r.t.Errorf("%s: %+v, %v", in, got, err)
+				}
+			}
+		}, "pending b@5s c@1h0m5s retry 2:a@5s fail a=2/1/0@876000h0m0s!x wake 5s"},
+	})
+}
+
+// ending fetches the only delivery there is, and returns its settlement.
+func (r *rig) ending(kind OutcomeKind) Settlement {
+	r.t.Helper()
+	got := r.fetch(NewCaller(), 1)
+	if len(got.Tags) != 1 {
+		r.t.Fatalf("fetched %q", got.Tags)
+	}
+	return takenOf(got)[0].ends(kind)
+}
+
+// failed fetches the only delivery there is, and returns its failure.
+func (r *rig) failed(text string) Settlement {
+	return r.ending(OutcomeRetry).fails(text)
+}
+
+// errorsOf are the errors of a message, the newest first, in words: delivery@instant!text.
+func (r *rig) errorsOf(name string) string {
+	r.t.Helper()
+	m := r.looks("id", queuetest.IDOf(name))
+	var all []string
+	kept := message.KeptErrors(m.Errors, message.MaxErrors)
+	for _, e := range kept {
+		text := e.Text
+		if text == queuetest.LostText {
+			text = "lost"
+		}
+		all = append(all, fmt.Sprintf("%d@%v!%s", e.Delivery, r.since(e.At.UnixMicro()), text))
+	}
+	if last := message.LastError(m.Errors); len(all) > 0 && kept[0].Text != last || len(all) == 0 && last != "" {
+		r.t.Errorf("the last is %q", last)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestScriptErrors: errors are kept when a message has no room in a reply. TestModel compares those of failures and losses.
+func TestScriptErrors(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"a reply without room": {func(r *rig) {
+			r.put(msg("a", 0, sized(3000)), msg("b", 0, sized(3000)))
+			c := NewCaller()
+			r.fetch(c, 2)
+			r.done(ends(OutcomeReady, "a", 1, 0, "no"), ends(OutcomeReady, "b", 1, 0, "no"))
+			r.fetch(c, 2)
+			r.ask(c, FetchRequest{Want: 2, Bytes: 1})
+			r.equal("errors", r.errorsOf("a")+", "+r.errorsOf("b"), "1@0s!no, 1@0s!no")
+		}, "ready 3:b unack 2:a@10s fail a=2/1/0@0s!no b=3/1/0@0s!no wake 0s"},
+	})
+}
+
+// TestScriptErrorsAreBounded: the newest error is kept as it is. The next failure cuts the errors before it.
+func TestScriptErrorsAreBounded(t *testing.T) {
+	onReal(t, func(r *rig) {
+		long := strings.Repeat("語", message.MaxErrorText/3)
+		r.put(msg("a", 0))
+		for range 7 {
+			r.done(r.failed(long))
+		}
+		r.take("8:a")
+		r.tickTo(11 * time.Second)
+		var got []int
+		for _, e := range message.KeptErrors(r.looks("id", queuetest.IDOf("a")).Errors, message.MaxErrors) {
+			got = append(got, len(e.Text))
+			if e.Text != queuetest.LostText && !strings.HasPrefix(long, e.Text) {
+				r.t.Errorf("%q", e.Text)
+			}
+		}
+		r.equal("bytes", got, []int{len(queuetest.LostText), len(long), 198, 198, 198})
+		record, err := r.Cli.HGet(queuetest.CtxB, r.Keys.fail, queuetest.IDOf("a")).Result()
+		if err != nil || len(record) > 2000 {
+			r.t.Errorf("%d bytes, %v", len(record), err)
+		}
+		r.expect("retry 9:a@11s~11.5s fail a=9/7/1@11s!lost wake 11s~11.5s")
+	})
+}
+
+// TestScriptErrorsOfAnotherProgram: a record of any bytes stops no script, and is read as far as it can be.
+func TestScriptErrorsOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	rows := []string{"\x1e", "\x1e\x1e\x1e\x1e\x1e\x1e\x1e", "\x1ex", "\x1e1 2", "\x1e1 2 ", "\x1e-1 -2 x", "\x1e1 2 x\x1e",
+		"a\x1eb", "\xff\x1e\xff\x00",
+		strings.Repeat("\x1e1 1 x", 10), strings.Repeat("x", 5000), "\x1e1 1 " + strings.Repeat("\x80", 5000),
+		"\x1e" + strings.Repeat("9", 40) + " 1 x"}
+	onReal(t, func(r *rig) {
+		r.put(msg("a", 0))
+		for _, raw := range slices.Concat(rows, someRubbish(0)) {
+			write := func(n int) { r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n, raw)) }
+			newest := func(what, want string) {
+				r.t.Helper()
+				if m := r.looks("id", queuetest.IDOf("a")); message.LastError(m.Errors) != want || len(message.KeptErrors(m.Errors, message.MaxErrors)) > 5 || m.broken != nil {
+					r.t.Fatalf("%s behind %q: %+v", what, raw, m)
+				}
+			}
+			tag := func() int {
+				got := r.fetch(NewCaller(), 1)
+				if len(got.Tags) != 1 {
+					r.t.Fatalf("%q: fetched %q", raw, got.Tags)
+				}
+				_, n := message.SplitTag(got.Tags[0])
+				return n
+			}
+			n := tag()
+			write(n)
+			begun := r.since(r.now)
+			r.lapse(begun + 11*time.Second)
+			newest("a loss", queuetest.LostText)
+			write(n + 1)
+			r.at(begun + 13*time.Second)
+			r.done(r.failed("no"))
+			newest("a failure", "no")
+			write(n + 2)
+			r.done(r.ending(OutcomeReady))
+			newest("a release", message.LastError(raw))
+			s := r.ending(OutcomeGarbage)
+			s.Text = "no"
+			r.done(s)
+			r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n+4, raw))
+			got, err := r.Store.Await(queuetest.CtxB, []string{queuetest.IDOf("a")})
+			if want := strings.TrimPrefix(message.LastError(raw), strings.Repeat("9", 40)+" 1 "); err != nil || got[0].Text != want {
+				r.t.Fatalf("await of %q: %+v, %v; want %q", raw, got, err, want)
+			}
+			r.equal("requeue", r.steers("requeue", r.now, "a"), "garbage")
+			newest("a requeue", message.LastError(raw))
+		}
+		r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), stateRetry)
 	})
 }

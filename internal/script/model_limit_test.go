@@ -2,7 +2,6 @@ package script
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -323,7 +322,7 @@ func (m *machine) limit(t *rapid.T) {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "lifts a throttle if 0") == 0 {
 		m.call(t, func(t *rapid.T, c Caller) {
-			got, err := m.store.LiftThrottle(context.Background(), &c)
+			got, err := m.store.LiftThrottle(queuetest.CtxB, &c)
 			m.same(t, "lift", got, err, m.existing(c, func() any { return m.liftThrottle() }))
 		})
 		return
@@ -333,7 +332,7 @@ func (m *machine) limit(t *rapid.T) {
 }
 
 func (m *machine) doLimit(t *rapid.T, c Caller, l RateLimits) {
-	got, err := m.store.SetLimits(context.Background(), &c, l)
+	got, err := m.store.SetLimits(queuetest.CtxB, &c, l)
 	m.same(t, "limit", got, err, m.existing(c, func() any { return m.setLimits(l) }))
 }
 

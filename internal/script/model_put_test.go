@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -296,7 +295,7 @@ func (m *machine) puts(t *rapid.T) {
 		}
 	}
 	m.call(t, func(t *rapid.T, c Caller) {
-		got, err := m.store.Send(context.Background(), &c, SendRequest{Messages: batch})
+		got, err := m.store.Send(queuetest.CtxB, &c, SendRequest{Messages: batch})
 		got.Uneven = "" // it has a test of its own, and is not in the reply to a repeat
 		m.same(t, "put", got, err, m.once(c, func() any { return m.put(batch) }))
 	})

@@ -96,12 +96,11 @@ func TestScriptWritesAllOrNothing(t *testing.T) {
 	for name, c := range contractCalls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, false)
-			call := c.build(r)
+			r, by := newRig(t, false), newCall()
+			c.build(r)
+			call := func() error { return c.call(r, by) }
 			sane := r.snapshot()
-			if err := call(); err != nil {
-				t.Fatal(err)
-			}
+			queuetest.Must(t, call())
 			done, faults := r.snapshot(), faultsOf(c.script)
 			for i, one := range faults {
 				if r.writesAllOrNothing(call, sane, done, one) {

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"maps"
 	"reflect"
 	"regexp"
@@ -159,17 +158,14 @@ func TestProtocolHistory(t *testing.T) {
 
 // TestAnotherProgramSends: a program can send with what docs/PROTOCOL.md says.
 func TestAnotherProgramSends(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		const caller, envelope = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5", "\x00\x00\x00\x03close"
 		key := func(name string) string { return "{dq:" + r.name + "}:" + name }
 		id := queuetest.IDOf("a")
 		eval := func(text string, keys []string, args ...any) any {
 			r.t.Helper()
-			reply, err := r.Cli.Eval(context.Background(), text, keys, args...).Result()
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			reply, err := r.Cli.Eval(queuetest.CtxB, text, keys, args...).Result()
+			queuetest.Must(r.t, err)
 			return reply
 		}
 		single := func() any {

@@ -2,10 +2,17 @@ package script
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestScriptRefusals: the code of a script's refusal is found wherever a server puts it in the error.
@@ -42,5 +49,298 @@ func TestWritePermit(t *testing.T) {
 		if <-used == revoked || p.Revoke() != revoked || (p.use() == nil) == revoked {
 			t.Fatal("a revoked permit was used, or one was neither used nor revoked")
 		}
+	}
+}
+
+// TestScriptPauseSays: counts say who paused, why and since when, until the pause is over, or ended, or replaced.
+func TestScriptPauseSays(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
+		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }
+		c := NewCaller()
+		for _, p := range []struct {
+			now, until, since time.Duration
+			by, why, said     string
+		}{
+			{0, time.Hour, 0, "ann", "card provider down\t 12", "card provider down  12"},
+			{time.Minute, 2 * time.Hour, 0, "bob", "", ""}, // goes on longer
+			{3*time.Hour + time.Second, 4 * time.Hour, 3*time.Hour + time.Second, "ann", "", ""},
+		} {
+			r.at(p.now)
+			c.Next()
+			for range 2 { // the reply of the first is lost
+				r.equal("pause", r.Store.Pause(queuetest.CtxB, c, rigBase+p.until.Microseconds(), p.by, p.why), nil)
+			}
+			r.equal(p.now.String(), r.counts().QueueCounts, QueueCounts{Paused: true, PausedSince: at(p.since), PausedUntil: at(p.until),
+				PausedBy: p.by, PauseReason: p.said})
+			r.read()
+		}
+		before := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "pause").Val()
+		r.do("HSET", r.Keys.State, "pause", rigBase+5*3600e6) // by a program that says nothing
+		r.equal("another pause", r.counts().QueueCounts, QueueCounts{Paused: true, PausedUntil: at(5 * time.Hour)})
+		r.do("HSET", r.Keys.State, "pause", before)
+		c.Next()
+		r.equal("resume", r.Store.Pause(queuetest.CtxB, c, 0, "ann", ""), nil)
+		r.equal("resumed", r.counts().QueueCounts, QueueCounts{})
+		r.equal("field", r.Cli.HExists(queuetest.CtxB, r.Keys.State, "paused").Val(), false)
+		r.read()
+	})
+}
+
+// TestScriptPauseRubbish: whatever bytes the field `paused` holds, counts answer, and the next pause writes the field anew.
+func TestScriptPauseRubbish(t *testing.T) {
+	onReal(t, func(r *rig) {
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
+		until := strconv.FormatInt(rigBase+60e6, 10)
+		for i, value := range append(rubbish, "5 "+until, "5 "+until+" \xff\x1b[31m\nwhy\nmore\x00", until+" "+until+" a\nb",
+			"-5 "+until+" a\nb", "5 "+until+" "+strings.Repeat("x", 5000)) {
+			c := newCall()
+			r.equal("pause", r.Store.Pause(queuetest.CtxB, c, rigBase+60e6, "", ""), nil)
+			r.do("HSET", r.Keys.State, "paused", value)
+			got, err := r.Store.Counts(queuetest.CtxB)
+			text := got.PausedBy + got.PauseReason
+			if err != nil || !got.Paused || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\n\x00") || len(text) > MaxBy+MaxWhy ||
+				got.PausedSince.After(time.UnixMicro(r.now)) {
+				r.t.Errorf("%d: %+v, %v", i, got.QueueCounts, err)
+			}
+			c.Next()
+			r.equal("again", r.Store.Pause(queuetest.CtxB, c, rigBase+90e6, "ann", ""), nil)
+			got, err = r.Store.Counts(queuetest.CtxB)
+			if err != nil || got.PausedBy != "ann" || got.PausedSince.After(time.UnixMicro(r.now)) {
+				r.t.Errorf("%d: paused again: %+v, %v", i, got.QueueCounts, err)
+			}
+			r.read()
+		}
+	})
+}
+
+// TestScriptPauseFor: a pause for a duration ends by the server's clock. A repeat of the call does not prolong it.
+func TestScriptPauseFor(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
+		c := newCall()
+		want := r.now + 9e6
+		for range 3 {
+			until, err := r.Store.PauseFor(queuetest.CtxB, c, 9e6, "ann", "why")
+			r.equal("error", err, nil)
+			r.equal("until", until, want)
+			r.at(r.since(r.now) + time.Second)
+		}
+		n := r.counts()
+		r.equal("paused until", []any{n.PausedUntil.UnixMicro(), n.PausedBy}, []any{want, "ann"})
+		c.Next()
+		until, err := r.Store.PauseFor(queuetest.CtxB, c, math.MaxInt64/2, "", "")
+		r.equal("error", err, nil)
+		r.equal("at most", until, message.Forever)
+	})
+}
+
+// TestConsumersOfRubbish: entries from the future, as after a step of the clock, or with rubbish numbers are returned as they
+// are. They go in time, and do not keep a queue from being deleted.
+func TestConsumersOfRubbish(t *testing.T) {
+	onReal(t, func(r *rig) {
+		dead := map[string]string{
+			"future": fmt.Sprintf("%d 10000000 {}", r.now+time.Hour.Microseconds()), "end of time": "9223372036854775807 1 {}",
+			"before time": "-9223372036854775808 10000000 {}", "no lease": fmt.Sprintf("%d -1 {}", r.now-4e6), "infinite": "inf inf {}",
+			"rubbish": "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", r.now-4e6),
+		}
+		for name, entry := range dead {
+			r.do("HSET", r.Keys.consumers, name, entry)
+		}
+		read := map[string]string{}
+		for e, err := range r.Store.Consumers(queuetest.CtxB) {
+			r.equal("error", err, nil)
+			r.equal("now", e.Now, r.now)
+			read[e.ID] = e.Text
+		}
+		r.equal("entries", read, dead)
+		c := NewCaller()
+		for round := 0; r.Cli.HLen(queuetest.CtxB, r.Keys.consumers).Val() > 1; round++ {
+			if round > 1000 {
+				r.t.Fatalf("they stay: %v", r.Cli.HGetAll(queuetest.CtxB, r.Keys.consumers).Val())
+			}
+			r.at(time.Duration(round) * 5 * time.Second)
+			c.Next()
+			r.ask(c, FetchRequest{Presence: "{}"})
+		}
+		r.do("HDEL", r.Keys.consumers, c.ID)
+		for name, entry := range dead {
+			r.do("HSET", r.Keys.consumers, name, entry)
+		}
+		if alive, _, err := r.Store.Drop(queuetest.CtxB, false); alive != 0 || err != nil {
+			r.t.Errorf("drop: %d are alive, %v", alive, err)
+		}
+		if left := r.contents(); left != "" {
+			r.t.Errorf("left: %s", left)
+		}
+	})
+}
+
+// TestConsumersExpire: without any consumer, the last entry is forgotten in a month.
+func TestConsumersExpire(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		c := newCall()
+		r.ask(c, FetchRequest{Presence: "{}"})
+		if ttl := r.Cli.TTL(queuetest.CtxB, r.Keys.consumers).Val(); ttl < 30*24*time.Hour || ttl > 31*24*time.Hour {
+			r.t.Errorf("consumers expire in %v", ttl)
+		}
+	})
+}
+
+// TestDropOfAnothersKeys: another program's key in the place of any structure is deleted with the queue, but for the journal.
+func TestDropOfAnothersKeys(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		for _, key := range r.Keys.all {
+			r.do("SET", key, "somebody else's")
+		}
+		if alive, _, err := r.Store.Drop(queuetest.CtxB, false); alive != 0 || err != nil {
+			r.t.Errorf("drop: %d are alive, %v", alive, err)
+		}
+		if left := r.contents(); strings.TrimSpace(left) != "journal string somebody else's" {
+			r.t.Errorf("left: %s", left)
+		}
+		r.do("DEL", r.Keys.journal)
+	})
+}
+
+// TestScriptUnknownLayout: in a layout that this version does not know, steer and drop refuse calls for many messages. A repeat
+// of a call that was carried out is answered.
+func TestScriptUnknownLayout(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.put(msg("a", time.Hour), msg("b", time.Hour))
+		steer := func(c *Caller, name, only string) error {
+			_, err := r.Store.Steer(queuetest.CtxB, c, SteerRequest{What: "delete", Only: only, Targets: []Spot{{Tag: queuetest.IDOf(name)}}})
+			return err
+		}
+		c := newCall()
+		queuetest.Must(r.t, steer(c, "a", "pending"))
+		r.do("HSET", r.Keys.State, "layout", "2")
+		before := r.contents()
+		if err := steer(c, "a", "pending"); err != nil {
+			r.t.Errorf("a repeat of what was done: %v", err)
+		}
+		c.Next()
+		for _, only := range []string{"pending", "ready", "unack", "retry", "garbage"} {
+			if err := steer(c, "b", only); !errors.Is(err, ErrUnknownLayout) {
+				r.t.Errorf("in %s: %v", only, err)
+			}
+		}
+		for _, force := range []bool{false, true} {
+			if _, _, err := r.Store.Drop(queuetest.CtxB, force); !errors.Is(err, ErrUnknownLayout) {
+				r.t.Errorf("drop: %v", err)
+			}
+		}
+		r.equal("contents", r.contents(), before)
+		if err := steer(c, "b", ""); err != nil {
+			r.t.Errorf("one message: %v", err)
+		}
+		r.do("HDEL", r.Keys.State, "layout")
+	})
+}
+
+// TestScriptShards: who asks for more shards gets them, if they are a multiple, and names stay.
+func TestScriptShards(t *testing.T) {
+	for _, c := range []struct {
+		name, before string // of the field; "": the queue is new, "-": it was used and has no such field
+		n, names     int    // asked
+		want         ShardsReply
+		after        string
+	}{
+		{"a look", "", 0, 0, ShardsReply{}, ""},
+		{"a new queue", "", 6, 0, ShardsReply{6, 6}, "6 6"},
+		{"one that was used", "-", 6, 0, ShardsReply{6, 1}, "6 1"},
+		{"one shard of a used queue", "-", 1, 0, ShardsReply{1, 1}, ""},
+		{"one shard of a new queue", "", 1, 0, ShardsReply{1, 1}, "1 1"},
+		{"more than one", "1 1", 6, 0, ShardsReply{6, 1}, "6 1"},
+		{"more", "3 3", 12, 0, ShardsReply{12, 3}, "12 3"},
+		{"more again", "12 3", 24, 0, ShardsReply{24, 3}, "24 3"},
+		{"the same", "6 3", 6, 0, ShardsReply{6, 3}, "6 3"},
+		{"fewer", "6 3", 3, 0, ShardsReply{6, 3}, "6 3"},
+		{"no multiple", "6 3", 8, 0, ShardsReply{6, 3}, "6 3"},
+		{"a look at several", "6 1", 0, 0, ShardsReply{6, 1}, "6 1"},
+		{"a copy", "", 6, 3, ShardsReply{6, 3}, "6 3"},
+		{"a copy that does not fit", "", 6, 4, ShardsReply{}, ""},
+		{"no number", "many", 6, 0, ShardsReply{6, 1}, "6 1"},
+		{"too many", "128 1", 0, 0, ShardsReply{}, "128 1"},
+		{"names that do not fit", "6 4", 0, 0, ShardsReply{}, "6 4"},
+		{"no names", "6 0", 0, 0, ShardsReply{}, "6 0"},
+		{"a huge number", strings.Repeat("9", 400) + " 1", 0, 0, ShardsReply{}, strings.Repeat("9", 400) + " 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := queuetest.NewBase(t)
+			s := NewStore(f.Cli, "dq", f.Name)
+			switch c.before {
+			case "":
+			case "-":
+				f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "seen", "0").Err())
+			default:
+				f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "shards", c.before).Err())
+			}
+			for range 2 { // a call that comes twice changes nothing more
+				got, err := s.Shards(queuetest.CtxB)
+				if c.n > 0 {
+					got, err = s.Join(queuetest.CtxB, c.n, c.names)
+				}
+				if err != nil || got != c.want {
+					t.Errorf("%+v, %v, want %+v", got, err, c.want)
+				}
+			}
+			after, err := f.Cli.HGet(queuetest.CtxB, f.Key("state"), "shards").Result()
+			if err != nil && err != redis.Nil || after != c.after {
+				t.Errorf("state.shards is %q, %v, want %q", after, err, c.after)
+			}
+			f.Cli.Del(queuetest.CtxB, f.Key("state"))
+		})
+	}
+}
+
+// TestScriptShardsOfPaused: a queue gets no more shards while it is paused, or has limits of its own, because new shards would know nothing of that.
+func TestScriptShardsOfPaused(t *testing.T) {
+	f := queuetest.NewBase(t)
+	s := NewStore(f.Cli, "dq", f.Name)
+	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "shards", "3 3").Err())
+	for field, values := range map[string][2]string{"pause": {"7258118400000000", "1"}, "override": {"5 1000000 1 0", ""}} {
+		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), field, values[0]).Err())
+		if got, err := s.Join(queuetest.CtxB, 6, 0); err != nil || got != (ShardsReply{3, 3}) {
+			t.Errorf("with %s: %+v, %v", field, got, err)
+		}
+		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), field, values[1]).Err())
+	}
+	if got, err := s.Join(queuetest.CtxB, 6, 0); err != nil || got != (ShardsReply{6, 3}) {
+		t.Errorf("after that: %+v, %v", got, err)
+	}
+	f.Cli.Del(queuetest.CtxB, f.Key("state"))
+}
+
+// TestShardName: the names of shards are those of docs/PROTOCOL.md, and those of fewer shards are among those of more.
+func TestShardName(t *testing.T) {
+	slot := func(name string) int { return Slot("{dq:" + name + "}:state") }
+	for _, n := range []int{1, 2, 3, 6, 12, 64} {
+		seen := map[string]bool{}
+		for i := range n {
+			name := shardName("dq", "orders", i, n)
+			if want := (slot("orders") + i*slots/n) % slots; slot(name) != want {
+				t.Errorf("shard %d of %d is %s, in slot %d, want %d", i, n, name, slot(name), want)
+			}
+			if n <= 32 && name != shardName("dq", "orders", 2*i, 2*n) {
+				t.Errorf("shard %d of %d is not shard %d of %d", i, n, 2*i, 2*n)
+			}
+			if i > 0 && ValidName(name) {
+				t.Errorf("%s may be the name of a queue", name)
+			}
+			seen[name] = true
+		}
+		if len(seen) != n {
+			t.Errorf("%d shards have %d names", n, len(seen))
+		}
+	}
+	// As CLUSTER KEYSLOT answers.
+	for name, want := range map[string]int{"": 0, "foo": 12182, "{foo}bar": 12182, "foo{}{bar}": 8363, "foo{{bar}}zap": 4015, "123456789": 12739} {
+		if got := Slot(name); got != want {
+			t.Errorf("the slot of %q is %d, want %d", name, got, want)
+		}
+	}
+	if a, b := fmt.Sprint(ShardOf("order", 6)/2), fmt.Sprint(ShardOf("order", 3)); a != b {
+		t.Errorf("a name is in the shards %s and %s", a, b)
 	}
 }

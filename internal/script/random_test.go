@@ -2,7 +2,6 @@ package script
 
 import (
 	"cmp"
-	"context"
 	"flag"
 	"slices"
 	"strconv"
@@ -25,9 +24,7 @@ var modelCalls = flag.Int64("model.calls", 0, "how many calls TestModel compares
 // failure is shrunk to the shortest sequence, and printed with its seed.
 func TestModel(t *testing.T) {
 	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "100"} { // sequences, and steps of one on average
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, flag.Set(name, value))
 	}
 	t.Parallel()
 	calls := cmp.Or(*modelCalls, testkit.Size[int64](8_000, 4_000))
@@ -67,10 +64,8 @@ func (m *machine) sequence(t *rapid.T) {
 	})
 	m.newer = true
 	m.layouts(t) // as this version knows it
-	s, err := check.Read(context.Background(), m.UniversalClient, "dq", m.store.Queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := check.Read(queuetest.CtxB, m.UniversalClient, "dq", m.store.Queue)
+	must(t, err)
 	for _, breach := range s.Breaches() {
 		t.Error(names(breach))
 	}
@@ -182,9 +177,7 @@ func (m *machine) marker(t *rapid.T) {
 	if m.wake == 0 {
 		return
 	}
-	if err := m.ZPopMin(context.Background(), m.store.Keys.Wake).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.ZPopMin(queuetest.CtxB, m.store.Keys.Wake).Err())
 	m.wake = 0
 }
 
@@ -201,7 +194,7 @@ func (m *machine) sends(t *rapid.T) {
 		}
 	}
 	m.call(t, func(t *rapid.T, c Caller) {
-		got, err := m.store.Send(context.Background(), &c, SendRequest{Messages: batch})
+		got, err := m.store.Send(queuetest.CtxB, &c, SendRequest{Messages: batch})
 		m.same(t, "send", got, err, m.once(c, func() any { return m.send(batch) }))
 	})
 }
@@ -246,7 +239,7 @@ func (m *machine) fetches(t *rapid.T) {
 func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	before := m.places()
 	a.Settings = &m.with
-	got, err := m.store.Fetch(context.Background(), &c, a)
+	got, err := m.store.Fetch(queuetest.CtxB, &c, a)
 	ds := takenOf(got)
 	got.Fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
@@ -374,7 +367,7 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 }
 
 func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement) {
-	got, err := m.store.Settle(context.Background(), &c, batch)
+	got, err := m.store.Settle(queuetest.CtxB, &c, batch)
 	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch) }))
 }
 
@@ -389,7 +382,7 @@ func (m *machine) extends(t *rapid.T) {
 			names = append(names, d.lease.Name)
 		}
 	}
-	got, err := m.store.Extend(context.Background(), rigLease, names, ids)
+	got, err := m.store.Extend(queuetest.CtxB, rigLease, names, ids)
 	m.same(t, "extend", got, err, m.extend(names, ids))
 }
 
@@ -414,7 +407,7 @@ func (m *machine) keeps(t *rapid.T) {
 			m.spent[spent{name, d.tag}] = true
 		}
 	}
-	got, err := m.store.Keep(context.Background(), name, tags)
+	got, err := m.store.Keep(queuetest.CtxB, name, tags)
 	m.same(t, "keep", got, err, m.keep(name, tags))
 }
 
@@ -425,7 +418,7 @@ func (m *machine) overrun(t *rapid.T) {
 		return
 	}
 	lease := rapid.SampledFrom([]time.Duration{0, rigLease}).Draw(t, "lease")
-	err := m.store.Overrun(context.Background(), lease, tagsTaken(ds))
+	err := m.store.Overrun(queuetest.CtxB, lease, tagsTaken(ds))
 	m.overruns(lease, ds)
 	m.same(t, "overrun", nil, err, nil)
 }
@@ -466,9 +459,7 @@ func (m *machine) forgets(t *rapid.T) {
 		}
 	}
 	for _, args := range append(calls, []any{"zadd", keys.Wake, m.wake, "w"}, []any{"hset", keys.State, "armed", m.armed}) {
-		if err := m.UniversalClient.Do(context.Background(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.UniversalClient.Do(queuetest.CtxB, args...).Err())
 	}
 	m.held = m.contents
 }

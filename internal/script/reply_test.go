@@ -1,246 +1,266 @@
 package script
 
 import (
+	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
 )
 
-func list(parts ...string) []string { return parts }
-
-// A repliesCase is a typed call, with replies that it takes and replies that it refuses.
-type repliesCase struct {
-	call func(s *Store) error
-	good [][]string
-	bad  [][]string
+// answering is a client whose server gives the same answer to every command.
+type answering struct {
+	redis.UniversalClient
+	reply []string
 }
 
-func takesGoodRepliesOnly(t *testing.T, cases map[string]repliesCase) {
-	t.Helper()
-	t.Parallel()
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			call := func(reply []string) error {
-				return c.call(NewStore(answering{reply: reply}, "dq", "q"))
+func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
+	switch cmd := cmd.(onceCmd).Cmder.(type) {
+	case *redis.StringSliceCmd:
+		cmd.SetVal(c.reply)
+	case *redis.IntCmd:
+		n, err := strconv.ParseInt(strings.Join(c.reply, " "), 10, 64)
+		if err != nil {
+			n = -1 // what is no number the client refuses by itself
+		}
+		cmd.SetVal(n)
+	}
+	return cmd.Err()
+}
+
+// FuzzReply: whatever a server answers to a script's call, the call returns what its caller can
+// work with, or ErrBadReply.
+func FuzzReply(f *testing.F) {
+	const now = "1717200000000000"
+	e := message.Envelope{Key: "k", Retries: 3, TTL: time.Second, Headers: map[string]string{"a": "b"}, Payload: "x"}
+	text := e.Encode(message.When{Absolute: true})
+	record := "3 1 1 " + now + " no"
+	for _, reply := range [][]string{
+		{}, {"garbage"}, {"gone"}, {"nowhere"},
+		{now, ""},
+		{now, "1=" + queuetest.IDOf("a") + " 3=" + queuetest.IDOf("b") + " "},
+		{now, "4=a 0=b "},
+		{now, "1 2 "},
+		{now, "0", "2 ", "2=" + queuetest.IDOf("b") + " "},
+		{now, "0", "", "3=" + queuetest.IDOf("b") + " "},
+		{now, "4 0 -1 "},
+		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
+		{now, "0", "0", "", "1~" + now + ":" + queuetest.IDOf("x") + " 2=y ", "", "1"},
+		{text, "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "2", "id", text, record, "40", "-1", "0", "1"},
+		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text, text,
+			record, queuetest.IDOf("c"), text, record},
+		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text},
+		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "0", "0", "0", "1", "3:" + queuetest.IDOf("a"), "5", record, "k"},
+		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "-1", "99999999999999999999", "x"},
+		{"0", "1", "2"}, {"0", "1", "2", "3", "4"},
+	} {
+		f.Add(strings.Join(reply, "\n"))
+	}
+	outcomes := []Settlement{then(ack("a"), msg("x", 0), msg("y", 0, keyed("y"))), ends(OutcomeGarbage, "2:b", 1, 0, "x", "key"),
+		ends(OutcomeRetry, "3:c", 0, 0, "")}
+	batch := []*SendMessage{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
+	f.Fuzz(func(t *testing.T, raw string) {
+		reply := strings.Split(raw, "\n")
+		ctx, s := queuetest.CtxB, NewStore(answering{reply: reply}, "dq", "q")
+		bad := func(err error) bool {
+			if err != nil && !errors.Is(err, ErrBadReply) {
+				t.Fatalf("%v: unknown error %v", reply, err)
 			}
-			for _, reply := range c.good {
-				if err := call(reply); err != nil {
-					t.Errorf("%#v: %v", reply, err)
+			return err != nil
+		}
+		if out, err := s.Send(ctx, &Caller{}, SendRequest{Messages: batch}); !bad(err) {
+			for i := range out.refused {
+				if i < 0 || i >= len(batch) {
+					t.Errorf("%v: message %d of %d is refused", reply, i, len(batch))
 				}
 			}
+		}
+		if got, err := s.Fetch(ctx, &Caller{}, FetchRequest{Settings: &FetchSettings{}}); !bad(err) {
+			if len(got.Envelopes) != len(got.Tags) {
+				t.Errorf("%v: %d envelopes of %d messages", reply, len(got.Envelopes), len(got.Tags))
+			}
+		}
+		for i := range outcomes {
+			outcomes[i].Lease = &Lease{Name: "a:1"}
+		}
+		if got, err := s.Settle(ctx, &Caller{}, outcomes); !bad(err) {
+			for _, i := range got.Left {
+				if i < 0 || i >= len(outcomes) {
+					t.Errorf("%v: settlement %d of %d is left", reply, i, len(outcomes))
+				}
+			}
+			for _, i := range got.Void {
+				if i < 0 || i >= len(outcomes) {
+					t.Errorf("%v: outcome %d of %d is void", reply, i, len(outcomes))
+				}
+			}
+		}
+		if got, err := s.Extend(ctx, time.Second, []string{"a:1"}, []string{"a", "b"}); !bad(err) && len(got.Left)+len(got.There) != 3 {
+			t.Errorf("%v: %+v", reply, got)
+		}
+		if err := s.Overrun(ctx, time.Second, []string{"a"}); !bad(err) && len(reply) != 1 {
+			t.Errorf("%v: %v", reply, err)
+		}
+		if got, err := s.Intercept(ctx, &Caller{}, "id", "x", false); !bad(err) && got.State != reply[0] {
+			t.Errorf("%v is %v", reply, got.State)
+		}
+		if done, err := s.Steer(ctx, &Caller{}, SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}}); !bad(err) && (len(done) == 0 || len(done) > 2) {
+			t.Errorf("%v: %d answers for 2", reply, len(done))
+		}
+		if got, err := s.List(ctx, ListRequest{In: statePending, Limit: 10}); !bad(err) && len(got.Entries) > 10 {
+			t.Errorf("%v: %d messages of 10", reply, len(got.Entries))
+		}
+		for _, c := range repliesToMonitors {
+			bad(c.call(s))
+		}
+	})
+}
+
+// A repliesCase is a typed call, with replies that it takes and replies that it refuses. Their parts stand between bars.
+// The call refuses also the first good reply without its last part, with one part more, and with a word in place of a number.
+type repliesCase struct {
+	call    func(s *Store) error
+	numbers []int // parts of the first good reply that are numbers
+	good    []string
+	bad     []string
+}
+
+// caseOf is a case of a call that has a result.
+func caseOf[T any](call func(s *Store) (T, error), numbers []int, good []string, bad ...string) repliesCase {
+	return repliesCase{func(s *Store) error { return queuetest.Failure(call(s)) }, numbers, good, bad}
+}
+
+// fetchReply has part i in place of what a good reply has there; -1: none.
+func fetchReply(i int, part string) string {
+	reply := strings.Split("envelope|a|5|0|0|0|0|1|10000000|3|0|0|0||0|1|0|0|7|5 3 1|2|id|envelope|fail|1|40|-1|0|1", "|")
+	if i >= 0 {
+		reply[i] = part
+	}
+	return strings.Join(reply, "|")
+}
+
+// repliesToUsers are calls of producers and consumers.
+var repliesToUsers = map[string]repliesCase{
+	"send": caseOf(func(s *Store) (SendReply, error) {
+		return s.Send(queuetest.CtxB, NewCaller(), SendRequest{Messages: []*SendMessage{msg("a", 0), msg("b", 0)}})
+	}, []int{0}, []string{"5|", "5|1=a 2=b "}, "OK", "|", "5|1", "5|x=a", "5|0=a", "5|3=a", "5|-1=a"),
+	"put": caseOf(func(s *Store) (SendReply, error) {
+		ms := []*SendMessage{numbered(msg("a", 0), "s", 1), numbered(msg("b", 0), "s", 2)}
+		return s.Send(queuetest.CtxB, NewCaller(), SendRequest{Messages: ms})
+	}, []int{0}, []string{"5|+6 =a", "5|#09223372036854775809 #18446744073709551615", "5|! !", "5|+6"}, "5|+6 !7", "5|", "5|+6 +7 +8",
+		"5|+6 +x", "5|+6 #1", "5|+6 ?", "5|+6 #18446744073709551616", "5|+6 +7|lane|"),
+	"intercept": caseOf(func(s *Store) (InterceptReply, error) {
+		return s.Intercept(queuetest.CtxB, NewCaller(), "id", "a", false)
+	},
+		nil, []string{"gone|", "pending|a", "ready|a", "unack|a", "retry|a", "garbage|a"}, "", "Gone|", "elsewhere|a"),
+	"fetch": caseOf(func(s *Store) (FetchReply, error) {
+		with := &FetchSettings{Lease: time.Second, MaxLosses: 3}
+		return s.Fetch(queuetest.CtxB, NewCaller(), FetchRequest{Want: 1, Settings: with})
+	}, []int{2, 3, 8, 12, 17, 18, 20, 25, 28},
+		[]string{fetchReply(-1, ""), fetchReply(3, "6"), "|5|0|0|0|0|0|1|3|0|0|0|10 1000000 3 5 1 7|0|0|0|0|0||0|0"},
+		"OK", strings.TrimPrefix(fetchReply(-1, ""), "envelope|"), fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, ""),
+		fetchReply(4, ""), fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(13, "1"), fetchReply(13, "1 2 3 4 5"),
+		fetchReply(13, "1 2 3 4 5 6 7"), fetchReply(14, "1"), fetchReply(14, "-1"), fetchReply(15, "2"), fetchReply(15, "0"),
+		fetchReply(16, "1"), fetchReply(16, "-1"), fetchReply(17, "-1"), fetchReply(20, "3"), fetchReply(20, "-1"), fetchReply(24, "0"),
+		fetchReply(24, "2"), fetchReply(26, "-2"), fetchReply(28, "2"), fetchReply(28, "0"), fetchReply(28, "-1"),
+		fetchReply(28, "9000000000000000000")),
+	"settle": caseOf(func(s *Store) (SettleReply, error) {
+		all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
+		all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}
+		return s.Settle(queuetest.CtxB, NewCaller(), all)
+	}, []int{0, 1, 2, 6}, []string{"5|0|0||||0", "5|3|4|1 2 |1=x 2=y |2 |1", "5|0|0||||2!", "5|0|0||1~7:x 2=acked:y ||2"},
+		"", "5", "5|0", "5|0|0", "5|0|0|", "5|0|0||", "5|0|0|0|||0", "5|0|0|3|||0", "5|0|0|1 -1|||0", "5|0|0|1.0 |||0", "5|0|0||3=x ||0",
+		"5|0|0||0=x ||0", "5|0|0||1||0", "5|0|0||1~x:y ||0", "5|0|0||=x ||0", "5|0|0||1?x ||0", "5|0|0|||3 |0", "5|0|0||||3",
+		"5|0|0||||0!", "5|0|0||||1?", "5|0|0||||-1"),
+	"overrun": {func(s *Store) error { return s.Overrun(queuetest.CtxB, time.Second, []string{"a"}) },
+		[]int{0}, []string{"0", "5"}, nil},
+	"keep": caseOf(func(s *Store) (int, error) { return s.Keep(queuetest.CtxB, "a:1", []string{"a"}) }, []int{0}, []string{"0", "5"}),
+	"extend": caseOf(func(s *Store) (ExtendReply, error) {
+		return s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})
+	}, []int{0, 1, 2}, []string{"7|0|1"}, "0", "|0|0", "0|-1|0"),
+}
+
+// repliesToMonitors are calls of Monitors.
+var repliesToMonitors = map[string]repliesCase{
+	"counts": caseOf(func(s *Store) (CountsReply, error) { return s.Counts(queuetest.CtxB) }, []int{2, 14, 16, 18, 21},
+		[]string{"1|2|3|4|5|6|7|8|9|10|11|1|||0|0|0||0|0|0|-7", "1|2|3|4|5|6|7|8|9|10|11||x|1 1 1 1|5|6|7|x|3|4|5|6"},
+		"1|2|3|4|5|6|7|8|9|10|11", "1|2|3|4|5|6|7|8|9|10|11|1|13"),
+	"look": caseOf(func(s *Store) (*lookReply, error) { return s.Look(queuetest.CtxB, "id", "a", 0) }, []int{3, 7, 8},
+		[]string{"5|a|garbage|6|envelope|x||3|0", "5|a|ready|0|envelope||||0", "5|a|done|6|envelope||result|0|1|part"},
+		"5", "5|a|nowhere|0|envelope||||0", "5|a|ready|0|envelope|", "5|a|ready|0|envelope|||-1|0", "5|a|ready|0|envelope||||2|odd"),
+	"list": caseOf(func(s *Store) (PageReply, error) {
+		return s.List(queuetest.CtxB, ListRequest{In: statePending, Limit: 2})
+	},
+		nil, []string{"5|0|0", "5|9|1|a|6|envelope||", "5|1|1|a|1.5|||7", "5|1|1|a|inf|e||"},
+		"5", "5|1|1|a|6|envelope|", "5|1|1|a|6|envelope||x", "5|3|3|a|6||||b|6||||c|6|||"),
+	"steer": caseOf(func(s *Store) ([]Steered, error) {
+		return s.Steer(queuetest.CtxB, NewCaller(), SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}})
+	}, []int{0}, []string{"5|pending !gone", "5|=c retry"}, "5|", "5|pending retry ready", "5|pending nowhere"),
+	"lanes": caseOf(func(s *Store) (LanesReply, error) { return s.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}) }, []int{0},
+		[]string{"5|", "5|a|a|1|1|7|6|1|id|ready|6||b|2|0|0|0|0"},
+		"5||a|1|1|7|6", "5||a|1|1|7|6|x", "5||a|1|1|7|6|1|id|nowhere|6|", "5||a|1|1|7|6|2|id|ready|6|"),
+	"sequences": caseOf(func(s *Store) (SequencesReply, error) { return s.Sequences(queuetest.CtxB, "", "0") }, []int{0},
+		[]string{"5|0", "5|7|a|09223372036854775809|b|somebody else's"}),
+	"dropsequence": caseOf(func(s *Store) (bool, error) { return s.DropSequence(queuetest.CtxB, NewCaller(), "a") }, []int{0},
+		[]string{"0", "1"}, "2", "-1"),
+	"passsequence": {func(s *Store) error { _, _, err := s.PassSequence(queuetest.CtxB, NewCaller(), "a", 1); return err }, []int{0},
+		[]string{"09223372036854775809", ""}, []string{"1"}},
+	"forecast": caseOf(func(s *Store) (ForecastReply, error) { return s.Forecast(queuetest.CtxB, 0, time.Second, 1) },
+		[]int{0, 1, 2, 3, 6, 7}, []string{"5|5|0|0|0|0|0|0"}),
+	"pause": {func(s *Store) error { return s.Pause(queuetest.CtxB, NewCaller(), 0, "", "") }, []int{0}, []string{"5|"}, nil},
+	"drop":  {func(s *Store) error { _, _, err := s.Drop(queuetest.CtxB, false); return err }, []int{0}, []string{"0|7", "5|0"}, nil},
+	"note": caseOf(func(s *Store) (JournalAnswer, error) { return s.Note(queuetest.CtxB, &JournalNote{}, 0) }, []int{0},
+		[]string{"5|4|runs", "5|0|", "5|x|somebody else's"}),
+	"journal": caseOf(func(s *Store) (JournalReply, error) { return s.Journal(queuetest.CtxB, JournalRequest{}) }, []int{0},
+		[]string{"5|0", "5|1|4|a done 4 {}", "5||x|somebody else's"}),
+	"consumers": {func(s *Store) (err error) {
+		for _, err = range s.Consumers(queuetest.CtxB) {
+		}
+		return err
+	}, []int{0}, []string{"5|0", "5|0|c|5 1 {}", "5|0|somebody else's|x", "5|7"}, nil}, // the last: for ever
+	"history": caseOf(func(s *Store) (HistoryReply, error) { return s.History(queuetest.CtxB) }, []int{0},
+		[]string{"5", "5|1|1 2 3 4 5 6|d1|1 2 3 4 5 6", "5|1|somebody else's"}, "5|1:sent|1 2 3 4 5 6", "5|dd1|"),
+}
+
+// TestBadReplies: each call takes the replies that its script makes, and refuses any other.
+func TestBadReplies(t *testing.T) {
+	t.Parallel()
+	all := maps.Clone(repliesToUsers)
+	maps.Copy(all, repliesToMonitors)
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			call := func(reply []string) error { return c.call(NewStore(answering{reply: reply}, "dq", "q")) }
+			for _, reply := range c.good {
+				if err := call(strings.Split(reply, "|")); err != nil {
+					t.Errorf("%q: %v", reply, err)
+				}
+			}
+			first := strings.Split(c.good[0], "|")
+			bad := [][]string{first[:len(first)-1]}
+			if name != "put" { // which may name a lane
+				bad = append(bad, append(slices.Clone(first), ""))
+			}
+			for _, i := range c.numbers {
+				bad = append(bad, slices.Replace(slices.Clone(first), i, i+1, "x"))
+			}
 			for _, reply := range c.bad {
+				bad = append(bad, strings.Split(reply, "|"))
+			}
+			if err := call(nil); name == "look" && err != nil || name != "look" && !errors.Is(err, ErrBadReply) {
+				t.Errorf("without a part: %v", err)
+			}
+			for _, reply := range bad {
 				if err := call(reply); !errors.Is(err, ErrBadReply) {
-					t.Errorf("%#v: %v, want errBadReply", reply, err)
+					t.Errorf("%q: %v, want ErrBadReply", reply, err)
 				}
 			}
 		})
 	}
-}
-
-// TestBadRepliesToProducers: the calls of producers take the replies that their scripts make, and refuse any other.
-func TestBadRepliesToProducers(t *testing.T) {
-	takesGoodRepliesOnly(t, map[string]repliesCase{
-		"send": {
-			func(s *Store) error {
-				_, err := s.Send(queuetest.CtxB, NewCaller(), SendRequest{Messages: []*SendMessage{msg("a", 0), msg("b", 0)}})
-				return err
-			},
-			[][]string{list("5", ""), list("5", "1=a 2=b ")},
-			[][]string{nil, list("OK"), list("5"), list("", ""), list("now", ""), list("5", "", ""),
-				list("5", "1"), list("5", "x=a"), list("5", "0=a"), list("5", "3=a"), list("5", "-1=a")},
-		},
-		"put": {
-			func(s *Store) error {
-				_, err := s.Send(queuetest.CtxB, NewCaller(), SendRequest{Messages: []*SendMessage{numbered(msg("a", 0), "s", 1), numbered(msg("b", 0), "s", 2)}})
-				return err
-			},
-			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615"), list("5", "! !"), list("5", "+6")},
-			[][]string{nil, list("5", "+6 !7"), list("5"), list("5", ""), list("5", "+6 +7 +8"), list("5", "+6 +x"),
-				list("5", "+6 #1"), list("5", "+6 ?"),
-				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "lane", "")},
-		},
-		"intercept": {
-			func(s *Store) error {
-				_, err := s.Intercept(queuetest.CtxB, NewCaller(), "id", "a", false)
-				return err
-			},
-			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
-			[][]string{nil, list(""), list("gone"), list("Gone", ""), list("elsewhere", "a"), list("gone", "gone", "gone")},
-		},
-	})
-}
-
-// TestBadRepliesToConsumers: so do the calls of consumers.
-func TestBadRepliesToConsumers(t *testing.T) {
-	fetchReply := func(i int, part string) []string {
-		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "5 3 1", "2",
-			"id", "envelope", "fail", "1", "40", "-1", "0", "1")
-		if i >= 0 {
-			reply[i] = part
-		}
-		return reply
-	}
-	takesGoodRepliesOnly(t, map[string]repliesCase{
-		"fetch": {
-			func(s *Store) error {
-				_, err := s.Fetch(queuetest.CtxB, NewCaller(), FetchRequest{Want: 1, Settings: &FetchSettings{Lease: time.Second, MaxLosses: 3}})
-				return err
-			},
-			[][]string{fetchReply(-1, ""), fetchReply(3, "6"),
-				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:28], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
-				fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, "now"), fetchReply(2, ""), fetchReply(3, "x"), fetchReply(4, ""),
-				fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(8, "x"), fetchReply(12, "x"), fetchReply(13, "1"),
-				fetchReply(13, "1 2 3 4 5"), fetchReply(13, "1 2 3 4 5 6 7"), fetchReply(14, "1"), fetchReply(14, "-1"),
-				fetchReply(15, "2"), fetchReply(15, "0"), fetchReply(16, "1"), fetchReply(16, "-1"), fetchReply(17, "x"),
-				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(20, "3"), fetchReply(20, "-1"), fetchReply(20, "x"),
-				fetchReply(24, "0"), fetchReply(24, "2"), fetchReply(25, "x"), fetchReply(26, "-2"),
-				fetchReply(28, "2"), fetchReply(28, "0"), fetchReply(28, "-1"),
-				fetchReply(28, "9000000000000000000"), fetchReply(28, "x")},
-		},
-		"settle": {
-			func(s *Store) error {
-				all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
-				all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}
-				_, err := s.Settle(queuetest.CtxB, NewCaller(), all)
-				return err
-			},
-			[][]string{list("5", "0", "0", "", "", "", "0"), list("5", "3", "4", "1 2 ", "1=x 2=y ", "2 ", "1"), list("5", "0", "0", "", "", "", "2!"),
-				list("5", "0", "0", "", "1~7:x 2=acked:y ", "", "2")},
-			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("5", "0", "0", ""), list("5", "0", "0", "", ""),
-				list("5", "0", "0", "", "", ""), list("now", "0", "0", "", "", "", "0"), list("5", "0", "0", "", "", "", "0", ""),
-				list("5", "x", "0", "", "", "", "0"), list("5", "0", "x", "", "", "", "0"),
-				list("5", "0", "0", "0", "", "", "0"), list("5", "0", "0", "3", "", "", "0"), list("5", "0", "0", "1 -1", "", "", "0"),
-				list("5", "0", "0", "1.0 ", "", "", "0"),
-				list("5", "0", "0", "", "3=x ", "", "0"), list("5", "0", "0", "", "0=x ", "", "0"), list("5", "0", "0", "", "1", "", "0"),
-				list("5", "0", "0", "", "1~x:y ", "", "0"), list("5", "0", "0", "", "=x ", "", "0"), list("5", "0", "0", "", "1?x ", "", "0"),
-				list("5", "0", "0", "", "", "3 ", "0"), list("5", "0", "0", "", "", "", "3"), list("5", "0", "0", "", "", "", "0!"), list("5", "0", "0", "", "", "", "1?"), list("5", "0", "0", "", "", "", "-1")},
-		},
-		"overrun": {
-			func(s *Store) error { return s.Overrun(queuetest.CtxB, time.Second, []string{"a"}) },
-			[][]string{list("0"), list("5")},
-			[][]string{nil, list("x"), list("1", "1")},
-		},
-		"keep": {
-			func(s *Store) error { _, err := s.Keep(queuetest.CtxB, "a:1", []string{"a"}); return err },
-			[][]string{list("0"), list("5")},
-			[][]string{nil, list("x"), list("1", "1")},
-		},
-		"extend": {
-			func(s *Store) error {
-				_, err := s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})
-				return err
-			},
-			[][]string{list("7", "0", "1")},
-			[][]string{nil, list("0"), list("0", "0"), list("0", "x", "0"), list("", "0", "0"), list("0", "0", "0", "0"), list("0", "2", "x"),
-				list("0", "-1", "0")},
-		},
-	})
-}
-
-// TestBadRepliesToMonitors: so do the calls of Monitors.
-func TestBadRepliesToMonitors(t *testing.T) {
-	takesGoodRepliesOnly(t, map[string]repliesCase{
-		"counts": {
-			func(s *Store) error { _, err := s.Counts(queuetest.CtxB); return err },
-			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "0", "-7"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "", "x", "1 1 1 1", "5", "6", "7", "x", "3", "4", "5", "6")},
-			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"),
-				list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "11", "1"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "13"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "x", "0", "0", "", "0", "0", "0", "-7"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "x", "", "0", "0", "0", "-7"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "x", "0", "0", "0"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "0", "0", "1", "x")},
-		},
-		"look": {
-			func(s *Store) error { _, err := s.Look(queuetest.CtxB, "id", "a", 0); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "3", "0"),
-				list("5", "a", "done", "6", "envelope", "", "result", "0", "1", "part")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "", "0"),
-				list("5", "a", "ready", "x", "envelope", "", "", "", "0"), list("5", "a", "ready", "0", "envelope", ""),
-				list("5", "a", "ready", "0", "envelope", "", "", "x", "0"), list("5", "a", "ready", "0", "envelope", "", "", "-1", "0"),
-				list("5", "a", "ready", "0", "envelope", "", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "", "0", "odd"),
-				list("5", "a", "ready", "0", "envelope", "", "", "", "2", "odd")},
-		},
-		"list": {
-			func(s *Store) error {
-				_, err := s.List(queuetest.CtxB, ListRequest{In: statePending, Limit: 2})
-				return err
-			},
-			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", "", ""), list("5", "1", "1", "a", "1.5", "", "", "7"),
-				list("5", "1", "1", "a", "inf", "e", "", "")},
-			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope", ""), list("5", "0", "0", "a"),
-				list("5", "1", "1", "a", "6", "envelope", "", "x"),
-				list("5", "3", "3", "a", "6", "", "", "", "b", "6", "", "", "", "c", "6", "", "", "")},
-		},
-		"steer": {
-			func(s *Store) error {
-				_, err := s.Steer(queuetest.CtxB, NewCaller(), SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}})
-				return err
-			},
-			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
-			[][]string{nil, list("5"), list("5", ""), list("5", "pending retry ready"), list("5", "pending nowhere"),
-				list("x", "pending pending"), list("5", "a b", "")},
-		},
-		"lanes": {
-			func(s *Store) error { _, err := s.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}); return err },
-			[][]string{list("5", ""), list("5", "a", "a", "1", "1", "7", "6", "1", "id", "ready", "6", "", "b", "2", "0", "0", "0", "0")},
-			[][]string{nil, list("5"), list("x", ""), list("5", "", "a", "1", "1", "7", "6"), list("5", "", "a", "1", "1", "7", "6", "x"),
-				list("5", "", "a", "1", "1", "7", "6", "1", "id", "nowhere", "6", ""),
-				list("5", "", "a", "1", "1", "7", "6", "2", "id", "ready", "6", "")},
-		},
-		"sequences": {
-			func(s *Store) error { _, err := s.Sequences(queuetest.CtxB, "", "0"); return err },
-			[][]string{list("5", "0"), list("5", "7", "a", "09223372036854775809", "b", "somebody else's")},
-			[][]string{nil, list("5"), list("x", "0"), list("5", "0", "a")},
-		},
-		"dropsequence": {
-			func(s *Store) error { _, err := s.DropSequence(queuetest.CtxB, NewCaller(), "a"); return err },
-			[][]string{list("0"), list("1")},
-			[][]string{nil, list("x"), list("2"), list("-1"), list("1", "")},
-		},
-		"passsequence": {
-			func(s *Store) error { _, _, err := s.PassSequence(queuetest.CtxB, NewCaller(), "a", 1); return err },
-			[][]string{list("09223372036854775809"), list("")},
-			[][]string{nil, list("x"), list("1"), list("09223372036854775809", "")},
-		},
-		"pause": {
-			func(s *Store) error { return s.Pause(queuetest.CtxB, NewCaller(), 0, "", "") },
-			[][]string{list("5", "")},
-			[][]string{nil, list("x"), list("5"), list("5", "", "6")},
-		},
-		"drop": {
-			func(s *Store) error { _, _, err := s.Drop(queuetest.CtxB, false); return err },
-			[][]string{list("0", "7"), list("5", "0")},
-			[][]string{nil, list("x", "0"), list("5"), list("5", "6", "7")},
-		},
-		"note": {
-			func(s *Store) error { _, err := s.Note(queuetest.CtxB, &JournalNote{}, 0); return err },
-			[][]string{list("5", "4", "runs"), list("5", "0", ""), list("5", "x", "somebody else's")},
-			[][]string{nil, list("x", "4", "runs"), list("5", "4"), list("5", "4", "runs", "")},
-		},
-		"journal": {
-			func(s *Store) error { _, err := s.Journal(queuetest.CtxB, JournalRequest{}); return err },
-			[][]string{list("5", "0"), list("5", "1", "4", "a done 4 {}"), list("5", "", "x", "somebody else's")},
-			[][]string{nil, list("x", "0"), list("5"), list("5", "0", "4")},
-		},
-		"consumers": {
-			func(s *Store) (err error) {
-				for _, err = range s.Consumers(queuetest.CtxB) {
-				}
-				return err
-			},
-			[][]string{list("5", "0"), list("5", "0", "c", "5 1 {}"), list("5", "0", "somebody else's", "x"), list("5", "7")}, // for ever
-			[][]string{nil, list("x", "0"), list("5"), list("5", "0", "c")},
-		},
-		"history": {
-			func(s *Store) error { _, err := s.History(queuetest.CtxB); return err },
-			[][]string{list("5"), list("5", "1", "1 2 3 4 5 6", "d1", "1 2 3 4 5 6"), list("5", "1", "somebody else's")},
-			[][]string{nil, list("x"), list("5", "1"), list("5", "1:sent", "1 2 3 4 5 6"), list("5", "dd1", "")},
-		},
-	})
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -16,12 +18,15 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
+
+func TestMain(m *testing.M) { os.Exit(queuetest.RunTests(m, ScriptTexts...)) }
 
 // A scriptCase is one row of a script's table: calls, then the whole state in the words
 // of rig.text.
@@ -33,11 +38,9 @@ type scriptCase struct {
 func runScripts(t *testing.T, cases map[string]scriptCase) {
 	t.Parallel()
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(r *rig) {
-				c.do(r)
-				r.expect(c.want)
-			})
+		subtest(t, name, onBoth, func(r *rig) {
+			c.do(r)
+			r.expect(c.want)
 		})
 	}
 }
@@ -59,6 +62,12 @@ func onBoth(t *testing.T, test func(r *rig)) {
 func onReal(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	test(newRig(t, false))
+}
+
+// subtest runs a test of a name on these servers.
+func subtest(t *testing.T, name string, on func(t *testing.T, test func(r *rig)), test func(r *rig)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { on(t, test) })
 }
 
 func serverName(embedded bool) string {
@@ -90,33 +99,33 @@ const (
 )
 
 func newRig(t testing.TB, embedded bool) *rig {
-	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), with: FetchSettings{Lease: rigLease, MaxLosses: 3}, leases: map[string]*Lease{}}
-	ctx := context.Background()
-	var cli *redis.Client
-	if embedded {
-		server := miniredis.RunT(t)
-		cli = queuetest.PatientClient(server.Addr())
-		r.set = func(us int64) { server.SetTime(time.UnixMicro(us)) }
-	} else {
-		cli = queuetest.PatientClient(queuetest.Shared.Addr())
-		clock := "clock of " + r.name
-		r.set = func(us int64) {
-			sec, frac := us/1e6, us%1e6
-			if err := cli.Eval(ctx, "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1], ARGV[2])",
-				[]string{clock}, sec, frac).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cli.AddHook(clockOf(clock)) // what tests call themselves
-		t.Cleanup(link.Interpose(cli, clockOf(clock)))
-		t.Cleanup(func() { cli.Del(ctx, clock) })
+	if !embedded {
+		return rigAt(t, queuetest.Shared.Addr())
 	}
+	server := miniredis.RunT(t)
+	return rigOf(t, queuetest.PatientClient(server.Addr()), func(us int64) { server.SetTime(time.UnixMicro(us)) })
+}
+
+// rigAt is a rig on a real server.
+func rigAt(t testing.TB, addr string) *rig {
+	cli, clock := queuetest.PatientClient(addr), "clock of "+t.Name()
+	cli.AddHook(clockOf(clock)) // what tests call themselves
+	t.Cleanup(link.Interpose(cli, clockOf(clock)))
+	r := rigOf(t, cli, func(us int64) {
+		text := "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1], ARGV[2])"
+		queuetest.Must(t, cli.Eval(queuetest.CtxB, text, []string{clock}, us/1e6, us%1e6).Err())
+	})
+	t.Cleanup(func() { cli.Del(queuetest.CtxB, clock) })
+	return r
+}
+
+func rigOf(t testing.TB, cli *redis.Client, set func(us int64)) *rig {
+	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), set: set, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
+		leases: map[string]*Lease{}}
 	r.Store = NewStore(cli, "dq", r.name)
 	r.Store.AttemptTimeout = time.Minute // the embedded server is slow, and a call is made once
 	t.Cleanup(func() {
-		for _, key := range r.Keys.all {
-			cli.Del(ctx, key.(string))
-		}
+		cli.Del(queuetest.CtxB, conc.Mapped(r.Keys.all, func(key *any) string { return (*key).(string) })...)
 		if err := cli.Close(); err != nil {
 			t.Errorf("closing the client: %v", err)
 		}
@@ -233,11 +242,11 @@ func sized(n int) func(*message.Envelope) {
 
 func (r *rig) do(args ...any) {
 	r.t.Helper()
-	there := r.Cli.HLen(context.Background(), r.Keys.msg).Val()
-	if err := r.Cli.Do(context.Background(), args...).Err(); err != nil {
+	there := r.Cli.HLen(queuetest.CtxB, r.Keys.msg).Val()
+	if err := r.Cli.Do(queuetest.CtxB, args...).Err(); err != nil {
 		r.t.Fatalf("%v: %v", args, err)
 	}
-	if r.vanished += there - r.Cli.HLen(context.Background(), r.Keys.msg).Val(); slices.Contains(args[1:], any(r.Keys.State)) && args[0] == "DEL" {
+	if r.vanished += there - r.Cli.HLen(queuetest.CtxB, r.Keys.msg).Val(); slices.Contains(args[1:], any(r.Keys.State)) && args[0] == "DEL" {
 		r.vanished = 0 // the books are opened again
 	}
 }
@@ -268,18 +277,10 @@ func (r *rig) text(s *check.State) string {
 		}
 	}
 	scored := func(name string, entries []check.Entry) {
-		var each []string
-		for _, e := range entries {
-			each = append(each, names(e.Tag)+"@"+r.since(e.Score).String())
-		}
-		list(name, each)
+		list(name, conc.Mapped(entries, func(e *check.Entry) string { return names(e.Tag) + "@" + r.since(e.Score).String() }))
 	}
 	scored("pending", s.Pending)
-	var each []string
-	for _, e := range s.Ready {
-		each = append(each, names(e.Tag))
-	}
-	list("ready", each)
+	list("ready", conc.Mapped(s.Ready, func(e *check.Entry) string { return names(e.Tag) }))
 	scored("unack", slices.SortedFunc(slices.Values(s.Unack), func(a, b check.Entry) int { // leases of one end have names by chance
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
 	}))
@@ -287,68 +288,25 @@ func (r *rig) text(s *check.State) string {
 	scored("waiting", s.Waiting)
 	scored("garbage", s.Garbage)
 	scored("done", s.Done)
-	each = nil
-	for _, id := range slices.Sorted(maps.Keys(s.Results)) {
-		each = append(each, fmt.Sprintf("%s=%d", names(id), s.Results[id]))
-	}
-	list("result", each)
-	each = nil
-	for _, field := range slices.Sorted(maps.Keys(s.Parts)) {
-		each = append(each, fmt.Sprintf("%s=%d", names(field), s.Parts[field]))
-	}
-	list("parts", each)
-	each = nil
-	for _, id := range slices.Sorted(maps.Keys(s.Missing)) {
-		each = append(each, fmt.Sprintf("%s=%d", names(id), s.Missing[id]))
-	}
-	list("missing", each)
-	each = nil
-	for _, key := range slices.Sorted(maps.Keys(s.Left)) {
-		each = append(each, key+"="+names(strings.ReplaceAll(s.Left[key], " ", "+")))
-	}
-	list("left", each)
-	each = nil
-	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
-		f := s.Fail[id]
-		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))
-		if f.Superseded {
-			word = fmt.Sprintf("%s=%d/%d/%d@superseded", names(id), f.Delivery, f.Failures, f.Losses)
-		}
-		switch f.Error {
-		case "":
-		case PoisonText:
-			word += "!poison"
-		case queuetest.LostText:
-			word += "!lost"
-		default:
-			word += "!" + strings.ReplaceAll(f.Error, " ", "_")
-		}
-		each = append(each, word)
-	}
-	list("fail", each)
-	each = nil
-	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
-		each = append(each, key+"="+names(s.Keys[key]))
-	}
-	list("key", each)
-	each = nil
+	list("result", inOrder(s.Results))
+	list("parts", inOrder(s.Parts))
+	list("missing", inOrder(s.Missing))
+	list("left", conc.Mapped(inOrder(s.Left), func(word *string) string { return strings.ReplaceAll(*word, " ", "+") }))
+	list("fail", conc.Mapped(slices.Sorted(maps.Keys(s.Fail)), func(id *string) string { return r.failText(*id, s.Fail[*id]) }))
+	list("key", inOrder(s.Keys))
+	var turns []string
 	for _, m := range s.Lanes {
 		if !m.Waits {
-			each = append(each, m.Lane+"="+names(m.Tag.Tag))
+			turns = append(turns, m.Lane+"="+names(m.Tag.Tag))
 		}
 	}
-	list("turns", each)
-	each = nil
-	for _, name := range slices.Sorted(maps.Keys(s.Sequences)) {
-		n, _ := message.SequenceNumber(s.Sequences[name])
-		each = append(each, fmt.Sprintf("%s=%d", name, n))
+	list("turns", turns)
+	numbers := map[string]int64{}
+	for name, digits := range s.Sequences {
+		numbers[name], _ = message.SequenceNumber(digits)
 	}
-	list("sequence", each)
-	each = nil
-	for _, m := range s.Held {
-		each = append(each, m.Member+"@"+r.since(m.Score).String())
-	}
-	list("held", each)
+	list("sequence", inOrder(numbers))
+	list("held", conc.Mapped(s.Held, func(m *check.Marker) string { return m.Member + "@" + r.since(m.Score).String() }))
 	if armed := s.Fields["armed"]; s.Wake != 0 {
 		list("wake", []string{r.since(s.Wake).String()})
 	} else if armed != "" && armed != "0" {
@@ -359,6 +317,28 @@ func (r *rig) text(s *check.State) string {
 		list("dropped", []string{n})
 	}
 	return strings.Join(words, " ")
+}
+
+// inOrder has a word for each entry: <name>=<value>.
+func inOrder[V any](all map[string]V) []string {
+	return conc.Mapped(slices.Sorted(maps.Keys(all)), func(name *string) string { return names(fmt.Sprintf("%s=%v", *name, all[*name])) })
+}
+
+func (r *rig) failText(id string, f check.Fail) string {
+	when := r.since(f.When).String()
+	if f.Superseded {
+		when = "superseded"
+	}
+	word := fmt.Sprintf("%s=%d/%d/%d@%s", names(id), f.Delivery, f.Failures, f.Losses, when)
+	switch f.Error {
+	case "":
+		return word
+	case PoisonText:
+		return word + "!poison"
+	case queuetest.LostText:
+		return word + "!lost"
+	}
+	return word + "!" + strings.ReplaceAll(f.Error, " ", "_")
 }
 
 // expect wants this state, in the words of text. An instant may be a range, as in 1s~1.5s.
@@ -389,12 +369,8 @@ func sameWord(got, want string) bool {
 	if got[:i] != lo[:j] {
 		return false
 	}
-	var d [3]time.Duration
-	for n, s := range []string{got[i:], lo[j:], hi} {
-		var err error
-		if d[n], err = time.ParseDuration(s); err != nil {
-			return false
-		}
-	}
-	return d[1] <= d[0] && d[0] <= d[2]
+	at, err1 := time.ParseDuration(got[i:])
+	from, err2 := time.ParseDuration(lo[j:])
+	to, err3 := time.ParseDuration(hi)
+	return errors.Join(err1, err2, err3) == nil && from <= at && at <= to
 }

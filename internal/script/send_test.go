@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -68,21 +67,20 @@ func TestScriptSendRubbish(t *testing.T) {
 			"alone": {msg("a", time.Second)}, "together": {msg("a", time.Second), msg("b", time.Second)},
 		} {
 			cases[name+" "+rubbish] = scriptCase{func(r *rig) {
-				for _, field := range []string{"in:stored", "armed", "pause", "big"} {
-					for _, other := range []string{"in:stored", "armed", "pause", "big"} {
-						r.do("HDEL", r.Keys.State, other)
-					}
+				fields := []any{"in:stored", "armed", "pause", "big"}
+				for _, field := range fields {
+					r.do(append([]any{"HDEL", r.Keys.State}, fields...)...)
 					r.do("DEL", r.Keys.Wake)
 					r.do("HSET", r.Keys.State, field, rubbish)
 					r.put(batch...)
-					if b, err := r.Balance(context.Background()); err != nil || b.Entered != int64(len(batch)) || b.Unaccounted != 0 {
-						r.t.Errorf("with %s: %+v, %v", field, b, err)
+					if b := r.balance(); b.Entered != int64(len(batch)) || b.Unaccounted != 0 {
+						r.t.Errorf("with %s: %+v", field, b)
 					}
 					if field != "armed" {
-						r.equal("armed", r.Cli.HGet(context.Background(), r.Keys.State, "armed").Val(), strconv.FormatInt(r.now+1e6, 10))
+						r.equal("armed", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "armed").Val(), strconv.FormatInt(r.now+1e6, 10))
 					}
 				}
-				r.do("HDEL", r.Keys.State, "in:stored", "armed", "pause", "big")
+				r.do(append([]any{"HDEL", r.Keys.State}, fields...)...)
 				r.put(batch...)
 			}, map[string]string{"alone": "pending a@1s wake 1s", "together": "pending a@1s b@1s wake 1s"}[name]}
 		}
@@ -102,9 +100,7 @@ func TestScriptForget(t *testing.T) {
 		}
 		r.do("HSET", r.Keys.State, "call:broken", "?", "call:inf", "1 inf ")
 		for range 100 {
-			if err := r.Store.Forget(context.Background()); err != nil {
-				r.t.Fatal(err)
-			}
+			queuetest.Must(r.t, r.Store.Forget(queuetest.CtxB))
 		}
 		r.equal("left", len(r.read().Fields), len(before)+2)
 	}, "pending a@1h0m0s wake 1h0m0s"}})
@@ -112,7 +108,6 @@ func TestScriptForget(t *testing.T) {
 
 // TestScriptSingleAfterAPause: after a pause that is over, a single send needs no second call.
 func TestScriptSingleAfterAPause(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		r.put(msg("b", time.Hour))
 		for i, until := range []int64{r.now - 1e6, r.now + 1e6} {
@@ -130,7 +125,6 @@ func TestScriptSingleAfterAPause(t *testing.T) {
 
 // TestEnvelopeVersions: an envelope is of version 2 only if version 1 cannot say what it holds. Both versions share a batch.
 func TestEnvelopeVersions(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		limited := func(e *message.Envelope) { e.Timeout = time.Minute }
 		versions := map[string]byte{}
@@ -159,7 +153,6 @@ func TestEnvelopeVersions(t *testing.T) {
 
 // TestEnvelopeFieldsInScripts: scripts find due instant and key in envelopes of version 2, and keep the version.
 func TestEnvelopeFieldsInScripts(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(r *rig) {
 		inFields := func(name string, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
 			m := msgAt(name, d, rest...)
@@ -177,32 +170,18 @@ func TestEnvelopeFieldsInScripts(t *testing.T) {
 		r.put(inFields("b", 0, keyed("kb")), inFields("c", time.Hour, keyed("kc")))
 		due("a", time.Minute)
 		due("b", time.Minute)
-		out := r.send(NewCaller(), inFields("d", time.Hour, keyed("kc")))
-		r.equal("refused", out.refused, map[int]string{0: queuetest.IDOf("c")})
-		steer := func(do SteerRequest) Steered {
-			r.t.Helper()
-			c := newCall()
-			done, err := r.Store.Steer(context.Background(), c, do)
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			return done[0]
-		}
+		r.equal("refused", refused(r.send(NewCaller(), inFields("d", time.Hour, keyed("kc")))), "0=c")
 		at := rigBase + (2 * time.Hour).Microseconds()
-		r.equal("by key", steer(SteerRequest{What: "at", Us: at, Only: "key", Targets: []Spot{{Tag: "kc"}}}),
-			Steered{State: statePending, Done: true})
+		r.equal("by key", r.steered(SteerRequest{What: "at", Us: at, Only: "key", Targets: []Spot{{Tag: "kc"}}}), "pending")
 		due("c", 2*time.Hour)
-		if found := r.looks("key", "kc"); found == nil || found.Delivered.ID != queuetest.IDOf("c") ||
-			found.broken != nil || found.Payload != "c" {
+		if found := r.looks("key", "kc"); found == nil || found.Delivered.ID != queuetest.IDOf("c") || found.broken != nil || found.Payload != "c" {
 			r.t.Errorf("by key: %+v", found)
 		}
 		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 2)
 		r.done(ends(OutcomeGarbage, "b", 1, 0, "x", "kb"))
-		r.equal("back from garbage", steer(SteerRequest{What: "requeue", Us: r.now, Targets: []Spot{{Tag: queuetest.IDOf("b")}}}),
-			Steered{State: stateGarbage, Done: true})
+		r.equal("back from garbage", r.requeues("b"), "garbage")
 		r.equal("holder", r.read().Keys["kb"], queuetest.IDOf("b"))
 		r.equal("taken out", r.cancel("key", "kc"), statePending)
-		r.equal("and its key", r.read().Keys["kc"], "")
 		r.with.MaxLosses = 1
 		r.tickTo(2*time.Minute + 9*time.Second)
 		r.fetch(NewCaller(), 10) // b

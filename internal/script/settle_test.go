@@ -7,12 +7,20 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // TestScriptSettle: each outcome puts its message where it belongs.
+// TestModel compares the rest.
 func TestScriptSettle(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"a key that points elsewhere stays": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")))
+			r.do("HDEL", r.Keys.key, "1", "2")
+			r.put(msg("c", time.Hour, keyed("1")), msg("d", time.Hour, keyed("2")))
+			r.done(ack("a", "1"), ends(OutcomeGarbage, "b", 1, 0, "", "2"))
+		}, "pending c@1h0m0s d@1h0m0s garbage b@0s fail b=2/1/0@0s key 1=c 2=d wake 1h0m0s"},
 		"text of any bytes": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(OutcomeReady, "a", 1, 0, "\x00 %s\n 9 \"é"))
@@ -23,37 +31,14 @@ func TestScriptSettle(t *testing.T) {
 			}
 			r.done(ack("2:a"))
 		}, ""},
-		"mixed": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0, keyed("1")), msg("e", 0, keyed("2")), msg("f", 0, keyed("3")), msg("g", 0))
-			r.done(ack("a"), ack("b"), ends(OutcomeRetry, "c", 1, 0, "x"), ends(OutcomeGarbage, "d", 1, 0, "y", "1"),
-				ends(OutcomeReady, "e", 0, 0, "", "2"), ack("f", "3"))
-		}, "ready 2:e unack g@10s retry 2:c@1s garbage d@0s fail c=2/1/0@0s!x d=2/1/0@0s!y e=2/0/0@0s key 2=e wake 0s"},
-		"a key that points elsewhere stays": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")))
-			r.do("HDEL", r.Keys.key, "1", "2")
-			r.put(msg("c", time.Hour, keyed("1")), msg("d", time.Hour, keyed("2")))
-			r.done(ack("a", "1"), ends(OutcomeGarbage, "b", 1, 0, "", "2"))
-		}, "pending c@1h0m0s d@1h0m0s garbage b@0s fail b=2/1/0@0s key 1=c 2=d wake 1h0m0s"},
 	})
 }
 
 // TestScriptSettleForgottenFetch: if a failover undid the fetch, an ack counts all the same, unless the message may be another
 // one by now.
+// TestModel compares the rest.
 func TestScriptSettleForgottenFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"after the server forgot the fetch": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0))
-			r.settle(NewCaller(), ack("d"))
-			lease := r.leases[queuetest.IDOf("a")].Name // back as they were before
-			r.do("ZREM", r.Keys.unack, lease)
-			r.do("HDEL", r.Keys.lease, lease, lease+"#")
-			r.do("ZADD", r.Keys.pending, rigBase, queuetest.IDOf("a"), rigBase, queuetest.IDOf("b"), rigBase, queuetest.IDOf("c"))
-			r.do("HSET", r.Keys.State, "armed", rigBase)
-			// What was handled needs no other delivery; what failed gets one.
-			r.equal("void", r.settle(NewCaller(), ack("a"), ack("c", "k"), ends(OutcomeRetry, "b", 1, 0, "x")), []int{2})
-			r.expect("pending b@0s armed 0s")
-			r.equal("void", r.settle(NewCaller(), ack("a"), ack("c", "k"), ack("nobody")), []int{0, 1, 2})
-		}, "pending b@0s armed 0s"},
 		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.done(ends(OutcomeReady, "a", 0, 0, "", "k"))
@@ -77,25 +62,6 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.do("ZADD", r.Keys.retry, rigBase, tagFor("2:a"))
 			r.equal("void", r.settle(NewCaller(), ack("2:a")), []int(nil))
 		}, "armed 0s"},
-	})
-}
-
-// TestGarbageIsBounded: a burst of failures never leaves more garbage than the bound.
-func TestGarbageIsBounded(t *testing.T) {
-	t.Parallel()
-	onReal(t, func(r *rig) {
-		r.with.GarbageMax = 100
-		for round := range 5 {
-			var ms []*SendMessage
-			var dead []Settlement
-			for i := range MaxBatch {
-				name := fmt.Sprint(round, ".", i)
-				ms, dead = append(ms, msg(name, 0)), append(dead, ends(OutcomeGarbage, name, 1, 0, "x"))
-			}
-			r.hand(ms...)
-			r.done(dead...)
-			r.equal("garbage", len(r.read().Garbage), 100)
-		}
 	})
 }
 
@@ -145,15 +111,8 @@ func then(s Settlement, follows ...*SendMessage) Settlement {
 func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	r.t.Helper()
 	c := newCall()
-	var first SettleReply
-	for i := range 2 {
-		got, err := r.Store.Settle(queuetest.CtxB, c, r.leased(all))
-		r.equal("error", err, nil)
-		if i == 0 {
-			first = got
-		}
-		r.equal("a repeat", got, first)
-	}
+	first := r.settling(c, all...)
+	r.equal("a repeat", r.settling(c, all...), first)
 	var words []string
 	for _, f := range first.Answers {
 		words = append(words, fmt.Sprintf("%d.%d%s", f.Settlement, f.Follower, r.inWords(SendReply{Answers: []SendAnswer{f.SendAnswer}})))
@@ -180,26 +139,110 @@ func TestScriptThen(t *testing.T) {
 // TestScriptThenWhenRedisIsFull: on a full server an ack goes through, with the message that follows it.
 func TestScriptThenWhenRedisIsFull(t *testing.T) {
 	t.Parallel()
-	f, server := queuetest.OwnBase(t)
-	admin := server.Client(t)
-	s := callsOf(f)
-	c, settler := NewCaller(), NewCaller()
-	c.Next()
-	settler.Next()
-	_, err := s.Send(queuetest.CtxB, c, SendRequest{Messages: []*SendMessage{msg("a", 0)}})
-	f.Must(err)
-	c.Next()
-	handed, err := s.Fetch(queuetest.CtxB, c, FetchRequest{Want: 1, Settings: &FetchSettings{Lease: time.Minute, MaxLosses: 3}})
-	f.Must(err)
-	f.Must(admin.ConfigSet(queuetest.CtxB, "maxmemory", "1").Err())
-	acked := then(ack("a"), msg("b", time.Hour, keyed("k")))
-	acked.Lease = handed.Lease
-	got, err := s.Settle(queuetest.CtxB, settler, []Settlement{acked})
-	f.Must(admin.ConfigSet(queuetest.CtxB, "maxmemory", "0").Err())
-	if err != nil || len(got.Void)+len(got.Answers) > 0 {
-		t.Errorf("%+v, %v", got, err)
+	server := redistest.Start(t)
+	admin, r := server.Client(t), rigAt(t, server.Addr())
+	r.hand(msg("a", 0))
+	queuetest.Must(t, admin.ConfigSet(queuetest.CtxB, "maxmemory", "1").Err())
+	r.done(then(ack("a"), msg("b", time.Hour, keyed("k"))))
+	queuetest.Must(t, admin.ConfigSet(queuetest.CtxB, "maxmemory", "0").Err())
+	r.expect("pending b@1h0m0s key k=b wake 1h0m0s")
+}
+
+func TestScriptExtend(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"a shorter lease": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.with.Lease = time.Second
+			r.extend("a")
+			r.expect("unack a@10s") // another consumer asks for more
+			r.at(10*time.Second + time.Microsecond)
+			r.extend("a") // that one is gone
+		}, "unack a@11.000001s"},
+	})
+}
+
+func (r *rig) overrun(lease time.Duration, names ...string) {
+	r.t.Helper()
+	tags := make([]string, len(names))
+	for i, name := range names {
+		tags[i] = tagFor(name)
 	}
-	if state := f.Check(); state.Where(queuetest.IDOf("a")) != "gone" || state.Where(queuetest.IDOf("b")) != "pending" || state.Keys["k"] != queuetest.IDOf("b") {
-		t.Errorf("a is %s, b is %s", state.Where(queuetest.IDOf("a")), state.Where(queuetest.IDOf("b")))
+	if err := r.Store.Overrun(queuetest.CtxB, lease, tags); err != nil {
+		r.t.Fatalf("overrun: %v", err)
 	}
+}
+
+// runsOn is the settlement of a delivery whose handler keeps its place for ten seconds.
+func runsOn(name string) Settlement {
+	s := ends(OutcomeRetry, name, 1, 0, "slow")
+	s.Delay, s.Overrun = time.Minute, 10*time.Second
+	return s
+}
+
+// TestScriptOverruns: a handler that runs on keeps its place until it returns, or until its process has not renewed the place
+// for a lease.
+// TestModel compares the rest.
+func TestScriptOverruns(t *testing.T) {
+	one := RateLimits{Concurrency: 1}
+	begin := func(r *rig) {
+		r.put(msg("a", 0), msg("b", 0))
+		r.gives(1, "a", 10*time.Second)
+		r.done(runsOn("a"))
+		r.gives(1, "", 10*time.Second)
+	}
+	runScripts(t, map[string]scriptCase{
+		"the queue was deleted": {limited(one, func(r *rig) {
+			begin(r)
+			if _, _, err := r.Store.Drop(queuetest.CtxB, true); err != nil {
+				t.Error(err)
+			}
+			r.overrun(10*time.Second, "a")
+		}), ""},
+	})
+}
+
+// TestScriptInterceptNotDue: messages with infinite instants, and of ten deliveries and more, are found.
+func TestScriptInterceptNotDue(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"at an infinite instant": {func(r *rig) {
+			r.put(msg("a", time.Second), msg("b", time.Second))
+			r.do("ZADD", r.Keys.pending, "+inf", queuetest.IDOf("a"), "-inf", queuetest.IDOf("b"))
+			r.equal("later", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), statePending)
+			r.equal("sooner", r.intercept(NewCaller(), "id", queuetest.IDOf("b")), stateReady)
+		}, "wake 1s"},
+		"delivery 12": {func(r *rig) {
+			r.hand(msg("a", 0))
+			for n := 1; n < 12; n++ {
+				tag := "a"
+				if n > 1 {
+					tag = fmt.Sprintf("%d:a", n)
+				}
+				r.done(ends(OutcomeReady, tag, 0, 0, ""))
+				if n < 11 {
+					r.take(fmt.Sprintf("%d:a", n+1))
+				}
+			}
+			r.expect("ready 12:a fail a=12/0/0@0s wake 0s")
+			r.equal("state", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), stateReady)
+		}, "wake 0s"},
+	})
+}
+
+// TestScriptInterceptKeys: an entry of a key that another program wrote finds nothing, and nothing is changed.
+func TestScriptInterceptKeys(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"a key that points nowhere": {func(r *rig) {
+			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("x"))
+			r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
+			r.equal("state", r.intercept(NewCaller(), "key", "k"), StateGone)
+			r.put(msg("a", time.Second, keyed("k")))
+		}, "pending a@1s key k=a wake 1s"},
+		"a key whose entry somebody else wrote": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")), msg("b", time.Second))
+			r.do("HSET", r.Keys.key, "x", queuetest.IDOf("a"), "y", queuetest.IDOf("b"))
+			r.equal("another's key", r.intercept(NewCaller(), "key", "x"), StateGone)
+			r.equal("the key of a message without one", r.intercept(NewCaller(), "key", "y"), StateGone)
+			r.do("HDEL", r.Keys.key, "x", "y")
+		}, "pending a@1s b@1s key k=a wake 1s"},
+	})
 }

@@ -136,3 +136,5 @@ func TestScriptOfALargeCall(t *testing.T) {
 		}
 	}
 }
+
+// These tests hold what the files of lua/ say that they take and give against their text.
