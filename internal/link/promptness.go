@@ -308,8 +308,8 @@ func resultBefore(ctx context.Context, d time.Duration, result <-chan error) (er
 	return nil, false
 }
 
-// silentAfter is when a server counts as silent that has not answered any consumer on a link.
-const silentAfter = 750 * time.Millisecond
+// SilentAfter is when a server counts as silent that has not answered any consumer on a link. Only tests change it.
+var SilentAfter = 750 * time.Millisecond
 
 // A SilenceCtx is of calls that are not waited for after its end, however short they are.
 type SilenceCtx struct{ context.Context }
@@ -327,12 +327,12 @@ func (l *Link) UntilSilent(ctx context.Context, begun time.Time) (context.Contex
 			}
 			l.mu.Unlock()
 		}
-		if left := silentAfter - time.Since(last); left <= 0 {
+		if left := SilentAfter - time.Since(last); left <= 0 {
 			cancel()
 		} else if ctx.Err() == nil {
 			time.AfterFunc(left, look)
 		}
 	}
-	time.AfterFunc(max(silentAfter-time.Since(begun), silentAfter/3), look)
+	time.AfterFunc(max(SilentAfter-time.Since(begun), SilentAfter/3), look)
 	return SilenceCtx{ctx}, cancel
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	link.ReadFor = queuetest.Patience / 2 // what was not read is so for another reason than a slow machine
-	link.AttemptTimeout, consume.LapseAfter = time.Hour, time.Hour
+	link.AttemptTimeout, link.SilentAfter, consume.LapseAfter = time.Hour, time.Hour, time.Hour
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
 }
 

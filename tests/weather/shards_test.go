@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -243,7 +245,7 @@ func TestShardsNodeAway(t *testing.T) {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); sent++ {
 		s.Send(q, "x")
 	}
-	short, cancel := context.WithTimeout(queuetest.CtxB, time.Second)
+	short, cancel := context.WithTimeout(queuetest.CtxB, testkit.Scaled(time.Second))
 	defer cancel()
 	_, err := q.Send(short, "y", delayqueue.WithKey(keyIn(gone[0], 6)))
 	if want := fmt.Sprintf("shard %d of 6", gone[0]+1); err == nil || !strings.Contains(err.Error(), want) || face.Fate(s.Fixture, err) != delayqueue.StoredNo {
@@ -259,7 +261,7 @@ func TestShardsNodeAway(t *testing.T) {
 	sent++
 	queuetest.Eventually(t, "all are handled", func() bool { return int(handled.Load()) == sent })
 	queuetest.Eventually(t, "the log says that it works again", func() bool { return strings.Contains(s.Log.String(), "working with Redis again") })
-	if n := strings.Count(s.Log.String(), "cannot work with Redis"); n > 2 { // one of consumers, one of sends
+	if n := len(regexp.MustCompile("cannot work with Redis.*refused").FindAllString(s.Log.String(), -1)); n > 2 { // one of consumers, one of sends
 		t.Errorf("the log says %d times that Redis is away", n)
 	}
 }
@@ -277,12 +279,12 @@ func TestShardsFirstAway(t *testing.T) {
 	}
 	got := make(chan string, 100)
 	q := s.queue(12, func(payload string) bool { got <- payload; return true })
-	begun := time.Now()
+	begun := testkit.Worked()
 	q.StartConsume()
 	s.Send(q, "y")
 	for queuetest.Receive(t, "a message", got) != "y" { // x may be in another shard
 	}
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := testkit.Worked() - begun; took > 5*time.Second {
 		t.Errorf("the first message was handled after %v", took)
 	}
 	m := delayqueue.NewMonitor(s.Name, s.cluster.Client(t)) // which does not know how many there are
