@@ -111,7 +111,10 @@ func (v *verdict) add(o *verdict) {
 	} {
 		*n.to += *n.of
 	}
-	v.gap, v.allowed = max(v.gap, o.gap), max(v.allowed, o.allowed)
+	if o.gap > v.gap {
+		v.gap, v.gapFrom = o.gap, o.gapFrom
+	}
+	v.allowed = max(v.allowed, o.allowed)
 	v.turns, v.beside = append(v.turns, o.turns...), max(v.beside, o.beside)
 	v.notes = append(v.notes, o.notes...)
 	v.poison = append(v.poison, o.poison...)

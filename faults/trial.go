@@ -151,7 +151,7 @@ func (t *trial) run() *verdict {
 	t.await("the server's memory is back", settleLimit, func() bool {
 		return t.memory() <= memory+memorySlack+int64(len(states[0].Messages))*1024
 	})
-	t.await("every consumer has counted its goroutines once more", settleLimit, t.counted(time.Now().UnixMicro()))
+	t.await("every consumer has as many goroutines as in the beginning", settleLimit, t.calm(time.Now().UnixMicro()))
 	for _, p := range t.consumers {
 		p.process.Terminate()
 	}
@@ -253,15 +253,19 @@ func (t *trial) wantQuits(v *verdict) {
 	}
 }
 
-// counted says whether each consumer that has not ended has counted its goroutines since an instant. A consumer that replaced another
-// one may have begun late.
-func (t *trial) counted(since int64) func() bool {
+// calm says whether each consumer that has not ended has counted, since an instant, no more goroutines than it may have
+// more than at first. A consumer that replaced another one may have begun late.
+func (t *trial) calm(since int64) func() bool {
 	return func() bool {
-		counted := map[string]bool{}
+		first, calm := map[string]int{}, map[string]bool{}
 		for _, e := range t.books.all() {
-			counted[e.who] = counted[e.who] || e.Kind == standing && e.At >= since
+			if e.Kind != standing {
+				continue
+			}
+			first[e.who] = cmp.Or(first[e.who], e.Count)
+			calm[e.who] = calm[e.who] || e.At >= since && e.Count <= first[e.who]+goroutineSlack+t.rules.grows
 		}
-		return !slices.ContainsFunc(t.consumers, func(p *program) bool { return !counted[p.name] && !p.process.Ended() })
+		return !slices.ContainsFunc(t.consumers, func(p *program) bool { return !calm[p.name] && !p.process.Ended() })
 	}
 }
 
