@@ -7,6 +7,10 @@
 //	go run . -scenarios 'drain'  some of it; nothing is written
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
 //	go run . -record             write recorded.json
+//	go run . -against HEAD~20    that commit and this tree, uncommitted changes included, in turns, about 10 minutes
+//
+// With -against the ratios tell what a change of the library costs. Ratios to the commit that this tree is made from
+// (-against HEAD) show how much of them is noise.
 //
 // Programs beside it, each with -help:
 //
@@ -73,37 +77,83 @@ func runNamed(ctx context.Context, args []string) error {
 // document is what a run of everything writes.
 const document = "../docs/benchmarks.md"
 
-func run(ctx context.Context) error {
-	only := flag.String("scenarios", "", "run the scenarios whose names match this expression")
-	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
-	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with recorded.json")
-	record := flag.Bool("record", false, "like -check, but write the ratios")
-	flag.Parse()
-	match, err := regexp.Compile(*only)
-	if err != nil {
-		return fmt.Errorf("-scenarios: %w", err)
-	}
+// options are what the flags say.
+type options struct {
+	only, against                string
+	rounds                       int
+	quick, check, record, asJSON bool
+}
 
-	if *check || *record {
-		return runCheck(ctx, newBench(os.Stdout, false), "recorded.json", *record)
+func run(ctx context.Context) error {
+	var o options
+	flag.StringVar(&o.only, "scenarios", "", "run the scenarios whose names match this expression")
+	flag.BoolVar(&o.quick, "quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
+	flag.BoolVar(&o.check, "check", false, "run the cheapest scenarios and compare their ratios with recorded.json")
+	flag.BoolVar(&o.record, "record", false, "like -check, but write the ratios")
+	flag.BoolVar(&o.asJSON, "json", false, "one round of this library alone, printed as JSON; nothing is written")
+	flag.StringVar(&o.against, "against", "", "measure the library of this `commit` and of this tree in turns, and print "+
+		"ratios (this tree / commit) of -scenarios, or else of "+strings.Join(againstScenarios, "; "))
+	flag.IntVar(&o.rounds, "rounds", againstRounds, "with -against, measure each side so often")
+	flag.Parse()
+	if o.check || o.record {
+		return runCheck(ctx, newBench(os.Stdout, false), "recorded.json", o.record)
+	}
+	chosen, err := o.chosen()
+	switch {
+	case err != nil:
+		return err
+	case o.asJSON:
+		return printJSON(ctx, chosen, o.quick)
+	case o.against != "":
+		return runAgainst(ctx, o.against, chosen, o.rounds, o.quick)
+	}
+	return compareSystems(ctx, chosen, o)
+}
+
+// chosen are the scenarios that the flags name: with -json and -against those of this library.
+func (o options) chosen() ([]scenario, error) {
+	if o.rounds < 1 {
+		return nil, fmt.Errorf("-rounds is %d, and must be at least 1", o.rounds)
+	}
+	only, ofLibrary := o.only, o.asJSON || o.against != ""
+	if only == "" && o.against != "" {
+		only = exactly(againstScenarios...)
+	}
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("-scenarios: %w", err)
 	}
 	var chosen []scenario
-	for _, s := range scenarios(*quick) {
-		if match.MatchString(s.name) {
+	for _, s := range scenarios(o.quick) {
+		if match.MatchString(s.name) && (!ofLibrary || slices.Contains(s.systems, nameLibrary)) {
 			chosen = append(chosen, s)
 		}
 	}
 	if len(chosen) == 0 {
-		return fmt.Errorf("no scenario matches %q", *only)
+		return nil, fmt.Errorf("no scenario matches %q", only)
 	}
+	return chosen, nil
+}
+
+// exactly is an expression that matches these names alone.
+func exactly(names ...string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	return "^(" + strings.Join(quoted, "|") + ")$"
+}
+
+// compareSystems measures all systems. If it measures everything, it writes the document.
+func compareSystems(ctx context.Context, chosen []scenario, o options) error {
 	begun := time.Now()
-	res, err := newBench(os.Stdout, *quick).run(ctx, chosen)
+	res, err := newBench(os.Stdout, o.quick).run(ctx, chosen)
 	if err != nil {
 		return err
 	}
 	tables := tablesOf(res)
 	printTables(os.Stdout, tables)
-	if *only != "" || *quick {
+	if o.only != "" || o.quick {
 		return nil
 	}
 	about, err := describeMachine(ctx)

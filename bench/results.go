@@ -46,7 +46,7 @@ const (
 // figures are what one measurement found.
 type figures map[metric]float64
 
-// A row is what was done, with the samples of each system.
+// A row is what was done, with the samples of each system. Rows are the output of -json, too.
 type row struct {
 	Name    string
 	Kind    kind
