@@ -71,8 +71,8 @@ func runAgainst(ctx context.Context, commit string, chosen []scenario, rounds in
 	b := newBench(os.Stdout, false)
 	b.measure = d.measure
 	res, err := b.run(ctx, chosen)
-	if len(res.rows) > 0 { // after an error what there is
-		printTables(os.Stdout, []table{d.table(title+d.note, res)})
+	if t := d.table(title+d.note, res); len(t.lines) > 0 { // after an error what there is
+		printTables(os.Stdout, []table{t})
 	}
 	return err
 }
@@ -95,8 +95,8 @@ func (d *duel) title(ctx context.Context, rounds int) (string, error) {
 		thisTree, head, d.commit, rounds, a.machine, a.versions[0]), err
 }
 
-// build makes the executables of both sides. If this bench does not compile with the library of the commit, the commit's own
-// bench measures it.
+// build makes the executables of both sides. If this bench does not compile with the library of the commit, the commit's
+// own bench measures it.
 func (d *duel) build(ctx context.Context, dir, tree string) error {
 	root, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	if err != nil {

@@ -124,7 +124,7 @@ func paced(perSecond int, over time.Duration) func(t *trial) error {
 	}
 }
 
-// sendSteadily sends messages at a fixed rate into the lanes of lane, and reports how late they were, without a backlog.
+// sendSteadily sends messages at a fixed rate into the lanes of lane, and reports how late these were, not a backlog.
 func (t *trial) sendSteadily(name string, perSecond int, over time.Duration, lane func(i int) string) error {
 	n := int(float64(perSecond) * over.Seconds())
 	seen := newLateTally(n)
