@@ -86,8 +86,8 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Size is how much a test does: full, or short under go test -short, which is what make test runs. make check runs the full
-// tests. A short test makes fewer of the same, and leaves no promise out.
+// Size is how much a test does: full, or short under go test -short, which is what make test and make check run. make
+// check-all runs the full tests. A short test makes fewer of the same, and leaves no promise out.
 func Size[T any](full, short T) T {
 	if testing.Short() {
 		return short
