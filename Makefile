@@ -89,11 +89,12 @@ SERVED ?= $(TESTED)
 test-servers:
 	.ci/servers test "$(SHORT) $(SERVED)" $(SERVERS)
 
-lint: vulnerabilities
+lint: vulnerabilities redis
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
 	go run $(STATICCHECK) $(MODULES:%=./%/...)
 	go test ./bench/... ./faults/...
+	go test ./internal/script -run '^TestScriptBounds$$'
 	cd release && go run . check
 
 # What users can name, of each module; lint compares it.
