@@ -11,7 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// TestFetchIsRepeatedAsOneCall: if the reply to a fetch is lost, its repeat brings what the first attempt has handed out, once.
+// TestFetchIsRepeatedAsOneCall: if the reply to a fetch is lost, its repeat brings what the first attempt has handed
+// out, once.
 func TestFetchIsRepeatedAsOneCall(t *testing.T) {
 	t.Parallel()
 	s, wire := wiredServing(t)
@@ -35,7 +36,8 @@ func TestFetchIsRepeatedAsOneCall(t *testing.T) {
 	}
 }
 
-// TestStoppedConsumerPassesTheAlarmOn: a consumer that has taken the marker of a message sets the alarm again when it stops.
+// TestStoppedConsumerPassesTheAlarmOn: a consumer that has taken the marker of a message sets the alarm again when it
+// stops.
 func TestStoppedConsumerPassesTheAlarmOn(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)

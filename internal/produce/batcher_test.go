@@ -285,7 +285,9 @@ func TestBatcherForgetsCallers(t *testing.T) {
 		"with a context": queuetest.Within(t, queuetest.Patience),
 	} {
 		f.Must(f.Cli.HSet(queuetest.CtxB, b.Store.Keys.State, "call:old", "1 5 ").Err())
-		f.Must(sendTo(ctx, b, "x")[0].Err)
-		queuetest.Eventually(t, name+": the old caller is forgotten", func() bool { return !old() })
+		queuetest.Eventually(t, name+": the old caller is forgotten", func() bool { // a slow machine may give that up once
+			f.Must(sendTo(ctx, b, "x")[0].Err)
+			return !old()
+		})
 	}
 }

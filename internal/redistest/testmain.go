@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Main starts the server that all tests of a package share, runs them, 16 at a time because they wait most of the time, and returns
-// the exit code.
+// Main starts the server that all tests of a package share, runs them, 16 at a time because they wait most of the
+// time, and returns the exit code.
 func Main(m *testing.M, shared **Server) int {
 	return Quietly(func() int {
 		server, err := Run()
@@ -44,8 +44,9 @@ func BesideClock(s *Server) (end func()) {
 	}
 }
 
-// Quietly runs tests, and returns their exit code. What go-redis and package log say meanwhile, slog's default logger included, goes to a file.
-// If the tests fail, the end of that file is printed with its path; a binary that panics leaves it in the folder for temporary files.
+// Quietly runs tests, and returns their exit code. What go-redis and package log say meanwhile, slog's default logger
+// included, goes to a file. If the tests fail, the end of that file is printed with its path; a binary that panics
+// leaves it in the folder for temporary files.
 func Quietly(tests func() int) int { return quietly(os.Stderr, tests) }
 
 func quietly(stderr io.Writer, tests func() int) int {

@@ -11,7 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-// TestQuietly: what is said while tests run is shown if they fail, up to so many lines of it, and the rest is in a file.
+// TestQuietly: what is said while tests run is shown if they fail, up to so many lines of it, and the rest is in a
+// file.
 func TestQuietly(t *testing.T) { // not parallel, because others' chatter would be there, too
 	t.Setenv("TMPDIR", t.TempDir())
 	files := func() []string {

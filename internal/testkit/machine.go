@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// This file has a clock by which tests are patient. It ticks each 10 ms on a machine that is idle, and a tick that comes late counts as one.
-// So on a machine that is busy it is slow, and as long as the machine stands still it stands still too: a minute by this clock is a minute of a
-// machine that works.
+// This file has a clock by which tests are patient. It ticks each 10 ms on a machine that is idle, and a tick that
+// comes late counts as one. So on a machine that is busy it is slow, and as long as the machine stands still it
+// stands still too: a minute by this clock is a minute of a machine that works.
 
 const (
 	// tick is how often the clock ticks on a machine that is idle.
 	tick = 10 * time.Millisecond
-	// tickRounds is how much is computed in a tick: a tenth of a millisecond, because a goroutine that only sleeps is hardly ever put off.
+	// tickRounds is how much is computed in a tick: a tenth of a millisecond, because a goroutine that only sleeps is
+	// hardly ever put off.
 	tickRounds = 100_000
 	// recentTicks is over how many ticks Slowness is the mean.
 	recentTicks = 32
@@ -75,18 +76,19 @@ func (c *clock) slowness() float64 {
 	return 1
 }
 
-// Worked is for how long the machine has worked since this test binary began. The difference of two is what a test compares with a bound,
-// because it does not grow with what else the machine does.
+// Worked is for how long the machine has worked since this test binary began. The difference of two is what a test
+// compares with a bound, because it does not grow with what else the machine does.
 func Worked() time.Duration { return machine.worked() }
 
 // Slowness is how many times longer than on an idle machine a tick takes at present, at least 1.
 func Slowness() float64 { return machine.slowness() }
 
-// Scaled is how long what takes d on an idle machine may take on this one, as it is now: for timeouts, which somebody else's clock measures.
+// Scaled is how long what takes d on an idle machine may take on this one, as it is now: for timeouts, which somebody
+// else's clock measures.
 func Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * Slowness()) }
 
-// Beside makes f a part of each tick: a PING of the server that tests share, so that a busy server slows the clock down too. nil ends that. f must
-// return, and may be under way once more when Beside has returned.
+// Beside makes f a part of each tick: a PING of the server that tests share, so that a busy server slows the clock
+// down too. nil ends that. f must return, and may be under way once more when Beside has returned.
 func Beside(f func()) {
 	if f == nil {
 		machine.beside.Store(nil)
