@@ -48,7 +48,7 @@ func TestThen(t *testing.T) {
 				m := s.Messages[e.ID]
 				payloads = append(payloads, m.Payload)
 				if m.Payload == "first" && (s.Keys["k"] != e.ID || m.Retries != 7 || m.Headers["h"] != "v") ||
-					m.Payload == "second" && (m.Timeout != 60e6 || m.Retries != 3) {
+					m.Payload == "second" && (m.Timeout != time.Minute || m.Retries != 3) {
 					t.Errorf("%+v", m)
 				}
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // TestSendWithoutContextGivesUp: calls without a context try for 10 s, and say what they wanted
@@ -181,4 +182,42 @@ func TestForeignCallNumber(t *testing.T) {
 	if got, err := q.Intercept(queuetest.CtxB, info.ID); err != nil || !got.Intercepted && got.State != delayqueue.StateGone {
 		t.Errorf("intercept: %+v, %v", got, err)
 	}
+}
+
+// TestStoredWithoutServer: a dial that fails sends nothing; what was written to a server that hangs may arrive.
+func TestStoredWithoutServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr(), // the connection of the first send serves the next, too
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
+	q := f.Queue(nil)
+	face.NeverForgets(t, f.Cli) // forgetting would have that connection when the next send wants it
+	f.Send(q, "first", face.InAnHour)
+	var err error
+	for range 5 {
+		server.Pause()
+		_, err = q.Send(queuetest.Within(t, 3*time.Second), "hangs", face.InAnHour)
+		if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "on a new connection") {
+			break
+		}
+		server.Resume() // a slow machine had replaced the connection, so nothing was written
+		f.Send(q, "once more", face.InAnHour)
+	}
+	if got := face.Fate(f, err); got != delayqueue.StoredUnknown {
+		t.Errorf("a server that hangs: %v: %v", got, err)
+	}
+	server.Kill()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DialerRetries: 1})
+	nobody := delayqueue.NewPublisher(f.Name, cli).WithLogger(f.Logger())
+	_, err = nobody.Send(f.UntilSendsFail(), "nobody listens", face.InAnHour)
+	if got := face.Fate(f, err); got != delayqueue.StoredNo || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("nobody listens: %v: %v", got, err)
+	}
+	results, err := nobody.SendBatch(queuetest.Within(t, 300*time.Millisecond), make([]delayqueue.Outgoing, 1200))
+	for _, r := range results {
+		if got := face.Fate(f, r.Err); got != delayqueue.StoredNo || r.Info == nil {
+			t.Fatalf("nobody listens: %v: %v", got, err)
+		}
+	}
+	server.Restart(t)
 }

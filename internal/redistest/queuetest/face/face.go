@@ -233,3 +233,14 @@ func PoolOf(t *testing.T, workers int, shares ...delayqueue.Share) *delayqueue.P
 	})
 	return p
 }
+
+// NeverForgets keeps the queues of a client from forgetting old callers, which they do now and then.
+func NeverForgets(t *testing.T, cli redis.UniversalClient) {
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) < 2 || args[1] != script.ForgetScript.SHA && args[1] != script.ForgetScript.Text {
+			return next(ctx, cmd)
+		}
+		cmd.SetErr(queuetest.ErrBoom)
+		return queuetest.ErrBoom
+	})))
+}
