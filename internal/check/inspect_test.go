@@ -3,26 +3,11 @@ package check
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
-
-// In pages the same is found as at one instant.
-func TestInspectFindsTheSame(t *testing.T) {
-	onBreakages(t, func(t *testing.T, b *bed, _ breakage) {
-		want := b.read().Breaches()
-		_, found, err := Inspect(t.Context(), b.cli, b.q.Prefix, b.q.Name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := texts(found); !slices.Equal(got, want) {
-			t.Errorf("in pages:\n%s\nat one instant:\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), b.read().Dump())
-		}
-	})
-}
 
 // What is written anew while pages are read is no entry too many.
 func TestInspectJournalThatChanges(t *testing.T) {
