@@ -3,6 +3,7 @@ package features
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strconv"
 	"testing"
@@ -80,5 +81,20 @@ func TestDescribeTooManyHeaders(t *testing.T) {
 	}
 	if err := delayqueue.Describe(append(opts, delayqueue.WithHeader("one more", ""))...).Err; !errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestStateString(t *testing.T) {
+	for s, want := range map[delayqueue.State]string{delayqueue.StateGone: "gone", delayqueue.StatePending: "pending", delayqueue.StateReady: "ready",
+		delayqueue.StateUnack: "unack", delayqueue.StateRetry: "retry",
+		delayqueue.StateGarbage: "garbage", delayqueue.StateDone: "done", delayqueue.StateWaiting: "waiting",
+		8: "State(8)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
+		if got := s.String(); got != want {
+			t.Errorf("%d is %q, want %q", int(s), got, want)
+		}
+	}
+	var zero delayqueue.InterceptResult
+	if zero.State != delayqueue.StateGone || zero.Intercepted {
+		t.Errorf("the zero value is %+v", zero)
 	}
 }

@@ -2,17 +2,23 @@ package features
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestLanes: 50 lanes of 40 messages over three consumers: each lane in order, one at a time, also beside failures; and beside each other.
@@ -93,5 +99,176 @@ func TestLaneOptions(t *testing.T) {
 		if t.Log(err); err == nil || !slices.Contains([]bool{true}, strings.Contains(err.Error(), "WithLane")) {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// laneTrips counts the round trips of the queues of a client.
+type laneTrips struct{ all, joint, fetches, waits, broken atomic.Int64 }
+
+func countTrips(t *testing.T, cli redis.UniversalClient) *laneTrips {
+	n := new(laneTrips)
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
+		n.all.Add(1)
+		if calls(cmds[len(cmds)-1], script.FetchScript.SHA) {
+			n.fetches.Add(1)
+			if calls(cmds[0], script.SettleScript.SHA) {
+				n.joint.Add(1)
+			}
+		}
+		return next()
+	})))
+	t.Cleanup(link.InterposeWaits(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
+		n.waits.Add(1)
+		err := next()
+		if cmds[0].Name() == "bzpopmin" && err != nil && !errors.Is(err, redis.Nil) {
+			n.broken.Add(1)
+		}
+		return err
+	})))
+	return n
+}
+
+// calls reports whether a command calls the script with that sum.
+func calls(cmd redis.Cmder, sha string) bool {
+	args := cmd.Args()
+	return len(args) > 1 && args[1] == sha
+}
+
+// sendsLane sends so many messages of one lane, which have their numbers as payloads.
+func sendsLane(f *face.Fixture, n int) {
+	f.T.Helper()
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: strconv.Itoa(i), Options: []delayqueue.MsgOption{delayqueue.WithLane("l")}}
+	}
+	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
+	f.Must(err)
+}
+
+// inOrder is a handler that wants the messages of sendsLane in their order, each once. It acks most, and gives up some. next counts them.
+func inOrder(t *testing.T, next *atomic.Int64) delayqueue.Handler {
+	return func(ctx context.Context, msg *delayqueue.Message) error {
+		n := next.Add(1)
+		if want := strconv.FormatInt(n-1, 10); msg.Payload != want {
+			t.Errorf("message %s, want %s", msg.Payload, want)
+		}
+		if n%10 == 0 {
+			return fmt.Errorf("%w: to garbage", delayqueue.ErrSkipRetry)
+		}
+		return nil
+	}
+}
+
+// TestLaneInOneRoundTrip: while a lane has a backlog, each message is settled and the next one fetched in one round trip, without a wake-up.
+func TestLaneInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 10} {
+		t.Run(strconv.Itoa(workers), func(t *testing.T) {
+			t.Parallel()
+			const messages, more = 100, 15
+			var n *laneTrips
+			for try := range 3 { // a machine that stands still makes more of them: the best counts
+				f := face.New(t)
+				f = &face.Fixture{Base: f.Named(fmt.Sprint(f.Name, "-try-", try))}
+				cli := f.Client()
+				n = countTrips(t, cli)
+				var next atomic.Int64
+				sendsLane(f, messages)
+				unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(workers).WithHandler(inOrder(t, &next)).StartConsume()
+				queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
+				if n.all.Load() <= messages+more && n.waits.Load() <= more {
+					break
+				}
+			}
+			t.Logf("%d messages in %d round trips, %d of them for both calls, and %d waits", messages, n.all.Load(), n.joint.Load(), n.waits.Load())
+			if n.all.Load() > messages+more || n.joint.Load() < messages-more || n.waits.Load() > more {
+				t.Errorf("want %d at most, and %d waits", messages+more, more)
+			}
+		})
+	}
+}
+
+// TestLanesWithoutBacklog: a message that did not wait for its turn is settled without a fetch behind.
+func TestLanesWithoutBacklog(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	cli := f.Client()
+	n := countTrips(t, cli)
+	q := unhurried(face.NoTick(f.QueueOn(cli, func(string) bool { return true }))).WithConcurrent(4)
+	q.StartConsume()
+	for range 20 {
+		sendsLane(f, 1)
+		f.Drained()
+	}
+	if n.joint.Load() > 0 {
+		t.Errorf("%d joint calls, %d fetches", n.joint.Load(), n.fetches.Load())
+	}
+}
+
+// TestLanesLoseReplies: a settlement and the fetch behind it whose replies are lost are each repeated, and count once.
+func TestLanesLoseReplies(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	cli := f.Client()
+	n := countTrips(t, cli)
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
+		err := next()
+		if calls(cmds[0], script.SettleScript.SHA) && len(cmds) == 2 && n.joint.Load()%5 == 0 {
+			for _, cmd := range cmds {
+				cmd.SetErr(io.EOF)
+			}
+			return io.EOF
+		}
+		return err
+	})))
+	const messages = 60
+	var next atomic.Int64
+	sendsLane(f, messages)
+	face.NoTick(f.QueueOn(cli, nil)).WithConcurrent(4).WithHandler(inOrder(t, &next)).StartConsume()
+	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
+	if n.joint.Load() < 25 {
+		t.Errorf("%d joint calls", n.joint.Load())
+	}
+}
+
+// TestLanesWithoutWakeUps: a lane does not wait for ticks, of which there is one in 20 s.
+func TestLanesWithoutWakeUps(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const messages = 20
+	var next atomic.Int64
+	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, nil)).WithHandler(inOrder(t, &next))
+	sendsLane(f, messages)
+	begun := time.Now()
+	q.StartConsume()
+	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
+	if took := time.Since(begun); took > 100*time.Second { // one at a tick would take 400 s
+		t.Errorf("that took %v", took)
+	}
+}
+
+// TestLaneIsNoMissedWake: a message that waited long for its turn is no sign that the connection for wake-ups is dead.
+func TestLaneIsNoMissedWake(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	cli := f.Client()
+	n := countTrips(t, cli)
+	sender := f.Queue(nil)
+	var handled atomic.Int64
+	q := unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(4).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if msg.Payload == "1" {
+			f.Send(sender, "2", delayqueue.WithLane("l"))
+			time.Sleep(200 * time.Millisecond) // more than what counts as missed
+		}
+		handled.Add(1)
+		return nil
+	})
+	sendsLane(f, 2)
+	q.StartConsume()
+	f.Drained()
+	f.Send(sender, "3") // needs a wake-up
+	f.Drained()
+	if handled.Load() != 4 || n.joint.Load() < 1 || n.broken.Load() > 0 {
+		t.Errorf("%d handled, %d joint calls, %d waits broke", handled.Load(), n.joint.Load(), n.broken.Load())
 	}
 }

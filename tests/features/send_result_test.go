@@ -17,6 +17,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -135,5 +136,24 @@ func TestSendBatchError(t *testing.T) {
 	var dup *delayqueue.DuplicateKeyError
 	if !errors.Is(err, delayqueue.ErrBadOption) || !errors.As(err, &dup) {
 		t.Errorf("not all failures are in %s", text)
+	}
+}
+
+// TestCallersOfTheProcess: publishers that are made for one send each use the callers of others.
+func TestCallersOfTheProcess(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	n := testkit.Size(1000, 200)
+	for range n {
+		f.Must(delayqueue.NewPublisher(f.Name, f.Cli).SendDelayMsg("x", time.Hour))
+	}
+	callers := 0
+	for field := range f.Check().Fields {
+		if strings.HasPrefix(field, "call:") {
+			callers++
+		}
+	}
+	if callers > n/2 { // other tests take some from time to time
+		t.Errorf("%d publishers had %d callers", n, callers)
 	}
 }
