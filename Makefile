@@ -2,14 +2,17 @@
 NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
-# All modules of this tree; go.work has the same.
-MODULES := . metrics schedule web web/browsertest examples/observed examples/reports cmd/delayqueue bench faults release
+# All modules of this tree; go.work has the same. Those whose tests take longest come first.
+MODULES := cmd/delayqueue web . schedule metrics web/browsertest examples/observed examples/reports bench faults release
 
 # The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
 # or send scripts, so another go-redis or another server can break them. TESTED: all.
 FACE := . ./tests/features ./tests/weather
 CALLERS := $(FACE) ./internal/link ./internal/script ./internal/shard ./internal/wake ./ops
 TESTED := . ./tests/... ./internal/... ./ops/... ./typed/... ./delayqueuetest/...
+
+# Tests mostly wait, so more packages run at a time than there are cores.
+GOTEST := go test -p 4
 
 # What make check changes: SHORT=-short makes tests do less of what they repeat (testkit.Size), RACE= leaves out the
 # race detector.
@@ -28,7 +31,7 @@ PARTS := lint test-all test-web test-release test-shards test-goredis test-serve
 
 # Before every commit.
 test: redis
-	go test -race -short -shuffle=on -timeout 30m $(TESTED)
+	$(GOTEST) -race -short -shuffle=on -timeout 30m $(TESTED)
 
 # What CI runs. It may take 25 minutes on two cores. Only test-all has the race detector: all others share one build.
 check:
@@ -54,7 +57,7 @@ $(PARTS:%=check-%): check-%:
 
 # All modules, in one call, because packages are compiled while the tests of others wait.
 test-all: redis prometheus
-	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m \
+	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m \
 		$(patsubst %,./%/...,$(filter-out web/browsertest bench faults release,$(MODULES)))
 
 # The pages in a real browser.
@@ -73,7 +76,7 @@ test-goredis: redis
 	cp go.mod go.sum "$$other"; \
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
-	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m -modfile="$$other/go.mod" $(NEWER)
+	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m -modfile="$$other/go.mod" $(NEWER)
 
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
@@ -81,7 +84,7 @@ test-goredis-latest:
 
 # The face's tests, each queue with three shards on a Cluster; .ci/shards-exceptions says which are left out, and why.
 test-shards: redis
-	go test $(RACE) $(SHORT) -shuffle=on -timeout 30m -skip "$$(.ci/shards-skip)" $(FACE) -args -shards 3
+	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m -skip "$$(.ci/shards-skip)" $(FACE) -args -shards 3
 
 # The tests of SERVED on other servers: all of .ci/servers unless SERVERS names some, or executables, as in
 # make test-servers SERVERS="sid/valkey /opt/redis/bin/redis-server"
