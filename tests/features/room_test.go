@@ -32,7 +32,7 @@ func TestThousandQueues(t *testing.T) {
 		return strings.Count(list, "name=tenants ")
 	}
 	speed, untime := speedOf(cli)
-	waiting, uncount := waitingFor(cli)
+	waiting, uncount := face.WaitingFor(cli)
 	count := func() { highest = max(highest, open()) }
 	var handled atomic.Int64
 	queues := tenants(f, cli, n, func(string) { handled.Add(1) })
@@ -125,7 +125,7 @@ func TestServerIsFull(t *testing.T) {
 	got := make(chan string, 4*queues)
 	begun := time.Now()
 	cli := queuetest.RedisClient(t, server.Addr())
-	waiting, release := waitingFor(cli)
+	waiting, release := face.WaitingFor(cli)
 	defer release()
 	all := tenants(f, cli, queues, func(name string) { got <- name })
 	queuetest.Reaches(t, "all wait", queues, waiting)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -108,27 +107,6 @@ func TestWakeLineAlone(t *testing.T) {
 			t.Errorf("CLIENT %s was called %d times", command, n)
 		}
 	}
-}
-
-// waitingFor counts how many queues wait for a marker, in calls of a client that are under way, until it is released.
-func waitingFor(cli redis.UniversalClient) (count func() int, release func()) {
-	var mu sync.Mutex
-	n := 0
-	add := func(keys int) {
-		mu.Lock()
-		defer mu.Unlock()
-		n += keys
-	}
-	release = link.InterposeWaits(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Name() != "bzpopmin" {
-			return next(ctx, cmd)
-		}
-		keys := len(cmd.Args()) - 2 // without the command and its timeout
-		add(keys)
-		defer add(-keys)
-		return next(ctx, cmd)
-	}))
-	return func() int { mu.Lock(); defer mu.Unlock(); return n }, release
 }
 
 // tenants starts queues without ticks on one client. Each tells got its name when it handles a message.

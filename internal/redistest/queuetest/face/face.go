@@ -11,6 +11,7 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,4 +244,25 @@ func NeverForgets(t *testing.T, cli redis.UniversalClient) {
 		cmd.SetErr(queuetest.ErrBoom)
 		return queuetest.ErrBoom
 	})))
+}
+
+// WaitingFor counts how many queues wait for a marker, in calls of a client that are under way, until it is released.
+func WaitingFor(cli redis.UniversalClient) (count func() int, release func()) {
+	var mu sync.Mutex
+	n := 0
+	add := func(keys int) {
+		mu.Lock()
+		defer mu.Unlock()
+		n += keys
+	}
+	release = link.InterposeWaits(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() != "bzpopmin" {
+			return next(ctx, cmd)
+		}
+		keys := len(cmd.Args()) - 2 // without the command and its timeout
+		add(keys)
+		defer add(-keys)
+		return next(ctx, cmd)
+	}))
+	return func() int { mu.Lock(); defer mu.Unlock(); return n }, release
 }

@@ -1,4 +1,4 @@
-package features
+package weather
 
 import (
 	"context"
@@ -24,11 +24,11 @@ func freezable(t *testing.T) (f *face.Fixture, cli *redis.Client, freeze, thaw f
 }
 
 // TestStopAtFrozenServer: queues that have nothing in hand stop without waiting for a lease at a server that takes
-// connections and answers nothing, nor for the end of any call.
+// connections and answers nothing.
 func TestStopAtFrozenServer(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
-	waiting, release := waitingFor(cli)
+	waiting, release := face.WaitingFor(cli)
 	defer release()
 	var all []*delayqueue.DelayQueue
 	for range 100 {
