@@ -236,6 +236,7 @@ func TestLimitsThatNeverBind(t *testing.T) {
 		"places": func(q *delayqueue.DelayQueue) { q.WithQueueConcurrency(5000) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			// A machine that stands still makes more of them: the fewest of several rounds, with the limit and without it in turn.
 			least, without := messages, messages
 			for round := 0; round < 3 || least > 2*without && round < 10; round++ {
