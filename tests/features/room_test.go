@@ -2,7 +2,6 @@ package features
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -145,26 +144,5 @@ func TestServerIsFull(t *testing.T) {
 	for range 3 {
 		stranger := queuetest.RedisClient(t, server.Addr())
 		queuetest.Eventually(t, "a stranger gets in", func() bool { return stranger.Ping(queuetest.CtxB).Err() == nil })
-	}
-}
-
-// TestServerIsFullFromTheStart: whoever gets no connection says why, and goes on when there is room.
-func TestServerIsFullFromTheStart(t *testing.T) {
-	t.Parallel()
-	f, server := face.OwnServer(t, "--maxclients", "1")
-	f.Must(f.Cli.Ping(queuetest.CtxB).Err())
-	got := make(chan string, 1)
-	q := f.QueueOn(queuetest.RedisClient(t, server.Addr()), func(payload string) bool { got <- payload; return true })
-	q.StartConsume()
-	_, err := q.Send(f.UntilSendsFail(), "x")
-	var failed *delayqueue.SendError
-	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
-		t.Errorf("Send: %v", err)
-	}
-	queuetest.Eventually(t, "the log says why", func() bool { return f.Log.Count("cannot work with Redis", "maxclients") > 0 })
-	f.Must(f.Cli.ConfigSet(queuetest.CtxB, "maxclients", "100").Err())
-	f.Send(q, "y")
-	if p := queuetest.Receive(t, "it is handled", got); p != "y" {
-		t.Errorf("handled %q", p)
 	}
 }

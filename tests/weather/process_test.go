@@ -247,7 +247,7 @@ type frozenChild struct {
 func freezeHandling(f *face.Fixture, handler delayqueue.Handler) frozenChild {
 	f.T.Helper()
 	crew := crewOf(f, childSpec{Lease: 2 * time.Second, HangOn: "work"})
-	q := f.Queue(nil).WithLease(time.Minute).WithHandler(handler)
+	q := f.Queue(nil).WithLease(20 * time.Second).WithHandler(handler)
 	c := frozenChild{crew.start(), crew, f.Send(q, "work")}
 	crew.tells("start", "work")
 	c.signal(syscall.SIGSTOP)
