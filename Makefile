@@ -27,7 +27,7 @@ PARTS := lint test-all test-web test-release test-shards test-goredis test-serve
 	bench-check faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
-	test-goredis-latest vulnerabilities faults-fast soak bench redis prometheus chromium
+	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis prometheus chromium
 
 # Before every commit.
 test: redis
@@ -39,8 +39,7 @@ check:
 	$(MAKE) test-all SHORT=-short
 	$(MAKE) test-web RACE=
 	$(MAKE) test-shards SHORT=-short RACE=
-	$(MAKE) test-goredis SHORT=-short RACE= NEWER="$(CALLERS)"
-	$(MAKE) test-servers SHORT=-short SERVED="$(CALLERS)" SERVERS="$$(.ci/servers newest)"
+	$(MAKE) test-newest SHORT=-short RACE= NEWER="$(CALLERS)"
 	$(MAKE) bench-check
 
 # Verdicts that do not depend on how fast the machine is: these compute while the faults mostly wait.
@@ -77,6 +76,10 @@ test-goredis: redis
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
 	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m -modfile="$$other/go.mod" $(NEWER)
+
+# The newest go-redis on the newest server at once. If that fails, test-goredis and test-servers say which it is.
+test-newest:
+	server=$$(.ci/servers path "$$(.ci/servers newest)") && DELAYQUEUE_REDIS_SERVER=$$server $(MAKE) test-goredis
 
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
