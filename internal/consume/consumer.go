@@ -65,7 +65,9 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 func (c *Consumer) run() {
 	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
 
-	c.settings.logStuck(c.member.stuck()) // not in StartConsumer, which is called with the queue's mu held
+	if !c.lifecycle.stopping() { // not in StartConsumer, which is called with the queue's mu held
+		c.settings.logStuck(c.member.stuck())
+	}
 	c.poller.run()
 	begun := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")

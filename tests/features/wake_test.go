@@ -236,33 +236,6 @@ func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 	}
 }
 
-// TestWakeConnectionIsSilent: one that brings nothing although messages come due is replaced long before it is noticed to be dead.
-func TestWakeConnectionIsSilent(t *testing.T) {
-	t.Parallel()
-	f, server := face.OwnServer(t)
-	wire := redistest.NewWire(t, server.Addr())
-	cli := queuetest.RedisClient(t, wire.Addr())
-	got := make(chan string, 100)
-	f.QueueOn(cli, func(payload string) bool { got <- payload; return true }).WithFetchInterval(time.Second).StartConsume()
-	for tries := 1; ; tries++ {
-		queuetest.Eventually(t, "it listens", func() bool { return f.BlockedClients() == 1 })
-		wire.HalfOpen()
-		queuetest.Eventually(t, "the server has noticed", func() bool { return f.BlockedClients() == 0 })
-		begun := time.Now()
-		for f.BlockedClients() == 0 && time.Since(begun) < queuetest.Patience {
-			f.Send(f.Queue(nil), "x")
-			queuetest.Receive(t, "it is handled", got)
-		}
-		took := time.Since(begun)
-		if took <= 10*time.Second { // as long as the call waits
-			return
-		}
-		if tries == 5 { // a slow machine is not slow five times
-			t.Fatalf("it listens again after %v", took)
-		}
-	}
-}
-
 // TestWakeConnectionFindsNoRoom: it does not hammer a server that has no room for its connection, and says why it has none.
 func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	t.Parallel()
