@@ -106,7 +106,7 @@ func TestWakeConnectionIsSilent(t *testing.T) {
 	got := make(chan string, 100)
 	f.QueueOn(cli, func(payload string) bool { got <- payload; return true }).WithFetchInterval(time.Second).StartConsume()
 	for tries := 1; ; tries++ {
-		queuetest.Eventually(t, "it listens", func() bool { return f.BlockedClients() == 1 })
+		queuetest.Eventually(t, "it listens", func() bool { return f.BlockedClients() == f.ShardCount() })
 		wire.HalfOpen()
 		queuetest.Eventually(t, "the server has noticed", func() bool { return f.BlockedClients() == 0 })
 		begun := time.Now()
