@@ -109,7 +109,7 @@ func TestSharesOfMany(t *testing.T) {
 	}
 	for _, c := range testkit.Size(
 		[]many{{100, 1, 500 * ms, 3000 * ms}, {100, 4, 500 * ms, 1500 * ms}, {100, 64, 100 * ms, 150 * ms}, {300, 64, 0, 75 * ms}},
-		[]many{{100, 4, 500 * ms, 1500 * ms}},
+		[]many{{30, 4, 150 * ms, 450 * ms}},
 	) {
 		simulate(t, c.workers, false, func(s *simulation) {
 			for i := range c.queues {

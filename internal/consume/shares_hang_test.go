@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestSharesBesideHanging: beside a queue whose handlers begin to hang, another one that is as near goes on. The first one has its
 // share of the workers.
 func TestSharesBesideHanging(t *testing.T) {
 	const near, slow, away = 100 * time.Microsecond, 3 * time.Millisecond, 20 * time.Millisecond
-	for _, workers := range []int{2, 64} {
-		for _, handler := range []time.Duration{0, 500 * time.Microsecond, 5 * time.Millisecond} {
+	for _, workers := range testkit.Size([]int{2, 64}, []int{2}) {
+		for _, handler := range testkit.Size([]time.Duration{0, 500 * time.Microsecond, 5 * time.Millisecond}, []time.Duration{500 * time.Microsecond}) {
 			for _, rtts := range [][2]time.Duration{{near, near}, {slow, slow}, {away, away}, {near, away}, {away, near}} {
 				t.Run(fmt.Sprint(workers, " workers of ", handler, ", fetches of ", rtts), func(t *testing.T) {
 					t.Parallel()

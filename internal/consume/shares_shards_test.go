@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestSharesOfShards: the shards of a queue have together what one queue has, by weight, with AtMost, and in a strict pool.
@@ -27,12 +29,13 @@ func TestSharesOfShards(t *testing.T) {
 				}
 				s.shards = 0
 				s.queue(1, 0, -1, 20*time.Millisecond)
-				time.Sleep(5 * time.Second)
+				took := testkit.Size(5*time.Second, time.Second)
+				time.Sleep(took)
 				var busy [2]float64
 				released := 0
 				for i, q := range s.queues {
 					q.mu.Lock()
-					busy[i/4] += q.counts.busy.Seconds() / (5 * workers)
+					busy[i/4] += q.counts.busy.Seconds() / (took.Seconds() * workers)
 					released += q.counts.released
 					q.mu.Unlock()
 				}

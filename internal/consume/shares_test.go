@@ -54,7 +54,7 @@ func TestSharesOfUnequalHandlers(t *testing.T) {
 		s.queue(6, 0, -1, 5*time.Millisecond)
 		s.queue(3, 0, -1, 10*time.Millisecond)
 		s.queue(1, 0, -1, time.Second)
-		time.Sleep(20*time.Second + 100*time.Millisecond)
+		time.Sleep(testkit.Size(20*time.Second, 10*time.Second) + 100*time.Millisecond)
 		wantParts(t, 0.1, s.parts(inHandlers), 6, 3, 1)
 	})
 }
