@@ -55,6 +55,7 @@ type rigged struct {
 	mu      sync.Mutex     // guards the fields below
 	atOnce  int            // deliveries at this instant
 	ofOne   map[string]int // of them, by message
+	begun   time.Time      // when the handler at work began; zero: none is
 	endless string         // payload of a message that comes again and again; "": none does
 	cancel  context.CancelFunc
 }
@@ -156,9 +157,25 @@ func (q *rigged) watch(next delayqueue.Handler) delayqueue.Handler {
 			q.endless = msg.Payload
 			q.cancel()
 		}
+		q.begun = time.Now()
 		q.mu.Unlock()
+		defer func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.begun = time.Time{}
+		}()
 		return next(ctx, msg)
 	}
+}
+
+// works is for how long the handler at work has run; 0: none is.
+func (q *rigged) works() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.begun.IsZero() {
+		return 0
+	}
+	return time.Since(q.begun)
 }
 
 // Advance moves the clock by d, and stops at each instant at which something falls due on the way: that is handled, with all
@@ -270,7 +287,7 @@ func (r *Rig) drainAll() (handled int) {
 	return handled
 }
 
-// drain handles what is due in one queue, and in others while that takes long.
+// drain handles what is due in one queue, and in others while one of its handlers takes long.
 func (r *Rig) drain(q *rigged) (handled int) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(clock.With(context.Background(), r.Now))
@@ -293,8 +310,7 @@ func (r *Rig) drain(q *rigged) (handled int) {
 		n, err := q.Drain(ctx)
 		ended <- result{n, err}
 	}()
-	hinted := r.bubble
-	for begun := time.Now(); ; {
+	for hinted := r.bubble; ; {
 		select {
 		case got := <-ended:
 			q.draining = false
@@ -304,10 +320,12 @@ func (r *Rig) drain(q *rigged) (handled int) {
 			return handled + got.n
 		case <-r.awaited:
 			handled += r.drainAll()
-		case <-time.After(besideAfter):
-			handled += r.drainAll()
+		case <-time.After(besideAfter / 4):
+			if q.works() > besideAfter {
+				handled += r.drainAll()
+			}
 		}
-		if !hinted && time.Since(begun) > hintAfter {
+		if !hinted && q.works() > hintAfter {
 			hinted = true
 			r.t.Logf("delayqueuetest: a handler of queue %q has run for %v: "+
 				"does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is handled at a time",

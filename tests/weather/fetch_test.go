@@ -194,7 +194,7 @@ func TestFetchOutageIsNoLoss(t *testing.T) {
 	f, wire, _ := face.Wired(t)
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
 	got := make(chan *delayqueue.Message, 3)
-	q := f.QueueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).
+	q := f.QueueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).WithLease(time.Minute). // in which a slow machine gets a reply
 		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil })
 	for range 3 {
 		f.Send(f.Queue(nil), "x")
