@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -19,12 +21,9 @@ func tellBulkStates(w *world) {
 	w.kill("orders", "no", "dead")
 	for i := range 3 {
 		w.send("orders", fmt.Sprint("due ", i))
-		w.send("orders", fmt.Sprint("later ", i), delayqueue.WithDelay(time.Hour))
+		w.send("orders", fmt.Sprint("later ", i), inAnHour)
 	}
-	if got := w.must("cancel", "orders", "--all", "--dry-run"); !strings.HasPrefix(got, "would have deleted 6 messages\n") ||
-		!strings.Contains(got, "later 2") {
-		w.Errorf("dry run: %q", got)
-	}
+	w.contains(w.must("cancel", "orders", "--all", "--dry-run"), "would have deleted 6 messages\n", "later 2")
 	if n := w.counts("orders"); n.Ready != 3 || n.Pending != 3 || n.Garbage != 1 {
 		w.Errorf("a dry run changed something: %+v", n)
 	}
@@ -44,7 +43,7 @@ func tellBulkStates(w *world) {
 
 // A variable of the shell that is not set selects nothing.
 func tellBulkEmpty(w *world) {
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("tenant", "acme"))
+	w.send("orders", "a", inAnHour, delayqueue.WithHeader("tenant", "acme"))
 	for text, flag := range map[string]string{
 		`"--with-key" flag: it is empty`: "--with-key=", `"--contains" flag: it is empty`: "--contains=",
 		`"--error" flag: it is empty`: "--error=", "--error-like '(no error)' selects": "--error-like=", "--state is empty": "--state=",
@@ -55,9 +54,7 @@ func tellBulkEmpty(w *world) {
 	}
 	w.refused(exitUsage, `"-k, --key" flag: it is empty`, "send", "orders", "b", "--key", "")
 	w.refused(exitUsage, `"--header" flag: the name is given twice`, "send", "orders", "b", "--header", "a=1", "--header", "a=2")
-	if n := w.counts("orders"); n.Pending != 1 {
-		w.Errorf("it did something: %+v", n)
-	}
+	equal(w, "pending, after what did nothing", w.counts("orders").Pending, 1)
 }
 
 // Nothing of size happens without a yes.
@@ -65,14 +62,8 @@ func tellBulkAsks(w *world) {
 	w.sendMany("orders", many+1, time.Hour)
 	w.refused(exitUnconfirmed, "Reschedule all of 101 messages", "reschedule", "orders", "--all", "--at", "now")
 	w.refused(exitUnconfirmed, "Make due now what matches of 101 messages", "run", "orders", "--all", "--contains", "p1")
-	if n := w.counts("orders"); n.Pending != many+1 {
-		w.Errorf("nobody said yes: %+v", n)
-	}
-	t := w.terminal("reschedule", "orders", "--all", "--at", "now")
-	t.sees("[y/N]")
-	t.types("y\r")
-	t.ends(0)
-	t.sees("rescheduled 101 messages")
+	equal(w, "pending, and nobody said yes", w.counts("orders").Pending, many+1)
+	w.answers("y\r", 0, "reschedule", "orders", "--all", "--at", "now").sees("rescheduled 101 messages")
 	w.sound("orders")
 }
 
@@ -85,11 +76,9 @@ func tellBulkCounted(w *world) {
 	}
 	said := w.run("run", "orders", "--all", "--rate", "5", "--dry-run").err
 	w.contains(said, "this does it, and leaves alone what came later:\ndelayqueue run orders --all ", "--rate 5 --before 2", " --most 3\n")
-	if strings.Contains(said, "--dry-run") {
-		w.Errorf("the command that does it is a dry run: %s", said)
-	}
+	w.lacks(said, "--dry-run")
 	w.refused(exitUnconfirmed, "Delete at most 2, and all of 3 messages", "cancel", "orders", "--all", "--most", "2")
-	w.send("orders", "new", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "new", inAnHour)
 	cancel := []string{"cancel", "orders", "--all", "--yes", "--before", counted.Before.Format(time.RFC3339Nano)}
 	w.contains(w.must(append(cancel, "--most", "2")...), "deleted 2 messages")
 	w.contains(w.must(cancel...), "deleted 1 message\n", "passed over 1 message: came in after")
@@ -124,13 +113,13 @@ func TestBulkWithoutAnswer(t *testing.T) {
 
 // What was cut off is done by the command that was printed, which leaves alone what came later.
 func tellBulkGoesOn(w *world) {
-	const n = 6000
+	const n = 300
 	w.sendMany("orders", n, time.Hour)
 	at := time.Now().Add(6 * time.Hour).UTC().Format(time.RFC3339)
-	t := w.terminal("reschedule", "orders", "--all", "--at", at, "--yes", "--json")
+	t := w.terminal("reschedule", "orders", "--all", "--at", at, "--yes", "--json", "--rate", "1")
 	w.until("some are done", func() bool { return shifted(w) > 0 })
 	t.types(ctrlC)
-	<-t.ended
+	testkit.Receive(w, "its end", t.ended)
 	first := decode[bulkJSON](w, strings.ReplaceAll(t.all()[strings.Index(t.all(), "{"):strings.LastIndex(t.all(), "}")+1], "\r", ""))[0]
 	if first.Before == nil || first.Done == 0 || first.Done == n {
 		w.Fatalf("%+v", first)
@@ -141,9 +130,7 @@ func tellBulkGoesOn(w *world) {
 	if again.Before != nil || again.Passed[ops.PassedNew] != 3 {
 		w.Errorf("%+v", again)
 	}
-	if got := shifted(w); got != n {
-		w.Errorf("%d were rescheduled, want %d", got, n)
-	}
+	equal(w, "rescheduled", shifted(w), n)
 	w.sound("orders")
 }
 
@@ -153,4 +140,49 @@ func shifted(w *world) int64 {
 		ops.Bulk{DryRun: true, Filter: ops.Filter{From: time.Now().Add(2 * time.Hour), Limit: 500}})
 	ok(w, err)
 	return r.Done
+}
+
+// What is interrupted says how far it came, and how to go on.
+func TestInterrupted(t *testing.T) {
+	w := onServer(t)
+	const n = 3000 // 15 pages
+	w.sendMany("orders", n, time.Hour)
+	wire := redistest.NewWire(t, shared.Addr())
+	w.url = "redis://" + wire.Addr()
+	term := w.terminal("doctor", "orders")
+	term.ends(0)
+	term.wrote("reading") // in pages, so nobody is asked
+	term.sees("nothing is wrong with it")
+
+	// held interrupts a command that gets no answer to its tenth call of a script any more.
+	held := func(args ...string) *terminal {
+		t.Helper()
+		calls := 0
+		struck, release := wire.HoldReply(func(cmd []string) bool {
+			if strings.HasPrefix(strings.ToUpper(cmd[0]), "EVALSHA") {
+				calls++
+			}
+			return calls == 10
+		})
+		defer release()
+		term := w.terminal(args...)
+		testkit.Receive(t, "the call", struck)
+		term.interrupted(exitInterrupted)
+		return term
+	}
+	w.contains(held("ls", "orders", "pending", "--contains", "p1", "--limit", "1000000", "--json").all(), "payload",
+		"to go on from there: delayqueue ls orders pending", "--cursor ")
+	all := held("cancel", "orders", "--all").all()
+	w.contains(all, "nothing was deleted: it was still being counted")
+	if w.lacks(all, "this does the rest"); w.counts("orders").Pending != n {
+		t.Error("a count has deleted something")
+	}
+
+	term = w.terminal("cancel", "orders", "--all", "--yes", "--rate", "10")
+	term.wrote("deleting")
+	w.until("a step is done", func() bool { return w.counts("orders").Pending < n })
+	term.interrupted(exitInterrupted)
+	left := int(w.counts("orders").Pending)
+	w.contains(term.screen.String(), "deleted "+plural(n-left, "message"), "interrupted", "this does the rest")
+	w.contains(w.must("cancel", "orders", "--all", "--yes"), "deleted "+plural(left, "message"))
 }

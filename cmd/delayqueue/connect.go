@@ -23,11 +23,8 @@ const (
 	passwordFrom = "REDIS_PASSWORD"
 )
 
-// patienceText is another one in tests, on machines that may stand still for seconds: what takes long there is no server that is away.
-var patienceText = "5s"
-
-// patience is how long a server may take to answer the first call, and how long is spent on a hint.
-var patience, _ = time.ParseDuration(patienceText)
+// patience is how long a server may take to answer the first call, and how long is spent on a hint. Tests change it.
+var patience = 5 * time.Second
 
 // dialing is how Redis is reached: the address, and secrets and files that do not belong into an address.
 type dialing struct {

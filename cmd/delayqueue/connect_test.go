@@ -1,11 +1,20 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io/fs"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +22,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -72,19 +82,25 @@ func TestParseWhen(t *testing.T) {
 	}
 }
 
+// locked is a world on a server that wants a password, which its address has.
+func locked(t *testing.T) (*world, *redistest.Server) {
+	w, s := ownServer(t, "--requirepass", "s3cret")
+	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "s3cret"})
+	t.Cleanup(func() { _ = cli.Close() })
+	w.cli, w.url = cli, "redis://:s3cret@"+s.Addr()
+	return w, s
+}
+
 func TestAddressesThatDoNotAnswer(t *testing.T) {
-	s := redistest.Start(t, "--requirepass", "secret")
-	locked := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "secret"})
-	defer locked.Close()
-	w := newWorld(t, "redis://:secret@"+s.Addr(), locked)
+	w, s := locked(t)
 	w.send("orders", "a")
 	w.contains(w.must("queues"), "orders")
 	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://"+s.Addr())
 	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://:wrong@"+s.Addr())
 	w.refused(exitNoRedis, "nothing answers at redis://127.0.0.1:1", "queues", "--redis", "redis://127.0.0.1:1")
 	w.refused(exitNoRedis, "is one server and no Cluster: did you mean redis://xxxxx@"+s.Addr()+"?", "queues", "--redis",
-		"redis+cluster://:secret@"+s.Addr())
-	w.refused(exitNoRedis, "a Cluster has no database 3", "queues", "--redis", "redis+cluster://:secret@"+s.Addr()+"/3")
+		"redis+cluster://:s3cret@"+s.Addr())
+	w.refused(exitNoRedis, "a Cluster has no database 3", "queues", "--redis", "redis+cluster://:s3cret@"+s.Addr()+"/3")
 	w.refused(exitNoRedis, "unexpected option: spee", "queues", "--redis", w.url+"?spee=1")
 	w.refused(exitUsage, "is no name of a queue", "stats", "{x}")
 	w.refused(exitUsage, "is no name of a queue", "stats", "orders/1")
@@ -97,10 +113,9 @@ func TestAddressesThatDoNotAnswer(t *testing.T) {
 }
 
 func TestOutageDuringWatch(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	w.usual = true
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w, s := ownServer(t)
+	w.patience = hasty
+	w.send("orders", "a", inAnHour)
 	term := w.terminal("top", "orders", "-n", "50ms")
 	term.sees("no consumers")
 	s.Stop()
@@ -108,47 +123,40 @@ func TestOutageDuringWatch(t *testing.T) {
 	term.sees("no answer")
 	s.Restart(t)
 	term.sees("queue not found") // it came back empty
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "a", inAnHour)
 	term.sees("no consumers")
-	term.types(ctrlC)
-	term.ends(0)
+	term.interrupted(0)
 }
 
-// A server that accepts and never answers, as one behind a network that drops packets.
+// A server that accepts and never answers, as one behind a network that drops packets, is given up on.
 func TestServerThatHangs(t *testing.T) {
-	s := redistest.Start(t)
+	w, s := ownServer(t)
+	w.patience = hasty
 	s.Pause()
 	defer s.Resume()
-	w := newWorld(t, "redis://"+s.Addr(), nil)
-	w.usual = true
-	begun := time.Now()
 	w.refused(exitNoRedis, "nothing answers at redis://"+s.Addr(), "doctor", "orders")
-	if took := time.Since(begun); took > deadline {
-		t.Errorf("it took %v to say so", took)
-	}
 }
 
 // The address of one node of a Cluster leads to all of it.
-func TestClusterNodeAsServer(t *testing.T) {
-	c := redistest.StartCluster(t, 3, 0)
-	w := newWorld(t, "redis://"+c.Addrs()[0], c.Client(t))
+func tellNodeAsServer(w *world) {
+	node, _, _ := strings.Cut(strings.TrimPrefix(w.url, "redis+cluster://"), ",")
+	w.url = "redis://" + node
 	queues := []string{"a", "b", "c", "d", "e", "f"} // they are not all on the first node
 	for _, queue := range queues {
 		w.send(queue, "x")
 	}
 	found := strings.Fields(w.must("queues"))
 	slices.Sort(found)
-	if !slices.Equal(found, queues) {
-		t.Errorf("queues: %v, want %v", found, queues)
-	}
-	w.contains(w.must("stats", "a", "b", "c", "d", "e", "f"), queues...)
+	equal(w, "queues", found, queues)
+	w.contains(w.must(append([]string{"stats"}, queues...)...), queues...)
 }
 
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t, 1, 3)
 	addrs := strings.Join(s.Addrs(), ",")
 	w := newWorld(t, "redis+sentinel://"+addrs+"/0?master="+redistest.SentinelMaster, s.Client(t))
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "a", inAnHour)
 	w.contains(w.must("stats", "orders"), "no consumers")
 	w.refused(exitNoRedis, "Add ?master=<name>", "stats", "orders", "--redis", "redis+sentinel://"+addrs)
 	w.refused(exitNoRedis, `is a sentinel: use redis+sentinel://`+s.Addrs()[0]+`?master=<name>`, "stats",
@@ -159,18 +167,16 @@ func TestSentinel(t *testing.T) {
 
 // What docs/acl.md gives a reader and an operator is enough for the command.
 func TestLeastPrivilege(t *testing.T) {
-	s := redistest.Start(t)
-	admin := s.Client(t)
+	w, s := ownServer(t)
 	text, err := os.ReadFile("../../docs/acl.md")
 	ok(t, err)
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); strings.HasPrefix(line, "ACL SETUSER") {
-			ok(t, admin.Do(t.Context(), conc.Mapped(words, func(word *string) any { return *word })...).Err())
+			ok(t, w.cli.Do(t.Context(), conc.Mapped(words, func(word *string) any { return *word })...).Err())
 		}
 	}
-	w := newWorld(t, "redis://operator:secret@"+s.Addr(), admin)
-	w.prefix = "dq"
-	id := w.send("orders", "a", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
+	w.url, w.prefix = "redis://operator:secret@"+s.Addr(), "dq"
+	id := w.send("orders", "a", delayqueue.WithKey("k"), inAnHour)
 	dead := w.kill("orders", "no", "b", "c")
 	w.do("ZREM", "pending", id)
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
@@ -188,20 +194,15 @@ func TestLeastPrivilege(t *testing.T) {
 	}...) {
 		w.must(args...)
 	}
-	if r := w.run("doctor", "orders"); r.code != exitUnsound || r.err != "" {
-		w.Errorf("exit code %d: %s", r.code, r.err)
-	} else {
-		w.contains(r.out, "nobody runs 1 schedule")
-	}
+	equal(w, "beside the output", w.exits(exitUnsound, "doctor", "orders").shows("nobody runs 1 schedule").err, "")
 	w.refused(exitNotFound, `that this user may see: did you mean "orders"?`, "stats", "oders")
 	w.refused(exitNotFound, "has no message", "get", "orders", id)
 	w.refused(exitNotFound, "no message of queue", "get", "orders", "kk", "--key")
 	term := w.terminal("events", "orders")
 	term.sees("Ctrl-C ends")
-	term.types(ctrlC)
-	term.ends(0)
+	term.interrupted(0)
 
-	id = w.send("orders", "a", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
+	id = w.send("orders", "a", delayqueue.WithKey("k"), inAnHour)
 	w.url = "redis://reader:secret@" + s.Addr()
 	for _, args := range looks {
 		if args[0] != "get" {
@@ -268,19 +269,13 @@ func TestHintKeepsThePrimary(t *testing.T) {
 	d := dialing{redis: "redis+sentinel://u:pw@127.0.0.1:1,127.0.0.1:2/3?master=main"}
 	ok(t, d.prepare())
 	got := d.unreachable(errors.New("NOAUTH Authentication required."))
-	for _, want := range []string{"redis+sentinel://xxxxx@127.0.0.1:1,127.0.0.1:2/3?master=main", "&username=…&password=…", "for the sentinels"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in %q", want, got)
-		}
-	}
+	testkit.Has(t, got, "redis+sentinel://xxxxx@127.0.0.1:1,127.0.0.1:2/3?master=main", "&username=…&password=…", "for the sentinels")
 }
 
 func TestPasswordFromFileOrEnvironment(t *testing.T) {
-	s := redistest.Start(t, "--requirepass", "s3cret")
-	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "s3cret"})
-	defer cli.Close()
-	w := newWorld(t, "redis://"+s.Addr(), cli)
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w, s := locked(t)
+	w.url = "redis://" + s.Addr()
+	w.send("orders", "a", inAnHour)
 	w.refused(exitNoRedis, "wants another user or password", "queues")
 	file := filepath.Join(t.TempDir(), "password")
 	ok(t, os.WriteFile(file, []byte("s3cret\nsecond line\n"), fs.FileMode(0o600)))
@@ -288,4 +283,49 @@ func TestPasswordFromFileOrEnvironment(t *testing.T) {
 	w.refused(exitUsage, "--password-file: open", "queues", "--password-file", file+"x")
 	w.env = []string{passwordFrom + "=s3cret"}
 	w.contains(w.must("queues"), "orders")
+}
+
+// certificate writes one for 127.0.0.1 that has signed itself, for servers and clients, and its key.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		ok(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ok(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &own.PublicKey, own)
+	ok(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(own)
+	ok(t, err)
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", keyDER)
+}
+
+// A server that wants a client's certificate, signed by an authority that only --cacert names.
+func TestTLS(t *testing.T) {
+	cert, key := certificate(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
+	free.Close()
+	w, _ := ownServer(t, "--tls-port", port, "--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-auth-clients", "yes")
+	plain := w.url
+	w.url = "rediss://127.0.0.1:" + port
+	w.send("orders", "a", inAnHour)
+	w.refused(exitNoRedis, "certificate", "queues")
+	w.exits(exitNoRedis, "queues", "--cacert", cert) // by a word of the server, or a reset
+	w.contains(w.must("queues", "--cacert", cert, "--cert", cert, "--cert-key", key), "orders")
+	w.refused(exitUsage, "--cert and --cert-key go together", "queues", "--cacert", cert, "--cert", cert)
+	w.refused(exitUsage, "there is no certificate in it", "queues", "--cacert", key)
+	w.refused(exitUsage, "--cacert: open", "queues", "--cacert", cert+"x")
+	w.url = plain
+	w.refused(exitUsage, "did you mean rediss"+strings.TrimPrefix(plain, "redis")+"?", "queues", "--cacert", cert)
 }

@@ -4,25 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
-	"github.com/go-delayqueue/delayqueue/typed"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
-
-// quiet is a log that nobody reads.
-type quiet struct{}
-
-func (quiet) Debug(...any) {}
-func (quiet) Info(...any)  {}
-func (quiet) Warn(...any)  {}
-func (quiet) Error(...any) {}
-func (quiet) Fatal(...any) {}
 
 // asynqWorld is a queue that asynq's own code fills.
 type asynqWorld struct {
@@ -47,7 +36,7 @@ func (w *asynqWorld) enqueue(kind, payload string, opts ...asynq.Option) string 
 func (w *asynqWorld) serve(handle func(context.Context, *asynq.Task) error) (stop func()) {
 	w.Helper()
 	s := asynq.NewServerFromRedisClient(w.cli, asynq.Config{
-		Concurrency: 2, Queues: map[string]int{w.name: 1}, Logger: quiet{}, TaskCheckInterval: 10 * time.Millisecond,
+		Concurrency: 2, Queues: map[string]int{w.name: 1}, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	})
 	ok(w, s.Start(asynq.HandlerFunc(handle)))
@@ -105,7 +94,6 @@ func tellImportAsynq(world *world) {
 	}
 	w.enqueue("once", "d", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour)) // the lock is free
 	w.moved("orders", due, until)
-	w.handled("orders")
 	w.sound("orders")
 }
 
@@ -122,41 +110,14 @@ func (w *asynqWorld) moved(queue string, due, until time.Time) {
 		m.MaxRetries != 25 || m.Headers["kind"] != "bytes" {
 		w.Errorf("%+v", m)
 	}
+	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateReady, ops.Filter{Headers: map[string]string{"tenant": "wile"}}) {
+		if err != nil || m.Headers["kind"] != "heads" || m.Headers["asynq-kind"] != "theirs" {
+			w.Errorf("%+v, %v", m, err)
+		}
+	}
 	if m = get("retry-1"); m.MaxRetries != 4 || time.Until(m.Due) < 50*time.Minute || m.Headers["kind"] != "fails" ||
 		m.Timeout != 30*time.Minute {
 		w.Errorf("%+v", m)
-	}
-}
-
-// handled takes what is due, by handlers of the package typed.
-func (w *asynqWorld) handled(queue string) {
-	w.Helper()
-	type order struct{ ID int }
-	got := make(chan string, 10)
-	mux := typed.NewMux()
-	typed.Handle(mux, typed.Kind[order]("order"), func(_ context.Context, o order, m *delayqueue.Message) error {
-		got <- fmt.Sprint("order ", o.ID)
-		return nil
-	})
-	w.consume(queue, func(ctx context.Context, m *delayqueue.Message) error {
-		if m.Headers["kind"] == "order" {
-			return mux.Handler(ctx, m)
-		}
-		got <- fmt.Sprint(m.Headers["kind"], m.Headers["tenant"], m.Headers["asynq-kind"])
-		return nil
-	})
-	seen := map[string]bool{}
-	for range 2 {
-		seen[<-got] = true
-	}
-	if !seen["order 42"] || !seen["headswiletheirs"] {
-		w.Errorf("%v", seen)
-	}
-	w.until("what was late is garbage", func() bool { return w.counts(queue).Garbage == 1 })
-	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateGarbage, ops.Filter{}) {
-		if err != nil || m.Headers["kind"] != "late" || !strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
-			w.Errorf("%+v, %v", m, err)
-		}
 	}
 }
 
@@ -174,7 +135,7 @@ func tellImportBesideServers(world *world) {
 		return nil
 	})
 	defer stop()
-	w.send("orders", "extra", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "extra", inAnHour)
 	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
 		handled <- m.Payload
 		return nil
@@ -188,7 +149,7 @@ func tellImportBesideServers(world *world) {
 		})
 	}
 	imports.Wait()
-	w.once(handled, n)
+	once(w.world, handled, n, func(payload string) string { return payload })
 	if left, err := w.cli.ZCard(w.Context(), "asynq:{"+w.name+"}:delayqueue:"+w.prefix+":orders").Result(); left != 0 || err != nil {
 		w.Errorf("%d on the way, %v", left, err)
 	}
@@ -199,7 +160,7 @@ func tellImportRubbish(world *world) {
 	base := "asynq:{" + w.name + "}:"
 	w.enqueue("good", "a", asynq.TaskID("taken"))
 	w.enqueue("good", "b", asynq.ProcessIn(time.Hour))
-	w.send("orders", "mine", delayqueue.WithKey("taken"), delayqueue.WithDelay(time.Hour))
+	w.send("orders", "mine", delayqueue.WithKey("taken"), inAnHour)
 	ctx := w.Context()
 	w.cli.RPush(ctx, base+"pending", "no such task", "no hash", "no message", "other id") // the oldest
 	w.cli.Set(ctx, base+"t:no hash", "x", 0)
@@ -213,9 +174,7 @@ func tellImportRubbish(world *world) {
 		out := w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
 		w.contains(out, "left 1: ids without a message\n", "left 5: unreadable\n")
 	}
-	if n := w.counts("orders"); n.Pending != 2 {
-		w.Errorf("%+v", n)
-	}
+	equal(w, "pending", w.counts("orders").Pending, 2)
 	if k, err := w.cli.LLen(ctx, base+"pending").Result(); k != 4 || err != nil {
 		w.Error(k, err)
 	}
@@ -229,8 +188,6 @@ func tellImportRubbish(world *world) {
 	w.cli.Del(ctx, base+"delayqueue") // and with it how far the numbers have come
 	w.enqueue("good", "d", asynq.ProcessIn(time.Hour))
 	w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
-	if n := w.counts("orders"); n.Pending != 4 {
-		w.Errorf("%+v", n)
-	}
+	equal(w, "pending", w.counts("orders").Pending, 4)
 	w.sound("orders")
 }

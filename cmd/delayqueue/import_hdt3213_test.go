@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -95,18 +94,14 @@ func tellImportHdt(world *world) {
 			retries[m.Payload], dues[m.Payload] = m.MaxRetries, m.Due
 		}
 	}
-	if got := fmt.Sprint(retries); got != "map[again:1 comes again:1 later:3 now:2 \xff\x00:0]" {
-		w.Error(got)
-	}
+	equal(w, "retries", fmt.Sprint(retries), "map[again:1 comes again:1 later:3 now:2 \xff\x00:0]")
 	if !dues["later"].Equal(due) || dues["now"].After(time.Now().Add(time.Second)) {
 		w.Error(dues)
 	}
 	want := []string{w.q.base() + "delayqueue", w.q.payload(running), w.q.payload(worn), w.q.base() + "ready",
 		w.q.base() + "retry:cnt", w.q.base() + "unack"}
 	slices.Sort(want)
-	if got := w.keys(); !slices.Equal(got, want) {
-		w.Errorf("%q, want %q", got, want)
-	}
+	equal(w, "what is left", w.keys(), want)
 	w.sound("orders")
 }
 
@@ -120,19 +115,14 @@ func tellImportHdtPrefix(world *world) {
 	w.refused(exitNotFound, "there is no key", "import", w.q.name, "--from", "hdt3213")
 	w.refused(exitUsage, "go with --from hdt3213", "import", w.q.name, "--from", "asynq", "--from-prefix", "mine")
 	w.contains(w.must("import", w.q.name, "--from", "hdt3213", "--from-prefix", "mine", "--yes"), "moved 410 messages of")
-	if n := w.counts(w.q.name); n.Pending != 410 {
-		w.Errorf("%+v", n)
-	}
-	if got := w.keys(); !slices.Equal(got, []string{w.q.base() + "delayqueue"}) {
-		w.Errorf("%q", got)
-	}
+	equal(w, "pending", w.counts(w.q.name).Pending, 410)
+	equal(w, "what is left", w.keys(), []string{w.q.base() + "delayqueue"})
 	w.sound(w.q.name)
 }
 
 // A queue with hash tags and one without may have the same name.
 func TestImportOfTwoQueues(t *testing.T) {
-	s := redistest.Start(t)
-	w := newHdtWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)), hdtPrefix)
+	w := newHdtWorld(onServer(t), hdtPrefix)
 	due := time.Now().Add(time.Hour)
 	w.pending("tagged", 3, due)
 	w.q.tagged = false
@@ -141,7 +131,5 @@ func TestImportOfTwoQueues(t *testing.T) {
 	w.refused(exitUsage, "there are two such queues", args...)
 	w.contains(w.must(append(args, "--hash-tag=false")...), "moved 1 message")
 	w.contains(w.must(append(args, "--hash-tag")...), "moved 1 message")
-	if n := w.counts("orders"); n.Pending != 2 {
-		t.Errorf("%+v", n)
-	}
+	equal(t, "pending", w.counts("orders").Pending, 2)
 }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -55,9 +56,7 @@ func tellImportCutOff(world *world) {
 	if err := im.forward(w.Context()); err == nil || im.Moved != importStep {
 		w.Fatal(im.importResult, err)
 	}
-	if k := w.counts("orders").Pending; k != importStep {
-		w.Errorf("%d are stored", k)
-	}
+	equal(w, "stored", w.counts("orders").Pending, importStep)
 	w.refused(exitRefused, `an import into queue "orders" (prefix "`+w.prefix+
 		`") has 200 messages on the way: end it first, with --into orders --prefix `+w.prefix,
 		"import", w.name, "--from", "asynq", "--into", "others", "--yes")
@@ -75,9 +74,7 @@ func tellImportCutOff(world *world) {
 		seen[m.Payload+" "+m.Key]++
 	}
 	for i := range n {
-		if k := seen[fmt.Sprintf("%d task-%d", i, i)]; k != 1 {
-			w.Errorf("%d is there %d times", i, k)
-		}
+		equal(w, fmt.Sprint("times that message ", i, " is there"), seen[fmt.Sprintf("%d task-%d", i, i)], 1)
 	}
 	w.sound("orders")
 }
@@ -92,10 +89,10 @@ func TestReleasedWithoutAsynq(t *testing.T) {
 
 // A server that is full refuses to store, so nothing may be taken either.
 func TestImportIntoFullServer(t *testing.T) {
-	s := redistest.Start(t)
-	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	world, _ := ownServer(t)
+	w := newAsynqWorld(world)
 	w.enqueue("t", "a", asynq.ProcessIn(time.Hour))
-	w.send("orders", "makes the queue", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "makes the queue", inAnHour)
 	im := w.importer("orders")
 	w.cli.ConfigSet(t.Context(), "maxmemory", "1")
 	scheduled := im.theirs.structures(time.Now())[1]
@@ -104,17 +101,14 @@ func TestImportIntoFullServer(t *testing.T) {
 	if n, err := im.claim(w.Context(), scheduled, page); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Error(n, err)
 	}
-	if i := w.info(); i.Scheduled != 1 {
-		t.Errorf("%+v", i)
-	}
+	equal(t, "scheduled", w.info().Scheduled, 1)
 	w.cli.ConfigSet(t.Context(), "maxmemory", "0")
 	w.contains(w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes"), "moved 1 message of")
 }
 
 // What a server that died had in hand is moved a minute after the end of its lease, and not before.
 func TestImportOfWhatServersLeftBehind(t *testing.T) {
-	s := redistest.Start(t)
-	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	w := newAsynqWorld(onServer(t))
 	held, stay := make(chan struct{}), make(chan struct{})
 	w.enqueue("t", "a")
 	stop := w.serve(func(context.Context, *asynq.Task) error {
@@ -138,59 +132,93 @@ func TestImportOfWhatServersLeftBehind(t *testing.T) {
 	}
 }
 
-// With --follow the import goes on with what is sent, until it is interrupted.
-func TestImportFollows(t *testing.T) {
-	s := redistest.Start(t)
-	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
-	w.enqueue("t", "a", asynq.ProcessIn(time.Hour))
-	term := w.terminal("import", w.name, "--from", "asynq", "--into", "orders", "--follow")
-	term.sees(`Move 1 message of asynq's queue`)
-	term.types("y\r")
-	for i := range int64(3) {
-		w.until("it is moved", func() bool {
-			n, err := w.monitor("orders").Counts(w.Context())
-			return err == nil && n.Pending == i+1
-		})
-		w.enqueue("t", "more", asynq.ProcessIn(time.Hour))
+// A bridge runs without a terminal, begins before there is a queue of theirs, and outlasts restarts of Redis.
+func TestImportFollowsFromNothingOverRestarts(t *testing.T) {
+	world, s := ownServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	world.patience = hasty
+	w := newHdtWorld(world, hdtPrefix)
+	var said testkit.Buffer
+	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--into", "orders", "--follow")
+	cmd.Stderr = &said
+	ok(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case that the test failed
+	says := func(text string, times int) {
+		t.Helper()
+		w.until("it says "+text, func() bool { return strings.Count(said.String(), text) >= times })
 	}
-	w.until("the last is moved", func() bool { return w.counts("orders").Pending == 4 })
-	term.types(ctrlC)
-	term.ends(exitDone)
+	says("waiting for it", 1)
+	due := time.Now().Add(time.Hour)
+	w.pending("first", 3, due)
+	w.hasPending(1)
+	for n := range 2 {
+		s.Stop()
+		says("waiting for Redis", n+1)
+		s.Restart(t)
+		w.pending("after a restart", 3, due)
+		w.hasPending(int64(n) + 2)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it is there
+	ok(t, cmd.Wait())
+	says("moved 1 message so far", 1)
 	w.sound("orders")
 }
 
-// Killed wherever it is, again and again: in the end each task was moved once.
-func TestImportKilled(t *testing.T) {
-	s := redistest.Start(t)
-	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
-	const n = 3000
-	for i := range n {
+// What another import has settled was not deleted by somebody.
+func TestImportBesideAnother(t *testing.T) {
+	w := newAsynqWorld(onServer(t))
+	for i := range 20 {
 		w.enqueue("t", fmt.Sprint(i), asynq.ProcessIn(time.Hour))
 	}
-	for moved := int64(0); moved < n/2; { // until so many have come
-		cmd := w.command("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
-		ok(t, cmd.Start())
-		w.until("it goes on", func() bool {
-			c, err := w.monitor("orders").Counts(w.Context())
-			return err == nil && c.Pending > moved
-		})
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-		moved = w.counts("orders").Pending
+	im := w.importer("orders")
+	scheduled := im.theirs.structures(time.Now())[1]
+	page, err := im.page(t.Context(), scheduled, 0)
+	ok(t, err)
+	ok(t, errOf(im.claim(t.Context(), scheduled, page)))
+	slow := *im
+	slow.theirs = &beforeLoad{foreignQueue: im.theirs, call: func() { ok(t, im.run(t.Context())) }}
+	ok(t, slow.forward(t.Context()))
+	if im.Moved != 20 || slow.Gone != 0 || slow.Repeated != 20 {
+		t.Errorf("moved %d; the other one: %+v", im.Moved, slow.importResult)
 	}
-	w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
-	seen := map[string]int{}
-	for m, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, ops.Filter{}) {
-		ok(t, err)
-		seen[m.Payload]++
+	w.sound("orders")
+}
+
+// beforeLoad is a queue that somebody changes between what is read of the claims and of their messages.
+type beforeLoad struct {
+	foreignQueue
+	call func()
+}
+
+func (b *beforeLoad) load(ctx context.Context, now time.Time, claims []claim) ([]foreignMessage, error) {
+	if call := b.call; call != nil {
+		b.call = nil
+		call()
 	}
-	for i := range n {
-		if seen[fmt.Sprint(i)] != 1 {
-			t.Errorf("%d is there %d times", i, seen[fmt.Sprint(i)])
-		}
+	return b.foreignQueue.load(ctx, now, claims)
+}
+
+// A task of asynq.Unique that has its lock keeps it as a key: what old senders send meanwhile is one with it.
+func TestImportOfUniqueTasks(t *testing.T) {
+	w := newAsynqWorld(onServer(t))
+	into := func(want int64, text string) {
+		t.Helper()
+		w.contains(w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes"), text)
+		equal(t, "pending", w.counts("orders").Pending, want)
 	}
-	if i := w.info(); i.Size != 0 {
-		t.Errorf("asynq has %+v", i)
+	unique := []asynq.Option{asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour)}
+	w.enqueue("rebuild", "a", unique...)
+	into(1, "moved 1 message of")
+	w.enqueue("rebuild", "a", unique...)
+	into(1, "1 message dropped: a message with the same key was there")
+	w.enqueue("rebuild", "b", unique...)
+	w.enqueue("purge", "a", unique...)
+	into(3, "moved 2 messages of")
+	// the lock of one is over, so it is not unique any more
+	w.enqueue("rebuild", "c", unique...)
+	for _, lock := range w.cli.Keys(t.Context(), "asynq:{"+w.name+"}:unique:*").Val() {
+		w.cli.Del(t.Context(), lock)
 	}
+	w.enqueue("rebuild", "c", unique...)
+	into(5, "moved 2 messages of")
 	w.sound("orders")
 }

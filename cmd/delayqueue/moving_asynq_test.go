@@ -10,14 +10,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/go-delayqueue/delayqueue/typed"
@@ -143,6 +140,9 @@ func otherHabits(ctx context.Context, queue *delayqueue.DelayQueue) error {
 	return errors.Join(err, err2)
 }
 
+// What follows is compiled, and no more.
+var _ = []any{asynqHabits, poolOfQueues, unlessLimited, reports}
+
 // before: queues by weight, a partner's limit, cron
 
 type RateLimitError struct{ RetryIn time.Duration }
@@ -224,8 +224,7 @@ func inspect(ctx context.Context, redisCli redis.UniversalClient) error {
 
 // TestMovedFromAsynq: what the code of the page before sent, the code of the page after handles.
 func TestMovedFromAsynq(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w := onServer(t)
 	w.prefix = "dq" // the page's
 	ctx := t.Context()
 	client := asynq.NewClientFromRedisClient(w.cli)
@@ -263,58 +262,5 @@ func TestMovedFromAsynq(t *testing.T) {
 	ok(t, queue.Shutdown(ctx))
 	if d := asynqDelay(1, nil, nil); d < 15*time.Second || d > 45*time.Second {
 		t.Error(d)
-	}
-}
-
-// TestMovedHabits: three queues share workers, one message is told to wait, and the schedule stands beside its queue.
-func TestMovedHabits(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, _, err := asynqHabits(w.cli); err != nil {
-		t.Fatal(err)
-	}
-	handled := make(chan string, 10)
-	var queues []*delayqueue.DelayQueue
-	for _, name := range []string{"critical", "normal", "low"} {
-		var calls atomic.Int32
-		queues = append(queues, delayqueue.NewQueue(name, w.cli, nil).WithMiddleware(unlessLimited).
-			WithLogger(slog.New(slog.DiscardHandler)).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-			if calls.Add(1) == 1 {
-				return fmt.Errorf("partner: %w", &RateLimitError{RetryIn: 10 * time.Millisecond})
-			}
-			handled <- fmt.Sprint(name, " ", msg.Failures)
-			return nil
-		}))
-		ok(t, errOf(queues[len(queues)-1].Send(ctx, "{}")))
-	}
-	pool := poolOfQueues(queues[0], queues[1], queues[2])
-	pool.StartConsume()
-	var got []string
-	for range queues {
-		select {
-		case one := <-handled:
-			got = append(got, one)
-		case <-ctx.Done():
-			t.Fatal("handled until now: ", got)
-		}
-	}
-	slices.Sort(got)
-	if want := []string{"critical 0", "low 0", "normal 0"}; !slices.Equal(got, want) {
-		t.Errorf("handled, with failures: %v, want %v", got, want)
-	}
-	ok(t, pool.Shutdown(ctx))
-	running, end := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- reports(running, queues[2]) }()
-	w.until("the schedule is set", func() bool {
-		entries, err := schedule.List(ctx, delayqueue.NewMonitor("low", w.cli))
-		ok(t, err)
-		return len(entries) == 1 && entries[0].Entry.Zone == "Europe/Berlin"
-	})
-	end()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
 	}
 }

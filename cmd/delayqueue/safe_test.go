@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os/exec"
 	"strings"
@@ -22,13 +23,9 @@ func TestBrief(t *testing.T) {
 		"47h59m50s": 48*time.Hour - 10*time.Second, "2d": 48 * time.Hour, "2d3h": 51*time.Hour + 20*time.Minute, "-1m30s": -90 * time.Second,
 		"106751d23h": math.MaxInt64,
 	} {
-		if got := brief(d); got != want {
-			t.Errorf("brief(%v) = %q, want %q", d, got, want)
-		}
+		equal(t, fmt.Sprint(int64(d)), brief(d), want)
 	}
-	if got := brief(math.MinInt64); got != "-106751d23h" {
-		t.Errorf("brief of the least: %q", got)
-	}
+	equal(t, "brief of the least", brief(math.MinInt64), "-106751d23h")
 }
 
 var hostile = []string{
@@ -62,9 +59,7 @@ func TestAgain(t *testing.T) {
 		c, rest, err := newApp().root().Find(args)
 		ok(t, err)
 		ok(t, c.ParseFlags(rest))
-		if got := again(c); got != want {
-			t.Errorf("%q: %s, want %s", args, got, want)
-		}
+		equal(t, fmt.Sprint(args), again(c), want)
 	}
 }
 

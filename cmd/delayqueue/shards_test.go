@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 )
 
 // shard is a shard of the queue orders.
@@ -32,64 +32,66 @@ func (w *world) inShards(of int) (all []int64) {
 // divide gives the queue orders shards, and a message in each of them that is due in an hour. It returns the keys, which are numbers.
 func (w *world) divide(of int) (keys []string) {
 	w.Helper()
-	p := delayqueue.NewPublisher("orders", w.cli, delayqueue.UseCustomPrefix(w.prefix), delayqueue.WithShards(of))
 	for i := range of {
-		n := 0
-		for script.ShardOf(fmt.Sprint(n), of) != i {
-			n++
-		}
-		keys = append(keys, fmt.Sprint(n))
-		ok(w, errOf(p.Send(w.Context(), "in "+fmt.Sprint(i), delayqueue.WithDelay(time.Hour), delayqueue.WithKey(keys[i]))))
+		keys = append(keys, nameIn(i, of))
+		ok(w, errOf(w.sharded(of).Send(w.Context(), "in "+fmt.Sprint(i), inAnHour, delayqueue.WithKey(keys[i]))))
 	}
 	return keys
+}
+
+// nameIn is a name, which is a number, whose messages a shard has.
+func nameIn(shard, of int) string {
+	n := 0
+	for script.ShardOf(fmt.Sprint(n), of) != shard {
+		n++
+	}
+	return fmt.Sprint(n)
+}
+
+// sharded sends to the queue orders, which has so many shards.
+func (w *world) sharded(of int) *delayqueue.Publisher {
+	return delayqueue.NewPublisher("orders", w.cli, delayqueue.UseCustomPrefix(w.prefix), delayqueue.WithShards(of))
 }
 
 // A queue with shards is one queue to all commands.
 func tellShards(w *world) {
 	const n = 4
 	keys := w.divide(n)
-	if got := w.must("queues"); got != "orders\n" {
-		w.Errorf("queues: %q", got)
-	}
+	equal(w, "queues", w.must("queues"), "orders\n")
 	w.contains(w.must("stats"), "orders        4")
 	lane := "{" + keys[2] + "}lane"
 	w.must("send", "orders", "named", "--key", "{"+keys[2]+"}", "--lane", lane, "--delay", "2h")
 	w.must("send", "orders", "numbered", "--sequence", "{"+keys[3]+"}rows=7", "--delay", "2h")
 	w.refused(exitUsage, "lie in different shards", "send", "orders", "x", "--key", keys[0], "--lane", keys[1])
-	for i, want := range []int64{1, 1, 2, 2} {
-		if got := w.inShards(n)[i]; got != want {
-			w.Errorf("shard %d has %d messages, want %d", i+1, got, want)
-		}
-	}
+	equal(w, "messages in the shards", w.inShards(n), []int64{1, 1, 2, 2})
 	w.contains(w.must("lanes", "orders"), lane)
 	w.contains(w.must("lanes", "orders", lane), "1 of at most 1")
 	w.contains(w.must("sequences", "orders"), "{"+keys[3]+"}rows")
 	w.contains(w.must("sequences", "orders", "{"+keys[3]+"}rows"), "7")
-	before := w.inShards(n)
-	for range 10 * n {
+	before, nameless := w.inShards(n), 0
+	w.until("each shard gets a message without a name", func() bool {
 		w.must("send", "orders", "nameless", "--delay", "3h")
-	}
-	for i, got := range w.inShards(n) {
-		if got == before[i] {
-			w.Errorf("shard %d got no message without a name", i+1)
+		nameless++
+		grown := 0
+		for i, now := range w.inShards(n) {
+			grown += int(min(now-before[i], 1))
 		}
-	}
+		return grown == n
+	})
 	w.contains(w.must("ls", "orders", "pending", "--limit", "5"), "in 0", "in 1", "in 2", "in 3", "named")
 	w.contains(w.must("find", "orders", "in 3"), "in 3")
 	for _, key := range keys {
 		w.contains(w.must("get", "orders", key, "--key"), "pending")
 	}
-	w.contains(w.must("history", "orders", "--json"), fmt.Sprintf(`"sent":%d`, 11*n+2))
+	w.contains(w.must("history", "orders", "--json"), fmt.Sprintf(`"sent":%d`, n+2+nameless))
 	w.must("limits", "set", "orders", "--concurrency", "8")
 	w.contains(w.must("limits", "orders"), "8 at a time")
 	w.must("limits", "clear", "orders")
 	w.must("pause", "orders", "--yes")
 	w.contains(w.must("stats"), "paused")
 	w.must("resume", "orders")
-	w.consumeNothing("orders")
-	if got := strings.Count(w.must("consumers", "orders", "--json"), "\n"); got != 1 {
-		w.Errorf("%d consumers", got)
-	}
+	w.handled("orders")
+	equal(w, "consumers", strings.Count(w.must("consumers", "orders", "--json"), "\n"), 1)
 	w.must("cancel", "orders", keys[1], "--key", "--yes")
 	w.refused(exitNotFound, "has the key", "get", "orders", keys[1], "--key")
 	w.must("cancel", "orders", "--all", "--yes")
@@ -108,21 +110,14 @@ func tellShards(w *world) {
 func (w *world) spoil(of int) {
 	w.Helper()
 	q := w.shard(of-1, of)
-	p := delayqueue.NewPublisher("orders", w.cli, delayqueue.UseCustomPrefix(w.prefix), delayqueue.WithShards(of))
-	n := 0
-	for script.ShardOf(fmt.Sprint("lost ", n), of) != of-1 {
-		n++
-	}
-	info, err := p.Send(w.Context(), "x", delayqueue.WithKey(fmt.Sprint("lost ", n)), delayqueue.WithDelay(time.Hour))
+	ids := w.cli.ZRange(w.Context(), q.Key("pending"), 0, -1).Val()
+	ok(w, w.cli.Del(w.Context(), q.Key("pending")).Err())
+	info, err := w.sharded(of).Send(w.Context(), "x", delayqueue.WithKey("{"+nameIn(of-1, of)+"}lost"), inAnHour)
 	ok(w, err)
-	ids, err := w.cli.ZRange(w.Context(), q.Key("pending"), 0, -1).Result()
-	ok(w, err)
-	for _, id := range ids {
-		if id != info.ID {
-			ok(w, w.cli.ZRem(w.Context(), q.Key("pending"), id).Err())
-		}
-	}
 	ok(w, w.cli.HDel(w.Context(), q.Key("msg"), info.ID).Err())
+	if len(ids) != 1 {
+		w.Fatalf("the last shard had %q", ids)
+	}
 }
 
 // What is wrong in one shard is found, and mended there.
@@ -131,11 +126,7 @@ func tellDoctorShards(w *world) {
 	w.divide(n)
 	w.contains(w.must("doctor", "orders"), "queue orders holds 4 messages in 4 shards", "nothing is wrong with it")
 	w.spoil(n)
-	r := w.run("doctor", "orders")
-	w.contains(r.out, "shard 4 of 4: ", "no place (1)", "no envelope (1)", "1 message vanished without a word")
-	if r.code != exitUnsound {
-		w.Errorf("exit code %d", r.code)
-	}
+	w.exits(exitUnsound, "doctor", "orders").shows("shard 4 of 4: ", "no place (1)", "no envelope (1)", "1 message vanished without a word")
 	d := decode[diagnosis](w, w.run("doctor", "orders", "--json").out)[0]
 	if d.Messages != 4 || d.Shards != n || len(d.Missing) != 0 || len(d.Findings) < 3 {
 		w.Errorf("%+v", d)
@@ -149,16 +140,11 @@ func tellDoctorShards(w *world) {
 	check.AssertShards(w, w.cli, w.prefix, "orders", 0)
 
 	// What is in two shards is found, and stays.
-	id := w.cli.ZRange(w.Context(), w.shard(1, n).Key("pending"), 0, 0).Val()[0]
 	ok(w, w.cli.HSet(w.Context(), w.shard(2, n).Key("sequence"), "rows", fmt.Sprintf("%020d", uint64(5)^1<<63)).Err())
 	if script.ShardOf("rows", n) == 2 {
 		w.Fatal("rows lies there")
 	}
-	r = w.run("doctor", "orders", "--repair", "--yes")
-	w.contains(r.out, "wrong shard (1)", `sequence "rows" is in shard 3 of 4`, "nothing of it can be repaired safely")
-	if r.code != exitUnsound {
-		w.Errorf("%s: exit code %d", id, r.code)
-	}
+	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("wrong shard (1)", `sequence "rows" is in shard 3 of 4`, "nothing of it can be repaired safely")
 }
 
 // Tasks with ids of somebody's choice and without are moved once each, into all shards.
@@ -187,13 +173,11 @@ func tellImportShards(world *world) {
 	if b, err := w.monitor("orders").Balance(w.Context()); err != nil || b.Imported != 222 {
 		w.Errorf("%+v, %v", b, err)
 	}
-	if journal := w.must("journal", "orders"); strings.Contains(journal, "import") {
-		w.Errorf("the journal has steps of an import:\n%s", journal)
-	}
+	w.lacks(w.must("journal", "orders"), "import")
 
 	// An import that was cut off before it deleted what it had stored sends it again under the same numbers.
 	im := w.importer("orders")
-	im.sharded, im.into = true, delayqueue.NewPublisher("orders", w.cli, delayqueue.UseCustomPrefix(w.prefix), delayqueue.WithShards(n))
+	im.sharded, im.into = true, w.sharded(n)
 	ok(w, im.begin(w.Context()))
 	w.enqueue("plain", "again", asynq.ProcessIn(time.Hour))
 	w.enqueue("named", "again", asynq.TaskID("again"), asynq.ProcessIn(time.Hour))
@@ -207,31 +191,25 @@ func tellImportShards(world *world) {
 
 // TestShardsOfANodeThatIsAway: what the other nodes have is shown, and where something is missing is said.
 func TestShardsOfANodeThatIsAway(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	for _, node := range c.Nodes {
-		ok(t, node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
-	}
-	cli := c.Client(t)
-	w := newWorld(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), cli)
-	w.usual = true
+	w, c := partial(t)
 	const n = 6
 	w.divide(n)
 	w.spoil(n)
-	nodeOf := func(i int) string {
-		node, err := cli.MasterForKey(t.Context(), w.shard(i, n).Key("state"))
+	var nodes [n]string // of each shard
+	for i := range n {
+		node, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), w.shard(i, n).Key("state"))
 		ok(t, err)
-		return node.Options().Addr
+		nodes[i] = node.Options().Addr
 	}
 	var gone []int
 	for _, node := range c.Nodes {
-		if node.Addr() != nodeOf(0) && node.Addr() != nodeOf(n-1) {
+		if node.Addr() != nodes[0] && node.Addr() != nodes[n-1] {
+			node.Stop()
 			for i := range n {
-				if nodeOf(i) == node.Addr() {
+				if nodes[i] == node.Addr() {
 					gone = append(gone, i)
 				}
 			}
-			node.Stop()
 			break
 		}
 	}
@@ -239,31 +217,32 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		t.Fatal("no shard is away")
 	}
 	part := fmt.Sprintf("only %d of %d shards", n-len(gone), n)
-	r := w.run("stats", "orders")
-	w.contains(r.out, fmt.Sprintf("orders        %d", n-len(gone)), part+" answer: no answer")
-	w.contains(r.err, part)
-	if r.code != exitNoRedis {
-		t.Errorf("stats: exit code %d", r.code)
+	for name, look := range map[string]func(w *world){
+		"stats": func(w *world) {
+			w.exits(exitNoRedis, "stats", "orders").says(part).shows(fmt.Sprintf("orders        %d", n-len(gone)), part+" answer: no answer")
+		},
+		"stats in JSON": func(w *world) {
+			w.run("stats", "orders", "--json").shows(fmt.Sprintf(`"pending":%d,`, n-len(gone)), `"code":"shards missing"`, part)
+		},
+		"history": func(w *world) { w.contains(w.run("history", "orders", "--json").out, `"sent":`) },
+		"doctor": func(w *world) {
+			w.exits(exitNoRedis, "doctor", "orders").says(part+" were checked").
+				shows(fmt.Sprintf("shard %d of %d cannot be read: ", gone[0]+1, n), "shard 6 of 6: ", "no place (1)", "no envelope (1)")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { look(w.at(t)) })
 	}
-	if one := decode[statsJSON](w, w.run("stats", "orders", "--json").out); len(one) != 1 || one[0].Pending != int64(n-len(gone)) ||
-		one[0].Code != "shards missing" || !strings.Contains(one[0].Error, part) {
-		t.Errorf("%+v", one)
+	for name, act := range map[string]func(w *world){
+		"repair": func(w *world) {
+			r := w.exits(exitNoRedis, "doctor", "orders", "--repair", "--yes", "--json")
+			d := decode[diagnosis](w, r.out)[0]
+			if len(d.Missing) != len(gone) || d.Missing[0].Shard != gone[0]+1 || d.Left == nil || *d.Left != 0 || len(d.Repairs) == 0 {
+				w.Errorf("%+v\n%s", d, r.err)
+			}
+		},
+		"send":  func(w *world) { w.must("send", "orders", "nameless") }, // by way of the other shards
+		"pause": func(w *world) { w.refused(exitNoRedis, part, "pause", "orders", "--yes") },
+	} {
+		t.Run(name, func(t *testing.T) { act(w.at(t)) })
 	}
-	r = w.run("doctor", "orders")
-	w.contains(r.out, fmt.Sprintf("shard %d of %d cannot be read: ", gone[0]+1, n), "shard 6 of 6: ", "no place (1)", "no envelope (1)")
-	w.contains(r.err, part+" were checked")
-	if r.code != exitNoRedis {
-		t.Errorf("doctor: exit code %d", r.code)
-	}
-	r = w.run("doctor", "orders", "--repair", "--yes", "--json")
-	if r.out == "" {
-		t.Fatalf("doctor --json: %s", r.err)
-	}
-	d := decode[diagnosis](w, r.out)[0]
-	if r.code != exitNoRedis || len(d.Missing) != len(gone) || d.Missing[0].Shard != gone[0]+1 || d.Left == nil || *d.Left != 0 || len(d.Repairs) == 0 {
-		t.Errorf("%+v\n%s", d, r.err)
-	}
-	w.contains(w.run("history", "orders", "--json").out, `"sent":`)
-	w.must("send", "orders", "nameless") // by way of the other shards
-	w.refused(exitNoRedis, part, "pause", "orders", "--yes")
 }

@@ -4,114 +4,124 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 // What is wrong with one queue stands in its row, and the others are shown.
 func tellBadQueue(w *world) {
-	w.send("mails", "a", delayqueue.WithDelay(time.Hour))
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.send("mails", "a", inAnHour)
+	w.send("orders", "a", inAnHour)
 	q := check.Queue{Prefix: w.prefix, Name: "mails"}
 	ok(w, w.cli.Del(w.Context(), q.Key("pending")).Err())
 	ok(w, w.cli.Set(w.Context(), q.Key("pending"), "x", 0).Err())
 	for _, args := range [][]string{{"stats"}, {"stats", "mails", "orders"}} {
-		r := w.run(args...)
-		if r.code == 0 || !strings.Contains(r.err, `queue "mails"`) {
-			w.Errorf("%q: %+v", args, r)
-		}
-		w.contains(r.out, "WRONGTYPE", "orders        1")
+		w.exits(exitFailed, args...).shows("WRONGTYPE", "orders        1").says(`queue "mails"`)
 	}
-	r := w.run("stats", "--json")
-	lines := decode[map[string]any](w, r.out)
-	if r.code == 0 || len(lines) != 2 || lines[0]["error"] == nil || lines[1]["pending"] != 1.0 {
-		w.Errorf("stats --json: %+v", r)
-	}
+	w.inOrder(w.exits(exitFailed, "stats", "--json").out, `{"queue":"mails","error":"`, "\n", `{"queue":"orders","pending":1,`)
 	t := w.terminal("top")
 	t.sees("WRONGTYPE")
 	t.sees("no consumers")
-	t.types(ctrlC)
-	t.ends(0)
+	t.interrupted(0)
 }
 
 func tellOtherPrefix(w *world) {
 	own := w.prefix
-	w.send("orders", "a")
+	w.send("only here", "a")
 	w.prefix = own + "-other"
 	w.send("mails", "a")
-	w.refused(exitNotFound, `: the prefix "`+own+`" has one: did you mean --prefix `+own+`?`, "stats", "orders")
+	w.refused(exitNotFound, `: the prefix "`+own+`" has one: did you mean --prefix `+own+`?`, "stats", "only here")
 }
 
 // More queues than lines: the header stays, and it is said how many are not shown.
 func tellManyQueues(w *world) {
 	const n = 60
 	for i := range n {
-		w.send(fmt.Sprintf("queue%02d", i), "a", delayqueue.WithDelay(time.Hour))
+		w.send(fmt.Sprintf("queue%02d", i), "a", inAnHour)
 	}
 	t := w.terminal("top")
 	t.sees("more: name some")
 	t.sees("QUEUE")
 	t.sees("queue00")
-	t.types(ctrlC)
-	t.ends(0)
+	t.interrupted(0)
 }
 
 // What others chose is one word where a command to type is shown.
 func tellQuoting(w *world) {
 	evil := "x'; touch owned; '$(touch owned)"
-	w.send(evil, "a", delayqueue.WithDelay(time.Hour))
-	w.send(evil, "b", delayqueue.WithDelay(time.Hour))
-	r := w.run("ls", evil, "pending", "--limit", "1", "--from", "-1h")
-	w.contains(r.err, "delayqueue ls "+shellQuote(evil)+" pending", "--limit 1", "--prefix "+w.prefix, "--cursor ", "--from 20")
-	if strings.Contains(r.err, "\x1b") || strings.Contains(r.err, "-1h") {
-		w.Errorf("%q", r.err)
-	}
+	w.send(evil, "a", inAnHour)
+	w.send(evil, "b", inAnHour)
+	r := w.run("ls", evil, "pending", "--limit", "1", "--from", "-1h").
+		says("delayqueue ls "+shellQuote(evil)+" pending", "--limit 1", "--prefix "+w.prefix, "--cursor ", "--from 20")
+	w.lacks(r.err, "-1h")
 }
 
 // A node that hangs hides the queues of its own slots alone.
 func TestClusterNodeThatHangs(t *testing.T) {
-	c := redistest.StartCluster(t, 3, 0)
-	w := newWorld(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), c.Client(t))
-	w.usual = true
+	w, c := partial(t)
 	var queues []string
 	for i := range 12 { // of each node some
 		queues = append(queues, fmt.Sprintf("queue%02d", i))
-		w.send(queues[i], "a", delayqueue.WithDelay(time.Hour))
+		w.send(queues[i], "a", inAnHour)
 	}
+	c.Nodes[2].Pause()
+	t.Cleanup(c.Nodes[2].Resume)
+	shown := 0 // queues of the other nodes
+	for _, queue := range queues {
+		node, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), check.Queue{Prefix: w.prefix, Name: queue}.Key("state"))
+		if ok(t, err); node.Options().Addr != c.Addrs()[2] {
+			shown++
+		}
+	}
+	if shown == 0 || shown == len(queues) {
+		t.Fatalf("%d of %d queues are on the other nodes", shown, len(queues))
+	}
+	away := "node " + c.Addrs()[2]
+	t.Run("all", func(t *testing.T) {
+		r := w.at(t).exits(exitNoRedis, "stats").says(away)
+		equal(t, "lines", strings.Count(r.out, "no consumers"), shown)
+	})
+	t.Run("named", func(t *testing.T) {
+		r := w.at(t).exits(exitNoRedis, append([]string{"stats"}, queues...)...)
+		equal(t, "lines", strings.Count(r.out, "no consumers"), shown)
+		equal(t, "lines", strings.Count(r.out, "no answer"), len(queues)-shown)
+	})
+	t.Run("queues", func(t *testing.T) {
+		r := w.at(t).exits(exitNoRedis, "queues").says(away)
+		equal(t, "lines", strings.Count(r.out, "\n"), shown)
+	})
+}
+
+// partial is a world on a Cluster of its own that serves also if a node is away.
+func partial(t *testing.T) (*world, *redistest.Cluster) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
 	for _, node := range c.Nodes {
 		ok(t, node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
 	}
-	c.Nodes[2].Pause()
-	defer c.Nodes[2].Resume()
-	r := w.run("stats")
-	shown := strings.Count(r.out, "no consumers")
-	if r.code != exitNoRedis || shown == 0 || shown == len(queues) || !strings.Contains(r.err, "node "+c.Addrs()[2]) {
-		t.Errorf("%d queues, %+v", shown, r)
-	}
-	r = w.run(append([]string{"stats"}, queues...)...)
-	if got := strings.Count(r.out, "no consumers"); r.code != exitNoRedis || got != shown ||
-		strings.Count(r.out, "no answer") != len(queues)-shown {
-		t.Errorf("%d queues, want %d: %+v", got, shown, r)
-	}
-	r = w.run("queues")
-	if got := strings.Count(r.out, "\n"); r.code != exitNoRedis || got != shown || !strings.Contains(r.err, "node "+c.Addrs()[2]) {
-		t.Errorf("%d queues, want %d: %+v", got, shown, r)
-	}
+	w := newWorld(t, clusterURL(c), c.Client(t))
+	w.patience = hasty
+	return w, c
+}
+
+// at is the same world in a test that runs beside its siblings.
+func (w *world) at(t *testing.T) *world {
+	t.Parallel()
+	part := *w
+	part.T = t
+	return &part
 }
 
 // Who listens is told of what may have been missed.
 func TestEventsSayGaps(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w, s := ownServer(t)
+	w.send("orders", "a", inAnHour)
 	term := w.terminal("events", "orders")
 	term.sees("Ctrl-C ends")
 	s.Stop()
 	s.Restart(t)
 	term.sees("cut off from Redis until now; events may have been missed")
-	term.types(ctrlC)
-	term.ends(0)
+	term.interrupted(0)
 }

@@ -1,169 +1,134 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime/debug"
+	"reflect"
+	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
-	"github.com/hinshun/vt10x"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 )
 
-// binary is the program, built as the tests are, but with more patience; usual is the one with its own, for tests of servers that are away.
-var binary, usual string
+// asProgram is the variable that makes this test binary the program, with this patience.
+const asProgram = "DELAYQUEUE_TEST_PATIENCE"
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+// shared is the server of all tests that do not need one of their own.
+var shared *redistest.Server
 
-func testMain(m *testing.M) int {
-	logging.Disable() // what a test calls without success on purpose would fill its output
-	dir, err := os.MkdirTemp("", "delayqueue-cli")
-	if err != nil {
-		fmt.Println(err)
-		return 1
+// TestMain runs the tests. A test that runs the program starts this binary again: it is built as the tests are.
+func TestMain(m *testing.M) {
+	if text, is := os.LookupEnv(asProgram); is {
+		patience, _ = time.ParseDuration(text) // a test wrote it
+		os.Exit(run())
 	}
-	defer os.RemoveAll(dir)
-	binary, usual = filepath.Join(dir, "delayqueue"), filepath.Join(dir, "usual")
-	args := []string{"build"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-race" && s.Value == "true" {
-				args = append(args, "-race")
-			}
-		}
-	}
-	for path, set := range map[string]string{binary: "-X main.patienceText=30s", usual: ""} {
-		if out, err := exec.Command("go", append(args, "-ldflags", set, "-o", path, ".")...).CombinedOutput(); err != nil {
-			fmt.Printf("go build: %v\n%s", err, out)
-			return 1
-		}
-	}
-	return m.Run()
+	os.Exit(redistest.Main(m, &shared))
 }
-
-const deadline = 2 * time.Minute // of what must happen; no measure of speed
 
 // world is a server and a prefix of the test's own.
 type world struct {
 	*testing.T
-	url     string
-	cli     redis.UniversalClient
-	prefix  string
-	env     []string
-	columns int  // of terminals; 0: 150
-	usual   bool // the program has no more patience than it has by itself
+	url      string
+	cli      redis.UniversalClient
+	prefix   string
+	env      []string
+	columns  int           // of terminals; 0: 150
+	patience time.Duration // of the program, on an idle machine; 0: so long that no server is taken for one that is away
 }
+
+// inAnHour is when messages are due that nobody is to handle.
+var inAnHour = delayqueue.WithDelay(time.Hour)
+
+// hasty is the patience of a program whose server is away.
+const hasty = 2 * time.Second
 
 // Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
 func (w *world) Context() context.Context {
-	ctx, cancel := context.WithTimeout(w.T.Context(), deadline)
+	ctx, cancel := context.WithTimeout(w.T.Context(), testkit.Scaled(2*testkit.Patience))
 	w.Cleanup(cancel)
 	return ctx
 }
 
-// scenarios are told on one server and on a Cluster.
-var scenarios = map[string]func(w *world){
-	"bulk in every state":        tellBulkStates,
-	"bulk asks":                  tellBulkAsks,
-	"bulk with empty flags":      tellBulkEmpty,
-	"bulk goes on":               tellBulkGoesOn,
-	"bulk does what was counted": tellBulkCounted,
-	"doctor":                     tellDoctor,
-	"doctor of shards":           tellDoctorShards,
-	"shards":                     tellShards,
-	"import into shards":         tellImportShards,
-	"doctor of a paused queue":   tellDoctorPaused,
-	"doctor of a queue with a key that is held": tellDoctorHeld,
-	"doctor cannot mend":                        tellDoctorCannot,
-	"doctor of a newer layout":                  tellDoctorNewer,
-	"doctor among consumers":                    tellDoctorBusy,
-	"doctor of leases":                          tellDoctorLeases,
-	"doctor of books":                           tellDoctorBooks,
-	"doctor of lanes":                           tellDoctorLanes,
-	"doctor of lanes that need many turns":      tellRepairInSteps,
-	"doctor of lanes among consumers":           tellDoctorBusyLanes,
-	"large queue":                               tellLarge,
-	"doctor of a standstill":                    tellDoctorStandstill,
-	"find":                                      tellFind,
-	"errors":                                    tellErrors,
-	"errors of many kinds":                      tellManyErrors,
-	"journal":                                   tellJournal,
-	"top":                                       tellTop,
-	"import from asynq":                         tellImportAsynq,
-	"import beside asynq's servers":             tellImportBesideServers,
-	"import of rubbish":                         tellImportRubbish,
-	"import from hdt3213":                       tellImportHdt,
-	"import from hdt3213 with a prefix":         tellImportHdtPrefix,
-	"import cut off":                            tellImportCutOff,
-	"stats":                                     tellStats,
-	"watch":                                     tellWatch,
-	"list":                                      tellList,
-	"get":                                       tellGet,
-	"hostile text":                              tellHostile,
-	"history":                                   tellHistory,
-	"schedules":                                 tellSchedules,
-	"countdown":                                 tellCountdown,
-	"countdown that is steered":                 tellCountdownSteered,
-	"doctor of countdowns":                      tellDoctorCountdown,
-	"sequences":                                 tellSequences,
-	"lanes":                                     tellLanes,
-	"doctor of a lane":                          tellDoctorLane,
-	"pages of sequences":                        tellSequencePages,
-	"send under conditions":                     tellConditions,
-	"send":                                      tellSend,
-	"cancel":                                    tellCancel,
-	"reschedule":                                tellReschedule,
-	"requeue":                                   tellRequeue,
-	"purge":                                     tellPurge,
-	"pause":                                     tellPause,
-	"limits":                                    tellLimits,
-	"consumers":                                 tellConsumers,
-	"events":                                    tellEvents,
-	"one bad queue":                             tellBadQueue,
-	"another prefix":                            tellOtherPrefix,
-	"many queues":                               tellManyQueues,
-	"quoting":                                   tellQuoting,
-}
+// scenarios are told on one server and on a Cluster. A short test tells those of the second row on the Cluster alone.
+// They are about one queue, for which the program does nothing else on one server.
+var scenarios = [2][]func(w *world){{
+	tellBadQueue, tellBulkStates, tellDoctor, tellDoctorShards, tellImportAsynq, tellImportHdt, tellImportShards, tellList,
+	tellManyQueues, tellOtherPrefix, tellShards, tellStats, tellTop,
+}, {
+	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkGoesOn, tellCancel, tellConditions, tellConsumers, tellCountdown,
+	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
+	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorNewer, tellDoctorPaused, tellDoctorStandstill, tellErrors,
+	tellEvents, tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
+	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
+	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch,
+}}
 
 func TestOnOneServer(t *testing.T) {
-	s := redistest.Start(t)
-	tellAll(t, "redis://"+s.Addr(), s.Client(t))
+	t.Parallel()
+	tellAll(t, "redis://"+shared.Addr(), shared.Client(t), testkit.Size(scenarios[:], scenarios[:1]))
 }
 
 func TestOnCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	tellAll(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), c.Client(t))
+	tellAll(t, clusterURL(c), c.Client(t), append(scenarios[:], []func(*world){tellNodeAsServer}))
 }
 
-func tellAll(t *testing.T, url string, cli redis.UniversalClient) {
-	for name, tell := range scenarios { // in any order
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tell(newWorld(t, url, cli))
-		})
+func clusterURL(c *redistest.Cluster) string {
+	return "redis+cluster://" + strings.Join(c.Addrs(), ",")
+}
+
+func tellAll(t *testing.T, url string, cli redis.UniversalClient, rows [][]func(*world)) {
+	for _, row := range rows {
+		for _, tell := range row {
+			_, name, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(tell).Pointer()).Name(), ".tell")
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				tell(newWorld(t, url, cli))
+			})
+		}
 	}
 }
 
 func newWorld(t *testing.T, url string, cli redis.UniversalClient) *world {
 	return &world{T: t, url: url, cli: cli, prefix: strings.ReplaceAll(t.Name(), "/", "-")}
+}
+
+// onServer is a world on the server that tests share, for a test that runs beside others.
+func onServer(t *testing.T) *world {
+	t.Parallel()
+	return newWorld(t, "redis://"+shared.Addr(), shared.Client(t))
+}
+
+// ownServer is a world on a server of its own, for a test that runs beside others.
+func ownServer(t *testing.T, args ...string) (*world, *redistest.Server) {
+	t.Parallel()
+	s := redistest.Start(t, args...)
+	return newWorld(t, "redis://"+s.Addr(), s.Client(t)), s
+}
+
+// key is the key of one of the structures of the queue orders.
+func (w *world) key(structure string) string {
+	return check.Queue{Prefix: w.prefix, Name: "orders"}.Key(structure)
+}
+
+// do changes a structure of the queue orders behind the library's back.
+func (w *world) do(command, structure string, args ...any) {
+	w.Helper()
+	if err := w.cli.Do(w.Context(), append([]any{command, w.key(structure)}, args...)...).Err(); !errors.Is(err, redis.Nil) {
+		ok(w, err)
+	}
 }
 
 func (w *world) monitor(queue string) *ops.Queue {
@@ -184,20 +149,29 @@ func (w *world) send(queue, payload string, opts ...delayqueue.MsgOption) string
 // sendMany sends messages whose payloads are p0 and p1 in turn.
 func (w *world) sendMany(queue string, n int, delay time.Duration) {
 	w.Helper()
+	w.sendEach(queue, n, func(i int) delayqueue.Outgoing {
+		return delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2), Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
+	})
+}
+
+func (w *world) sendEach(queue string, n int, message func(i int) delayqueue.Outgoing) {
+	w.Helper()
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2), Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
+		batch[i] = message(i)
 	}
 	ok(w, errOf(w.publisher(queue).SendBatch(w.Context(), batch)))
 }
 
+// consumer makes a consumer, whose lease is so long that it is heard of however slow the machine is.
+func (w *world) consumer(queue string, handler delayqueue.Handler) *delayqueue.DelayQueue {
+	return delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).WithHandler(handler).
+		WithRetryDelays(time.Hour).WithLease(time.Minute).WithLogger(slog.New(slog.DiscardHandler))
+}
+
 // consume starts a consumer that ends with the test.
-func (w *world) consume(queue string, handler delayqueue.Handler, set ...func(*delayqueue.DelayQueue)) *delayqueue.DelayQueue {
-	q := delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).
-		WithHandler(handler).WithRetryDelays(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
-	for _, f := range set {
-		f(q)
-	}
+func (w *world) consume(queue string, handler delayqueue.Handler) *delayqueue.DelayQueue {
+	q := w.consumer(queue, handler)
 	done := q.StartConsume()
 	w.Cleanup(func() {
 		q.StopConsume()
@@ -206,13 +180,16 @@ func (w *world) consume(queue string, handler delayqueue.Handler, set ...func(*d
 	return q
 }
 
-// consumeNothing starts a consumer of a queue in which nothing is due, and waits until it is heard of.
-func (w *world) consumeNothing(queue string) {
+// handled starts a consumer that acks all, and waits until it is heard of. The result are its messages.
+func (w *world) handled(queue string) <-chan *delayqueue.Message {
 	w.Helper()
-	w.consume(queue, func(context.Context, *delayqueue.Message) error { return nil }, func(q *delayqueue.DelayQueue) {
-		q.WithLease(time.Minute) // for which it is heard of, however slow the machine is
+	handled := make(chan *delayqueue.Message, 10_000)
+	w.consume(queue, func(_ context.Context, m *delayqueue.Message) error {
+		handled <- m
+		return nil
 	})
 	w.heardOf(queue)
+	return handled
 }
 
 // heardOf waits until one consumer is heard of.
@@ -225,21 +202,25 @@ func (w *world) heardOf(queue string) {
 }
 
 // kill makes garbage of new messages, and returns their ids.
-func (w *world) kill(queue, text string, payloads ...string) []string {
+func (w *world) kill(queue, text string, payloads ...string) (ids []string) {
 	w.Helper()
-	var ids []string
 	for _, payload := range payloads {
 		ids = append(ids, w.send(queue, payload, delayqueue.WithRetryCount(0)))
 	}
-	q := delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).
-		WithHandler(func(context.Context, *delayqueue.Message) error { return errors.New(text) }).WithLogger(slog.New(slog.DiscardHandler))
+	q := w.consumer(queue, func(context.Context, *delayqueue.Message) error { return errors.New(text) })
 	done := q.StartConsume()
 	for _, id := range ids {
-		w.until("message is garbage", func() bool { return w.state(queue, id) == delayqueue.StateGarbage })
+		w.reaches(queue, id, delayqueue.StateGarbage)
 	}
 	q.StopConsume()
 	<-done
 	return ids
+}
+
+// reaches waits until a message is in a state.
+func (w *world) reaches(queue, id string, state delayqueue.State) {
+	w.Helper()
+	w.until(fmt.Sprintf("message %s is %v", id, state), func() bool { return w.state(queue, id) == state })
 }
 
 func (w *world) state(queue, id string) delayqueue.State {
@@ -259,6 +240,15 @@ func (w *world) counts(queue string) delayqueue.Counts {
 	return n
 }
 
+// hasPending waits until so many messages of the queue orders are pending. Redis may be away meanwhile.
+func (w *world) hasPending(want int64) {
+	w.Helper()
+	w.until(fmt.Sprint(want, " are pending"), func() bool {
+		n, err := w.monitor("orders").Counts(w.Context())
+		return err == nil && n.Pending == want
+	})
+}
+
 func (w *world) sound(queue string) *check.State {
 	w.Helper()
 	return check.Assert(w, w.cli, w.prefix, queue)
@@ -266,19 +256,15 @@ func (w *world) sound(queue string) *check.State {
 
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	for end := time.Now().Add(deadline); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: not within %v", what, deadline)
-		}
-	}
+	testkit.Until(w, what, is)
 }
 
 // once waits until so many messages are handled, and wants none of them twice.
-func (w *world) once(handled <-chan string, n int) {
+func once[T any](w *world, handled <-chan T, n int, name func(T) string) {
 	w.Helper()
 	seen := map[string]bool{}
 	for len(seen) < n {
-		one := testkit.Receive(w, "a message", handled)
+		one := name(testkit.Receive(w, "a message", handled))
 		if seen[one] {
 			w.Errorf("%s was handled twice", one)
 		}
@@ -289,155 +275,32 @@ func (w *world) once(handled <-chan string, n int) {
 	}
 }
 
-func (w *world) command(args ...string) *exec.Cmd {
-	path := binary
-	if w.usual {
-		path = usual
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+w.url, "NO_COLOR=", "TERM=xterm", "TZ=UTC", "GORACE=atexit_sleep_ms=0")
-	cmd.Env = append(cmd.Env, w.env...)
-	cmd.Args = append(cmd.Args, "--prefix", w.prefix)
-	return cmd
-}
-
-// result is what a run without a terminal left behind.
-type result struct {
-	out, err string
-	code     int
-}
-
-func (w *world) run(args ...string) result { return w.runWith("", args...) }
-
-func (w *world) runWith(input string, args ...string) result {
+// decode reads one JSON object a line.
+func decode[T any](w *world, text string) (all []T) {
 	w.Helper()
-	var out, errs bytes.Buffer
-	cmd := w.command(args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		w.Fatal(err)
-	}
-	if strings.Contains(errs.String(), "DATA RACE") || strings.Contains(errs.String(), "panic") {
-		w.Fatalf("%q: %s", args, errs.String())
-	}
-	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
-}
-
-// must wants exit code 0 and returns what was printed.
-func (w *world) must(args ...string) string {
-	w.Helper()
-	r := w.run(args...)
-	if r.code != 0 {
-		w.Fatalf("%q: exit code %d\n%s%s", args, r.code, r.out, r.err)
-	}
-	if strings.Contains(r.out+r.err, "\x1b") {
-		w.Errorf("%q: escape sequences, without a terminal: %q", args, r.out+r.err)
-	}
-	return r.out
-}
-
-// refused wants an exit code and a text among what was printed.
-func (w *world) refused(code int, text string, args ...string) {
-	w.Helper()
-	r := w.run(args...)
-	if r.code != code || !strings.Contains(r.err, text) {
-		w.Errorf("%q: exit code %d, want %d and %q:\n%s%s", args, r.code, code, text, r.out, r.err)
-	}
-}
-
-func (w *world) contains(text string, wanted ...string) {
-	w.Helper()
-	for _, want := range wanted {
-		if !strings.Contains(text, want) {
-			w.Errorf("no %q in:\n%s", want, text)
+	for line := range strings.Lines(text) {
+		var one T
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			w.Fatalf("%v in %q", err, line)
 		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// equal wants a value.
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
 	}
 }
 
-// terminal is a run that a person sits before.
-type terminal struct {
-	w      *world
-	cmd    *exec.Cmd
-	tty    *os.File
-	screen vt10x.Terminal
-	ended  chan struct{}
-
-	mu  sync.Mutex
-	raw bytes.Buffer
-}
-
-func (w *world) terminal(args ...string) *terminal {
+// places wants messages in these structures.
+func (w *world) places(s *check.State, want map[string]string) {
 	w.Helper()
-	rows, columns := 40, cmp.Or(w.columns, 150)
-	t := &terminal{w: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)), ended: make(chan struct{})}
-	var err error
-	if t.tty, err = pty.StartWithSize(t.cmd, &pty.Winsize{Rows: uint16(rows), Cols: uint16(columns)}); err != nil {
-		w.Fatal(err)
-	}
-	go func() {
-		defer close(t.ended)
-		_, _ = io.Copy(t, t.tty) // ends with an error when the program does
-	}()
-	w.Cleanup(func() {
-		_ = t.cmd.Process.Kill() // in case that the test failed
-		<-t.ended
-		_ = t.tty.Close()
-	})
-	return t
-}
-
-func (t *terminal) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.raw.Write(p)
-	return t.screen.Write(p)
-}
-
-func (t *terminal) all() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.raw.String()
-}
-
-func (t *terminal) sees(text string) {
-	t.w.Helper()
-	for end := time.Now().Add(deadline); !strings.Contains(t.screen.String(), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.w.Fatalf("%q is not on the screen:\n%s\nall that was written: %q", text, t.screen.String(), t.all())
-		}
-	}
-}
-
-// wrote waits until this has been written, be it on the screen still or not.
-func (t *terminal) wrote(text string) {
-	t.w.Helper()
-	for end := time.Now().Add(deadline); !strings.Contains(t.all(), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.w.Fatalf("%q was not written: %q", text, t.all())
-		}
-	}
-}
-
-func (t *terminal) types(text string) {
-	t.w.Helper()
-	ok(t.w, errOf(io.WriteString(t.tty, text)))
-}
-
-const ctrlC = "\x03"
-
-// ends waits for the end and wants this exit code.
-func (t *terminal) ends(code int) {
-	t.w.Helper()
-	select {
-	case <-t.ended:
-	case <-time.After(deadline):
-		t.w.Fatalf("it does not end:\n%s", t.screen.String())
-	}
-	_ = t.cmd.Wait() // its code is looked at here
-	if got := t.cmd.ProcessState.ExitCode(); got != code {
-		t.w.Errorf("exit code %d, want %d:\n%s", got, code, t.screen.String())
+	for id, structure := range want {
+		equal(w, id, s.Where(id), structure)
 	}
 }
 

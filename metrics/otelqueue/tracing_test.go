@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/go-delayqueue/delayqueue/metrics/internal/scenario"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
@@ -69,12 +69,7 @@ func handle(t *testing.T, base context.Context, producer bool, handler func(*del
 	}
 	done := q.StartConsume()
 	for range deliveries {
-		select {
-		case call := <-calls:
-			seen = append(seen, call)
-		case <-time.After(scenario.Patience):
-			t.Fatal("no delivery")
-		}
+		seen = append(seen, testkit.Receive(t, "a delivery", calls))
 	}
 	q.StopConsume()
 	<-done

@@ -10,15 +10,13 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
 // Workers is the concurrency of a scenario's consumer: one for each message, so that none is released because it waits for a worker.
 const Workers = 8
-
-// Patience is how long something may take that must happen; no measure of speed.
-const Patience = time.Minute
 
 // Servers are those that everything is tested on.
 func Servers(t *testing.T, test func(*testing.T, redis.UniversalClient)) {
@@ -63,7 +61,7 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 			return nil
 		})
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(testkit.Patience))
 		defer cancel()
 		if err := s.Queue.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -97,7 +95,7 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(Patience); ; <-tick.C {
+	for begun := testkit.Worked(); ; <-tick.C {
 		got := read()
 		var wrong []string
 		for name := range want {
@@ -108,7 +106,7 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 		if len(wrong) == 0 {
 			return got
 		}
-		if time.Now().After(deadline) {
+		if testkit.Worked()-begun > testkit.Patience {
 			for _, name := range wrong {
 				v, ok := got[name]
 				t.Errorf("%s is %v (there: %v), want %v", name, v, ok, want[name])
@@ -122,7 +120,7 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun time.Time, nextDue, longestHandling string) {
 	t.Helper()
 	due := time.UnixMicro(int64(read()[nextDue+" orders"] * 1e6))
-	if in := due.Sub(begun); in < time.Hour || in > time.Hour+Patience {
+	if in := due.Sub(begun); in < time.Hour || due.After(time.Now().Add(time.Hour)) {
 		t.Errorf("the next is due in %v", in)
 	}
 	if _, ok := read()[nextDue+" idle"]; ok {
@@ -137,6 +135,7 @@ func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun ti
 // changes lead to.
 func (s *Scenario) Hold(t testing.TB, read func() map[string]float64, oldestReady string, want map[string]float64) {
 	t.Helper()
+	begun := time.Now()
 	if err := s.Monitor.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +143,7 @@ func (s *Scenario) Hold(t testing.TB, read func() map[string]float64, oldestRead
 	if err := s.Publisher.SendDelayMsg("ok", 0); err != nil {
 		t.Fatal(err)
 	}
-	if age := Eventually(t, read, want)[oldestReady]; age <= 0 || age > Patience.Seconds() {
+	if age := Eventually(t, read, want)[oldestReady]; age <= 0 || age > time.Since(begun).Seconds() {
 		t.Errorf("the oldest ready message waits for %v s", age)
 	}
 }
@@ -155,11 +154,11 @@ func Outage(t testing.TB, server *redistest.Server, read func() map[string]float
 	Eventually(t, read, map[string]float64{up: 1})
 	server.Pause()
 	defer server.Resume()
-	fastest := Patience // of four, so that a busy machine is no slow reading
+	fastest := testkit.Patience // of four, so that a busy machine is no slow reading
 	for range 4 {
-		start := time.Now()
+		start := testkit.Worked()
 		got := read()
-		fastest = min(fastest, time.Since(start))
+		fastest = min(fastest, testkit.Worked()-start)
 		if _, ok := got[gauge]; ok || got[up] != 0 {
 			t.Errorf("no answer, but %v", got)
 		}
