@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
@@ -31,8 +32,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(redistest.Main(m, &shared))
 }
-
-const patience = testkit.Patience
 
 // A fixture is one test's queue.
 type fixture struct {
@@ -80,11 +79,7 @@ func (f *fixture) replica() *Scheduler {
 }
 
 // ctx has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
-func (f *fixture) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	f.Cleanup(cancel)
-	return ctx
-}
+func (f *fixture) ctx() context.Context { return queuetest.Within(f, queuetest.Patience) }
 
 func (f *fixture) must(err error) {
 	f.Helper()
@@ -253,11 +248,9 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 		})
 	q.StartConsume()
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(queuetest.Patience))
 		defer cancel()
-		if err := q.Shutdown(ctx); err != nil {
-			f.Error(err)
-		}
+		f.must(q.Shutdown(ctx))
 	})
 	return l
 }

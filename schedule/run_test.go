@@ -166,40 +166,6 @@ func (f *fixture) payloadsWaiting() map[string]int {
 	return n
 }
 
-// TestChangeThatWasCutOff: another replica takes back what was sent ahead if whoever changed the entry does not.
-func TestChangeThatWasCutOff(t *testing.T) {
-	t.Parallel()
-	for _, removed := range []bool{false, true} {
-		t.Run(fmt.Sprint(removed), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			e := Entry{Name: "e", Every: 3 * time.Second, Payload: "before"}
-			f.must(f.s.Set(f.ctx(), e))
-			f.looked(f.s, true)
-			text, old := f.stored("e")
-			to := *old
-			to.Payload, to.Removed = []byte("after"), removed
-			f.must(f.s.renew(f.ctx(), "e", old, &to, f.now()*1_000_000))
-			for range 2 { // the reply is lost
-				if done, err := f.s.table.change(f.ctx(), "e", text, to.text(), noLimit, false); !done || err != nil {
-					f.Fatal(done, err)
-				}
-			}
-			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" ", noLimit, false); done {
-				t.Error("it was changed although another one was there")
-			}
-			f.run(f.replica())
-			f.until("it is complete", func() bool {
-				text, err := f.s.table.read(f.ctx(), "e")
-				return err == nil && !strings.Contains(text, "open") && (text == "") == removed
-			})
-			if n := f.payloadsWaiting(); n["before"] > 0 {
-				t.Errorf("%v wait", n)
-			}
-		})
-	}
-}
-
 // TestSkip: while the last message lives none is sent, and what was skipped is not made up for.
 func TestSkip(t *testing.T) {
 	t.Parallel()

@@ -3,13 +3,16 @@ package schedule
 import (
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // setting changes an entry on a line that holds the reply of the first step: until release, the change is stored, and open.
 // Its client waits for that reply, as long as a test does.
 func (f *fixture) setting(e Entry) (release func() error) {
 	f.Helper()
-	wire, far := f.wired(shared, patience)
+	wire, far := f.wired(shared, testkit.Scaled(queuetest.Patience))
 	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.Hash() })
 	set := make(chan error, 1)
 	go func() { set <- far.Set(f.ctx(), e) }()

@@ -34,10 +34,10 @@ func TestNobodyRuns(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), Entry{Name: "paused", Every: time.Second}))
 	f.must(f.s.Pause(f.ctx(), "paused"))
 	f.age("e", time.Minute)
+	overdue := f.rec("e").Since + 1
 	for range 2 {
-		one := f.status("e")
-		if since := time.Since(one.Overdue); !errors.Is(one.Trouble, ErrNotRun) || since < 50*time.Second || since > 70*time.Second+patience {
-			t.Errorf("%+v", one)
+		if one := f.status("e"); !errors.Is(one.Trouble, ErrNotRun) || one.Overdue.Unix() != overdue {
+			t.Errorf("%+v, overdue since %d", one, overdue)
 		}
 		if one := f.status("hourly"); !errors.Is(one.Trouble, ErrNotRun) || !one.Overdue.IsZero() {
 			t.Errorf("%+v", one)
@@ -153,9 +153,10 @@ func TestActsAreInTheJournal(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), e))
 	e.Zone, e.Payload = "Asia/Tokyo", "secret"
 	f.must(s.Set(f.ctx(), e))
+	begun := f.now()
 	f.must(s.Pause(f.ctx(), "e"))
 	f.must(s.Pause(f.ctx(), "e"))
-	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" || time.Since(one.Changed) > patience {
+	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" || one.Changed.Unix() < begun {
 		t.Errorf("%+v", one)
 	}
 	f.must(s.Resume(f.ctx(), "e"))
@@ -181,28 +182,6 @@ func TestActsAreInTheJournal(t *testing.T) {
 		if got.Act != want[i].Act || got.Target != "e" || !strings.HasPrefix(got.Detail, want[i].Detail) || got.By != by || got.Reason != why {
 			t.Errorf("%+v, want %+v by %q", got, want[i], by)
 		}
-	}
-}
-
-// TestListManyPaused: thousands of paused entries that have missed thousands of instants each are listed at once: what is counted is bounded,
-// and a context that has ended is heard.
-func TestListManyPaused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const many = 2000
-	since := f.now() - 17*3600
-	f.store(many, func(int) record {
-		return record{Gen: 1, Since: since, Paused: true, plan: plan{times: times{Cron: "* * * * *", Zone: "Europe/Berlin"}, CatchUp: 1}}
-	})
-	all, err := f.s.List(f.ctx())
-	f.must(err)
-	for _, one := range all {
-		if one.Skipped.Paused != mostCounted {
-			t.Fatalf("%+v", one.Skipped)
-		}
-	}
-	if len(all) != many {
-		t.Errorf("%d of %d", len(all), many)
 	}
 }
 
@@ -314,27 +293,26 @@ func TestJitterBeginEnd(t *testing.T) {
 	if len(by) < 10 {
 		t.Errorf("20 entries come at %d instants", len(by))
 	}
-	begin := time.Unix(f.now()+4, 500_000_000)
-	end := begin.Add(2 * time.Second)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "some", Every: time.Second, Begin: begin, End: end}))
+	begin := time.Unix(f.now()+3600, 500_000_000)
+	some := Entry{Name: "some", Every: time.Second, Begin: begin, End: begin.Add(2 * time.Second), CatchUp: 1000}
+	f.must(f.s.Set(f.ctx(), some))
 	next, err := f.s.Next(f.ctx(), "some", 5)
-	if err != nil || len(next) != 2 || next[0].Before(begin) || next[1].After(end) {
-		t.Fatalf("from %v to %v: %v, %v", begin, end, next, err)
-	}
-	got := f.consume(nil)
-	f.run(f.s, f.replica())
-	f.until("it is over", func() bool { return f.now() > end.Unix()+1 && len(got.payloads()) == 2 })
-	instants, most := got.of("some")
-	if len(instants) != 2 || most != 1 || instants[next[0].Unix()] != 1 || instants[next[1].Unix()] != 1 {
-		t.Errorf("ran %v, want %v", instants, next)
-	}
-	if one := f.status("some"); one.Trouble != nil || !one.Next.IsZero() || !one.Overdue.IsZero() {
-		t.Errorf("%+v", one)
+	if err != nil || len(next) != 2 || next[0].Before(begin) || next[1].After(some.End) {
+		t.Fatalf("from %v to %v: %v, %v", begin, some.End, next, err)
 	}
 	// One that ended while nobody ran it sends what it missed.
-	f.must(f.s.Set(f.ctx(), Entry{Name: "missed", Every: time.Hour, Offset: time.Duration((f.now()-60)%3600) * time.Second,
-		End: time.Unix(f.now()-30, 0)}))
-	f.age("missed", 3*time.Hour)
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "changed").Err())
-	f.until("what was missed is sent", func() bool { n, _ := got.of("missed"); return len(n) == 1 })
+	some.Begin, some.End = some.Begin.Add(-2*time.Hour), some.End.Add(-2*time.Hour)
+	f.must(f.s.Remove(f.ctx(), "some"))
+	f.must(f.s.Set(f.ctx(), some))
+	f.age("some", 3*time.Hour)
+	got := f.consume(nil)
+	f.run(f.s, f.replica())
+	f.until("it is over", func() bool { return len(got.payloads()) == 2 && f.status("some").Trouble == nil })
+	instants, most := got.of("some")
+	if at := some.Begin.Unix() + 1; len(instants) != 2 || most != 1 || instants[at] != 1 || instants[at+1] != 1 {
+		t.Errorf("ran %v, want two from %d on", instants, at)
+	}
+	if one := f.status("some"); !one.Next.IsZero() || !one.Overdue.IsZero() {
+		t.Errorf("%+v", one)
+	}
 }

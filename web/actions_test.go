@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,6 +54,10 @@ func TestAct(t *testing.T) {
 		t.Errorf("postponed by %v", now.Sub(before))
 	}
 	f.sees(f.get(got.header.Get("Location")).body, "1 postponed")
+	f.eventually("it is in the journal", func() bool {
+		body := f.get(address("journal", "q", "orders")).body
+		return strings.Contains(body, ">ann<") && strings.Contains(body, "holiday") && strings.Contains(body, a)
+	})
 
 	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody"))
 	f.sees(f.get(got.header.Get("Location")).body, "2 made due now; 1 passed over")
@@ -82,40 +87,41 @@ func TestAct(t *testing.T) {
 	}
 }
 
-// Nothing is done on GET, by who may not, from another site, or where nobody may.
-func TestActIsRefused(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(r *http.Request, do Action, queue string) (string, error) {
-		if do == Look || do == RunNow && r.Header.Get("X-User") == "ann" {
-			return r.Header.Get("X-User"), nil
-		}
-		return "", errors.New("not you")
-	}})
+// Each form needs the right for what it does, and for the state of what it does it to. With all other rights nothing is done.
+func TestRights(t *testing.T) {
+	all := []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits, Skip}
+	var rights []Action
+	f := newFixture(t, Config{Authorize: only(&rights)})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	ann := header("X-User", "ann")
-	run, remove := form("q", "orders", "do", "run", "id", id), form("q", "orders", "do", "delete", "id", id, "confirm", "orders")
-	for name, got := range map[string]reply{
-		"by GET":            f.get("act?" + run + "&confirm=orders"),
-		"by bob":            f.ask(http.MethodPost, "act", run, header("X-User", "bob")),
-		"by ann, deleting":  f.ask(http.MethodPost, "act", remove, ann),
-		"from another site": f.ask(http.MethodPost, "act", run, ann, header("Sec-Fetch-Site", "cross-site")),
-		"pausing":           f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "0s"), ann),
+	one, counted := form("id", id, "confirm", "orders"), form("before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")
+	for _, c := range []struct {
+		page, form string
+		right      Action
+	}{
+		{"act", one + "&do=run", RunNow}, {"act", one + "&do=postpone&by=1h0m0s", Reschedule}, {"act", one + "&do=delete", Delete},
+		{"act", one + "&do=cancel", Cancel}, {"act", one + "&do=requeue", Requeue}, {"act", one + "&do=skip", Skip},
+		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=pending", Delete},
+		{"plan", counted + "&do=cancel&state=unack", Cancel}, {"plan", counted + "&do=requeue&state=garbage", Requeue},
+		{"pause", "do=pause&for=0s", Pause}, {"limits", "do=set&rate=5&per=1s", SetLimits}, {"limits", "do=lift", SetLimits},
 	} {
-		if got.code != http.StatusForbidden {
-			t.Errorf("%s: %d", name, got.code)
+		rights = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == c.right })
+		if got := f.ask(http.MethodPost, c.page, c.form+"&q=orders"); got.code != http.StatusForbidden {
+			t.Errorf("%s %s without the right to %s: %d", c.page, c.form, c.right, got.code)
+		}
+		rights = all
+		if f.get(c.page+"?q=orders&"+c.form).code == http.StatusSeeOther { // it asks first
+			t.Errorf("%s %s by GET: it is done", c.page, c.form)
 		}
 	}
-	f.is("orders", id, delayqueue.StatePending)
-	f.lacks(f.get(address("message", "q", "orders", "id", id), ann).body, ">Delete<")
-	f.sees(f.get(address("message", "q", "orders", "id", id), ann).body, ">Run now<")
-	if got := f.ask(http.MethodPost, "act", run, ann); got.code != http.StatusSeeOther {
-		t.Errorf("by ann: %d %s", got.code, got.body)
+	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Paused || c.Pending != 1 {
+		t.Errorf("%+v, %v", c, err)
 	}
-	f.is("orders", id, delayqueue.StateReady)
-	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Paused {
-		t.Error("it is paused", err)
-	}
+	rights = []Action{RunNow}
+	message := f.get(address("message", "q", "orders", "id", id)).body
+	f.sees(message, ">Run now<")
+	f.lacks(message, ">Delete<", `value="skip"`)
 	f.serve(Config{})
-	if got := f.ask(http.MethodPost, "act", run); got.code != http.StatusForbidden || !strings.Contains(got.body, "read-only") {
+	if got := f.ask(http.MethodPost, "act", one+"&q=orders&do=run"); got.code != http.StatusForbidden || !strings.Contains(got.body, "read-only") {
 		t.Errorf("without Authorize: %d", got.code)
 	}
 }

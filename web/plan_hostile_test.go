@@ -11,27 +11,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// The right to take out what is being handled is no right to delete what waits, nor the other way round.
-func TestPlanNeedsTheRightForItsState(t *testing.T) {
-	rights := []Action{Cancel}
-	f := newFixture(t, Config{Authorize: only(&rights)})
-	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	for _, right := range []Action{Delete, Cancel} {
-		rights = []Action{right}
-		for _, do := range []string{"cancel", "delete"} {
-			state := map[Action]string{Cancel: "pending", Delete: "unack"}[right]
-			if got := f.ask(http.MethodPost, "plan", form("q", "orders", "do", do, "state", state, "before", fmt.Sprint(time.Now().UnixMicro()),
-				"most", "9", "confirm", "orders")); got.code != http.StatusForbidden && got.code != http.StatusBadRequest {
-				t.Errorf("%s of what is %s with no right but to %s: %d", do, state, right, got.code)
-			}
-		}
-	}
-	if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "cancel", "id", id, "confirm", "orders")); got.code != http.StatusConflict {
-		t.Errorf("one by one: %d", got.code)
-	}
-	f.is("orders", id, delayqueue.StatePending)
-}
-
 // A payload that is hidden cannot be found out by asking how many have this or that in it.
 func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed, Payload: func(string, *ops.MessageStatus) string { return "hidden" }})

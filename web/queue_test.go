@@ -28,14 +28,10 @@ func TestQueuePage(t *testing.T) {
 	}
 	f.sees(got.body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
 		"The last 30 days", "Overdue: 0. Later than a week: 0.")
-	if err := f.cli.HSet(f.Context(), "{dq:orders}:history", fmt.Sprint("d", time.Now().Unix()/86400), "9 9 9 0 0 0 0 4 10000 7000").
-		Err(); err != nil {
-		t.Fatal(err)
-	}
-	f.eventually("how late they were", func() bool {
-		body := f.get("queue?q=orders").body
-		return strings.Contains(body, "Late, on average") && strings.Contains(body, `<td class="num">2 s</td><td class="num">7 s</td>`)
-	})
+	day := fmt.Sprint("d", time.Now().Unix()/86400)
+	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
+	f.serve(Config{})
+	f.sees(f.get("queue?q=orders").body, "Late, on average", `<td class="num">2 s</td><td class="num">7 s</td>`)
 	f.lacks(got.body, "style=", "<style", "javascript:")
 	if got := f.get("queue?q=nobody"); got.code != http.StatusNotFound {
 		t.Errorf("a queue that is not there: %d", got.code)
@@ -61,16 +57,7 @@ func TestGarbageIsGrouped(t *testing.T) {
 		f.send("orders", "x")
 	}
 	done := q.StartConsume()
-	m := ops.Of(delayqueue.NewMonitor("orders", f.cli))
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		c, err := m.Counts(f.Context())
-		if err != nil || time.Now().After(end) {
-			t.Fatal(c, err)
-		}
-		if c.Garbage == 9 {
-			break
-		}
-	}
+	f.eventually("all have failed", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Garbage == 9 })
 	q.StopConsume()
 	<-done
 	got := f.get("queue?q=orders").body
@@ -116,22 +103,6 @@ func TestNewErrorsAreSeen(t *testing.T) {
 	page = f.get("messages?q=orders&state=garbage&order=earliest").body
 	f.sees(page, "card declined")
 	f.lacks(page, "db down")
-}
-
-// What was done by the page is in the journal, with who and why.
-func TestJournal(t *testing.T) {
-	f := newFixture(t, Config{Authorize: allowed})
-	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	f.sees(f.get(address("journal", "q", "orders")).body, "Nobody has acted")
-	f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "0s", "reason", "<b>card provider down"))
-	f.ask(http.MethodPost, "act", form("q", "orders", "do", "run", "id", id))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "ready", "do", "delete", "count", "1"))
-	f.finish(counted, "confirm", "orders")
-	f.eventually("all three", func() bool {
-		body := f.get(address("journal", "q", "orders")).body
-		return strings.Contains(body, "&lt;b&gt;card provider down") && strings.Contains(body, id) && strings.Contains(body, "finished") &&
-			strings.Count(body, ">ann<") == 3
-	})
 }
 
 // What was looked for in payloads that the service hides is not told by the journal either.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"unicode"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 )
@@ -158,96 +159,85 @@ func TestForms(t *testing.T) {
 	f.sees(f.get("", ann).body, ">orders<", ">mails<")
 }
 
-// Who may not look at a queue does not see that it is there.
+// Who may not look at a queue does not see that it is there, nor does anybody see one that is not named: on the board, by its page or a feed.
 func TestBoardShowsWhatOneMaySee(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(_ *http.Request, _ Action, queue string) (string, error) {
-		if queue == "secret" {
-			return "", errors.New("no")
-		}
-		return "ann", nil
-	}})
-	f.send("orders", "x")
-	f.send("secret", "x")
-	got := f.get("")
-	f.sees(got.body, ">orders<")
-	f.lacks(got.body, "secret")
-	if got := f.get("queue?q=secret"); got.code != http.StatusForbidden {
-		t.Errorf("%d", got.code)
-	}
-	first := f.listen("live?page=").next()
-	f.sees(first.Parts["rows"], ">orders<")
-	f.lacks(first.Parts["rows"], "secret")
-	if got := f.get("live?page=queue&q=secret"); got.code != http.StatusForbidden {
-		t.Errorf("its feed: %d", got.code)
-	}
-}
-
-func TestOnlyNamedQueues(t *testing.T) {
-	f := newFixture(t, Config{Queues: []string{"orders", "orders"}})
-	f.send("orders", "x")
-	f.send("mails", "x")
-	f.lacks(f.get("").body, "mails")
-	if got := f.get("queue?q=mails"); got.code != http.StatusNotFound {
-		t.Errorf("%d", got.code)
+	for name, c := range map[string]struct {
+		Config
+		code int
+	}{
+		"refused": {Config{Authorize: func(_ *http.Request, _ Action, queue string) (string, error) {
+			if queue == "secret" {
+				return "", errors.New("no")
+			}
+			return "ann", nil
+		}}, http.StatusForbidden},
+		"not named": {Config{Queues: []string{"orders", "orders"}}, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, c.Config)
+			f.sent("orders", "x")
+			f.sent("secret", "x")
+			for _, text := range []string{f.get("").body, f.listen("live?page=").next().Parts["rows"]} {
+				f.sees(text, ">orders<")
+				f.lacks(text, "secret")
+			}
+			for _, page := range []string{"queue?q=secret", "live?page=queue&q=secret"} {
+				if got := f.get(page); got.code != c.code {
+					t.Errorf("%s: %d", page, got.code)
+				}
+			}
+		})
 	}
 }
 
-// hostile are texts that want to be more than that.
+// hostile are names of queues that want to be more than that; a queue's name has no control characters.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe",
-	"a\x00b\x1b[31mred", "\xff\xfe\x80",
-	`{{.}}`, `</table></main>`, `../../etc/passwd`, `..`, `.`, `a/b?c#d&e=f`, "a b\nc", strings.Repeat("long", 5000),
-	"<!--", "]]>", `%s%d%!`, "\u200b",
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe\u200b",
+	`</table></main>`, `../../etc/passwd`, `..`, `a/b?c#d&e=f`, "<!-- ]]>", `%s%d%!`,
 }
 
 // fieldValues are what fields hold: it is sent back as it is.
 var fieldValues = regexp.MustCompile(`\bvalue="[^"]*"`)
 
-func TestHostileNamesStayText(t *testing.T) {
-	f := newFixture(t, Config{})
-	var names []string
-	for _, text := range hostile {
-		name := strings.Map(func(r rune) rune { // what a name may hold of it
-			if strings.ContainsRune("{}", r) || unicode.IsControl(r) {
-				return -1
-			}
-			return r
-		}, strings.ToValidUTF8(text, ""))
-		if name == "" {
-			name = "."
-		}
-		names = append(names, name)
-		if !f.page.known(name) { // the library refuses it
-			continue
-		}
-		f.send(name, text, delayqueue.WithHeader("x", text))
+// Whatever stands in names, messages and errors is text.
+func TestHostileTextsStayText(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "<i>ann", nil }})
+	const bad = "</pre><script>alert(1)</script><img src=x>\u202e\x00\x1b[31m\xff\xfe\"'{{.}}"
+	var pages []string
+	for _, queue := range hostile {
+		id := f.sent(queue, bad, delayqueue.WithKey(bad), delayqueue.WithHeader(bad, bad), delayqueue.WithDelay(time.Hour))
+		pages = append(append(pages, f.pagesOf(queue)...), address("message", "q", queue, "id", id))
 	}
-	board := f.get("").body
-	f.lacks(board, "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b",
-		"\xff", "</table></main>", "\u200b")
-	for _, name := range names {
-		if !f.page.known(name) {
-			continue
+	const queue = "a/../<script>"
+	f.consume(queue, func(context.Context, *delayqueue.Message) error { return errors.New(bad) })
+	for i, payload := range []string{bad, bad + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`, strings.Repeat("[", 1000)} {
+		id := f.sent(queue, payload, delayqueue.WithKey(fmt.Sprint(bad, i)))
+		f.is(queue, id, delayqueue.StateGarbage)
+		for _, as := range []string{"", "text", "hex", "json"} {
+			pages = append(pages, address("message", "q", queue, "id", id, "as", as))
 		}
-		address := link("queue", url.Values{"q": {name}})
-		if !strings.Contains(html.UnescapeString(board), `href="`+address+`"`) {
-			t.Errorf("the board has no link to %.50q", name)
+		pages = append(pages, address("act", "q", queue, "do", "delete", "id", id))
+	}
+	pages = append(pages, "", address("messages", "q", queue, "text", "alert"),
+		address("messages", "q", queue, "state", "garbage", "error", bad, "key", bad, "header", bad+"="+bad))
+	for _, page := range pages {
+		got := f.get(page)
+		if got.code == http.StatusInternalServerError || len(got.body) > 1<<20 {
+			t.Errorf("%.80q: %d, %d bytes; %s", page, got.code, len(got.body), f.log)
 		}
-		for _, page := range f.pagesOf(name) {
-			got := f.get(page)
-			if got.code == http.StatusInternalServerError {
-				t.Errorf("%.80q: %d %s", page, got.code, f.log.String())
-			}
-			f.lacks(fieldValues.ReplaceAllString(got.body, ""), "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00",
-				"\x1b", "\xff", "</table></main>")
-		}
+		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<img src=x", "<b><b>",
+			"<i>ann", "onmouseover='", `href="javascript`, "</pre><", "</table></main>", "\u202e", "\u200b", "\x00", "\x1b", "\xff")
+	}
+	board := html.UnescapeString(f.get("").body)
+	for _, name := range hostile {
+		f.sees(board, `href="`+link("queue", url.Values{"q": {name}})+`"`)
 	}
 }
 
 // Redis's address and password are nobody's business.
 func TestErrorsHideRedis(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	f.page.bounds.round, f.page.bounds.queue = usualBounds.round, usualBounds.queue
+	f.page.bounds = hasty
 	f.server.Stop()
 	got := f.get("")
 	f.sees(got.body, ">orders<", "Redis does not answer")

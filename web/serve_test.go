@@ -58,8 +58,7 @@ func TestServe(t *testing.T) {
 	go func() { ended <- page.Serve(ctx, l) }()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	for host, code := range map[string]int{"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 421,
-		"127.0.0.1.evil.example": 421} {
+	for host, code := range map[string]int{"": 200, "localhost:1": 200, "evil.example": 421} {
 		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", nil)
 		ok(t, err)
 		r.Host = host

@@ -2,13 +2,12 @@ package web
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +15,34 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // they mostly wait
+		panic(err)
+	}
+	leaks.Main(m)
+}
 
-// patience is how long something may take that must happen; no measure of speed.
-const patience = testkit.Patience
+// Bounds of tests: patient ones make a slow machine no outage, and rounds come quickly, because tests wait for them. Hasty ones are for an
+// outage, which they tell as users see it.
+var (
+	patient = bounds{request: time.Hour, round: time.Hour, queue: time.Hour, find: time.Hour, begin: time.Hour,
+		interval: 200 * time.Millisecond, linger: 3 * time.Second}
+	hasty = bounds{request: time.Hour, round: 5 * time.Second, queue: 2 * time.Second, find: time.Hour, begin: time.Hour,
+		interval: 2 * time.Second, linger: 3 * time.Second}
+)
 
 // A fixture is a page on a server of its own.
 type fixture struct {
 	*testing.T
 	server *redistest.Server
-	cli    *redis.Client
+	cli    redis.UniversalClient
 	page   *Handler
 	http   *httptest.Server
 	log    *testkit.Buffer
@@ -38,6 +50,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, c Config) *fixture {
 	t.Helper()
+	t.Parallel()
 	f := &fixture{T: t, server: redistest.Start(t), log: &testkit.Buffer{}}
 	f.cli = f.server.Client(t)
 	f.serve(c)
@@ -45,19 +58,15 @@ func newFixture(t *testing.T, c Config) *fixture {
 }
 
 // Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
-func (f *fixture) Context() context.Context {
-	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
-	f.Cleanup(cancel)
-	return ctx
-}
+func (f *fixture) Context() context.Context { return queuetest.Within(f, queuetest.Patience) }
 
-// serve mounts a page of its own at /queues/.
+// serve mounts a page of its own at /queues/, with an empty cache.
 func (f *fixture) serve(c Config) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(f.log, nil))
 	}
 	f.page = New(f.cli, c)
-	f.page.bounds = bounds{patience, patience, patience, patience, patience} // a slow machine is no outage
+	f.page.bounds = patient
 	mux := http.NewServeMux()
 	mux.Handle("/queues/", f.page)
 	f.http = httptest.NewServer(mux)
@@ -91,9 +100,7 @@ type reply struct {
 // ask asks for a page below /queues/; edit may change the request.
 func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) reply {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, f.http.URL+"/queues/"+path, strings.NewReader(form))
+	r, err := http.NewRequestWithContext(f.Context(), method, f.http.URL+"/queues/"+path, strings.NewReader(form))
 	ok(f, err)
 	if form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -194,24 +201,9 @@ func TestHealthWithoutInfo(t *testing.T) {
 func TestReaderIsEnough(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
-	text, err := os.ReadFile("../docs/acl.md")
-	ok(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER reader (.*)$`).FindStringSubmatch(string(text))
-	if line == nil {
-		t.Fatal("docs/acl.md has no reader")
-	}
-	args := []any{"ACL", "SETUSER", "reader"}
-	for _, word := range strings.Fields(strings.ReplaceAll(line[1], "{dq:orders}", "{dq:*}")) {
-		args = append(args, word)
-	}
-	args = append(args, "+client|setinfo", "+client|setname", "+info")
-	if err := f.cli.Do(f.Context(), args...).Err(); err != nil {
-		if !strings.Contains(err.Error(), "setinfo") {
-			t.Fatal(err)
-		}
-		args = append(args[:len(args)-3], "+info") // a server that does not know it
-		ok(t, f.cli.Do(f.Context(), args...).Err())
-	}
+	// The page Health asks for INFO, too.
+	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
+	queuetest.SetUser(t, f.server.Client(t), line)
 	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
 	defer reader.Close()
 	f.cli = reader

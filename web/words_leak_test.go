@@ -1,10 +1,9 @@
 package web
 
 import (
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
+	"html"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,7 +22,7 @@ import (
 var (
 	action     = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
 	tag        = regexp.MustCompile(`(?s)<[^>]*>`)
-	saidByAttr = regexp.MustCompile(`\b(?:aria-label|title|placeholder|alt|data-label|data-silent)="([^"]*)"`)
+	saidByAttr = regexp.MustCompile(`\b(?:aria-label|placeholder|alt|data-label|data-silent)="([^"]*)"`)
 	word       = regexp.MustCompile(`[A-Za-z]{2,}`)
 )
 
@@ -34,14 +33,11 @@ func TestTemplatesHaveNoWords(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		source, err := os.ReadFile(file)
 		ok(t, err)
-		page := action.ReplaceAllString(string(text), " ")
-		said := tag.ReplaceAllString(page, " ")
-		for _, attr := range saidByAttr.FindAllStringSubmatch(page, -1) {
-			said += " " + attr[1]
-		}
-		for _, english := range word.FindAllString(said, -1) {
+		page := action.ReplaceAllString(string(source), " ")
+		text := tag.ReplaceAllString(page, " ") + strings.Join(said(page), " ")
+		for _, english := range word.FindAllString(text, -1) {
 			if english != "delayqueue" { // the brand
 				t.Errorf("%s says %q itself", file, english)
 			}
@@ -56,51 +52,27 @@ var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON",
 // notWords are ids, the place of a time in a text for the script, and what a server is.
 var notWords = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{at\}|\b(redis|valkey|redict|kvrocks) [0-9]\S*`)
 
+// foreign are elements whose text is somebody else's, or is the same in all languages.
+var foreign = regexp.MustCompile(`(?s)<(code|pre|bdi|time|title)\b.*?</(code|pre|bdi|time|title)>|<\w+ [^>]*class="[^"]*\bforeign\b[^"]*"[^>]*>[^<]*</\w+>`)
+
 // englishOf are the English words that a page says itself, not in a text of somebody else's or an id.
-func englishOf(t *testing.T, page string) (found []string) {
-	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(page))
-	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
-	foreign := 0 // elements that are open, from the one on that is not ours
-	look := func(text string) {
-		for _, w := range word.FindAllString(notWords.ReplaceAllString(text, ""), -1) {
-			if !slices.Contains(sameInAll, w) {
-				found = append(found, strings.TrimSpace(text))
-				return
-			}
+func englishOf(page string) (found []string) {
+	page = foreign.ReplaceAllString(page, " ")
+	for _, text := range append(tag.Split(page, -1), said(page)...) {
+		text = notWords.ReplaceAllString(html.UnescapeString(text), "")
+		if slices.ContainsFunc(word.FindAllString(text, -1), func(w string) bool { return !slices.Contains(sameInAll, w) }) {
+			found = append(found, strings.TrimSpace(text))
 		}
 	}
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return found
-		}
-		if err != nil {
-			t.Fatalf("%v:\n%s", err, page)
-		}
-		switch token := token.(type) {
-		case xml.StartElement:
-			other := slices.Contains([]string{"code", "pre", "bdi", "time", "title"}, token.Name.Local)
-			for _, attr := range token.Attr {
-				other = other || attr.Name.Local == "class" && slices.Contains(strings.Fields(attr.Value), "foreign")
-			}
-			if foreign > 0 || other {
-				foreign++
-				continue
-			}
-			for _, attr := range token.Attr {
-				if slices.Contains([]string{"aria-label", "placeholder", "data-label", "data-silent"}, attr.Name.Local) {
-					look(attr.Value)
-				}
-			}
-		case xml.EndElement:
-			foreign = max(foreign-1, 0)
-		case xml.CharData:
-			if foreign == 0 {
-				look(string(token))
-			}
-		}
+	return found
+}
+
+// said are the texts in attributes of a page.
+func said(page string) (all []string) {
+	for _, attr := range saidByAttr.FindAllStringSubmatch(page, -1) {
+		all = append(all, attr[1])
 	}
+	return all
 }
 
 // No English is left on a Chinese page, beside what others have written.
@@ -144,11 +116,11 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	for _, page := range pages {
 		got := f.get(page, header("Accept-Language", "zh"))
 		f.sees(got.body, `lang="zh"`)
-		for _, english := range englishOf(t, got.body) {
+		for _, english := range englishOf(got.body) {
 			t.Errorf("%s (%d) says %q", page, got.code, english)
 		}
 	}
-	if got := f.get("", header("Accept-Language", "en")); got.code != http.StatusOK || len(englishOf(t, got.body)) < 10 {
-		t.Errorf("this finds no English: %q", englishOf(t, got.body))
+	if got := f.get("", header("Accept-Language", "en")); got.code != http.StatusOK || len(englishOf(got.body)) < 10 {
+		t.Errorf("this finds no English: %q", englishOf(got.body))
 	}
 }
