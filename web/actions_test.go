@@ -128,33 +128,24 @@ func TestRights(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "a", delayqueue.WithDelay(time.Hour))
-	post := func(pairs ...string) reply {
-		return f.ask(http.MethodPost, "pause", form(append([]string{"q", "orders"}, pairs...)...))
-	}
-	counts := func() delayqueue.Counts {
-		t.Helper()
-		c, err := f.monitor("orders").Counts(f.Context())
-		ok(t, err)
-		return c
-	}
-	f.sees(f.get(address("pause", "q", "orders")).body, "For how long")
-	for _, bad := range [][]string{{"do", "pause"}, {"do", "pause", "for", "3s"}, {"do", "x", "for", "1h0m0s"}} {
-		if got := post(bad...); got.code != http.StatusBadRequest || counts().Paused {
-			t.Errorf("%v: %d", bad, got.code)
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	f.sees(f.get("pause?q=orders").body, "For how long", `name="for"`, `name="do" value="pause"`)
+	for _, c := range []struct {
+		form          string
+		code          int
+		paused, until bool
+		says          string
+	}{
+		{"do=pause", http.StatusBadRequest, false, false, "For how long"}, {"do=pause&for=3s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=x&for=1h0m0s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=pause&for=1h0m0s&reason=card+provider+down", http.StatusSeeOther, true, true, "card provider down"},
+		{"do=resume", http.StatusSeeOther, false, false, "For how long"}, {"do=pause&for=0s", http.StatusSeeOther, true, false, "Resume"},
+	} {
+		got := f.ask(http.MethodPost, "pause", "q=orders&"+c.form)
+		now, err := f.monitor("orders").Counts(f.Context())
+		if err != nil || got.code != c.code || now.Paused != c.paused || now.PausedUntil.IsZero() == c.until {
+			t.Errorf("%s: %d; %+v, %v", c.form, got.code, now, err)
 		}
-	}
-	post("do", "pause", "for", "1h0m0s", "reason", "card provider down")
-	if c := counts(); !c.Paused || c.PausedUntil.IsZero() {
-		t.Errorf("%+v", c)
-	}
-	f.sees(f.get(address("pause", "q", "orders")).body, "It is paused", "Resume")
-	post("do", "resume")
-	if counts().Paused {
-		t.Error("still paused")
-	}
-	post("do", "pause", "for", "0s")
-	if c := counts(); !c.Paused || !c.PausedUntil.IsZero() {
-		t.Errorf("%+v", c)
+		f.eventually(c.form+": the page says so", func() bool { return strings.Contains(f.get("pause?q=orders").body, c.says) })
 	}
 }

@@ -144,7 +144,7 @@ func TestJobThatFailed(t *testing.T) {
 func TestWhoMayStopAJob(t *testing.T) {
 	var rights []Action
 	f := newFixture(t, Config{Authorize: only(&rights)})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	id := 1_700_000_000_000_000
 	for act, want := range map[ops.Act][]Action{
 		ops.ActDelete: {Cancel, Delete}, ops.ActRequeue: {Requeue}, ops.ActRunNow: {RunNow},
@@ -211,7 +211,7 @@ func TestJobsAreBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	plan := func() reply {
-		f.send("orders", "a", delayqueue.WithDelay(time.Hour))
+		f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 		counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
 		return f.ask(http.MethodPost, "plan", counted)
 	}
@@ -276,7 +276,7 @@ func TestJobLosesJournal(t *testing.T) {
 // What was done is said in the page's words, whatever the address says.
 func TestNotice(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	f.send("orders", "a")
+	f.sent("orders", "a")
 	page := func(pairs ...any) string {
 		return f.get(address("queue", append([]any{"q", "orders"}, pairs...)...)).body
 	}

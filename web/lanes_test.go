@@ -12,7 +12,7 @@ import (
 // An operator sees in which lanes messages wait, who has the turn, and lets the next one pass.
 func TestLanes(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	f.sees(f.get("lanes?q=orders").body, "No message has a lane.")
 	f.lacks(f.get("queue?q=orders").body, "state=waiting")
 	var ids []string
@@ -20,7 +20,7 @@ func TestLanes(t *testing.T) {
 		ids = append(ids, f.sent("orders", payload, delayqueue.WithLane("customer-42"), delayqueue.WithKey("key "+payload)))
 	}
 	const hostile = "\xff<b>\u202e"
-	f.send("orders", "d", delayqueue.WithLane(hostile, 7), delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "d", delayqueue.WithLane(hostile, 7), delayqueue.WithDelay(time.Hour))
 
 	f.serve(Config{Authorize: allowed}) // with an empty cache
 	list := f.get("lanes?q=orders").body

@@ -16,7 +16,7 @@ import (
 // An operator sees what limits a queue has, sets them, and takes them back; the journal has who and why.
 func TestLimits(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 	post := func(pairs ...string) reply {
 		return f.ask(http.MethodPost, "limits", form(append([]string{"q", "orders"}, pairs...)...))
 	}
@@ -29,6 +29,7 @@ func TestLimits(t *testing.T) {
 	}
 	page := address("limits", "q", "orders")
 	f.sees(f.get("queue?q=orders").body, `href="limits?q=orders"`)
+	f.sees(f.get(page).body, `name="rate"`, `name="per"`, `name="burst"`, `name="concurrency"`, `name="do" value="set"`)
 	f.lacks(f.get(page).body, "Take back what was set", "Lift the throttle")
 	for _, bad := range [][]string{
 		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"}, {"do", "set", "rate", "x", "per", "1s"},
@@ -46,7 +47,7 @@ func TestLimits(t *testing.T) {
 	set(ops.Limits{})
 	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
 	f.sees(f.get(got.header.Get("Location")).body, "The limits are set.",
-		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
+		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set", `name="do" value="clear"`)
 	set(ops.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
 	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
 	post("do", "set", "rate", "7", "per", "24h0m0s", "burst", "")

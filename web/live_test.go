@@ -78,12 +78,12 @@ func (l *listener) ends() {
 
 func TestFeed(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	l := f.listen("live?page=&lang=en")
 	first := l.next()
 	f.sees(first.Parts["rows"], ">orders<", "<span>1</span>")
 	f.sees(first.Parts["summary"], "Queues to look at: 1")
-	f.send("orders", "y", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "y", delayqueue.WithDelay(time.Hour))
 	then := l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>2</span>") })
 	if !then.At.After(first.At) {
 		t.Error("what is new is not newer")
@@ -98,7 +98,7 @@ func TestFeed(t *testing.T) {
 func TestFeedWhileRedisIsAway(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
 	f.page.bounds = hasty
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	l := f.listen("live?page=")
 	l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>1</span>") })
 	f.server.Pause()
@@ -111,7 +111,7 @@ func TestFeedWhileRedisIsAway(t *testing.T) {
 // A page says when it is no longer fed: what says so is there, and the script has what it needs.
 func TestPageCanTurnGrey(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	f.sees(f.get("").body, `id="stale" role="status" hidden`, "This page has not been fed since {at}", `data-feed="live?`,
 		`id="asof"><time datetime="`)
 	f.sees(f.get("style.css").body, ".old main")
@@ -121,7 +121,7 @@ func TestPageCanTurnGrey(t *testing.T) {
 // Nothing is read while nobody looks.
 func TestPollerStops(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	running := func() bool {
 		f.page.poller.mu.Lock()
 		defer f.page.poller.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *fixture) scripts(meanwhile func()) (calls int, redis time.Duration) {
 func TestManyPagesCostWhatOneCosts(t *testing.T) {
 	f := newFixture(t, Config{})
 	for _, name := range []string{"orders", "mails", "reports"} {
-		f.send(name, "x", delayqueue.WithDelay(time.Hour))
+		f.sent(name, "x", delayqueue.WithDelay(time.Hour))
 	}
 	rounds := func() int {
 		f.page.poller.mu.Lock()
@@ -234,7 +234,7 @@ func TestFeedsAreBounded(t *testing.T) {
 // Close ends the feeds, and waits for all.
 func TestCloseEndsFeeds(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	l := f.listen("live?page=")
 	l.next()
 	f.page.Close()
@@ -254,7 +254,7 @@ func TestFeedIsAuthorizedAnew(t *testing.T) {
 		}
 		return "ann", nil
 	}})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	l := f.listen("live?page=queue&q=orders")
 	l.next()
 	gone.Store(true)

@@ -14,7 +14,7 @@ import (
 // back as they are have no pages.
 func TestFormsActOnTheirQueueAlone(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	for _, c := range []struct{ page, form string }{
 		{"pause", "do=pause&for=15m0s"}, {"pause", "do=resume"}, {"limits", "do=set&rate=5&per=1s"}, {"limits", "do=clear"},
 		{"act", "do=run&id=01a2064a-88dc-7242-b397-44842642a400"},
@@ -59,9 +59,9 @@ func TestPlanSaysHow(t *testing.T) {
 func TestBoardFindsQueues(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 3 {
-		f.send(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Hour))
+		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Hour))
 	}
-	f.send("mails", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("mails", "x", delayqueue.WithDelay(time.Hour))
 	all := f.get("").body
 	f.sees(all, "of 4</h1>", ">mails<", ">Orders 1<")
 	some := f.get("?name=orders").body

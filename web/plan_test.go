@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 	for i := range 30 {
 		f.sent("orders", fmt.Sprint("old ", i%2, " ", i), delayqueue.WithDelay(time.Hour))
 	}
-	f.send("mails", "x")
+	f.sent("mails", "x")
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:", `href="plan?`)
 	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body, "First they are counted")
 	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))

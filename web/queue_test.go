@@ -19,9 +19,9 @@ import (
 func TestQueuePage(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 5 {
-		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(10*time.Minute))
+		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(10*time.Minute))
 	}
-	f.send("orders", "later", delayqueue.WithDelay(50*time.Hour))
+	f.sent("orders", "later", delayqueue.WithDelay(50*time.Hour))
 	got := f.get("queue?q=orders")
 	if got.code != http.StatusOK {
 		t.Fatalf("%d %s", got.code, got.body)
@@ -54,7 +54,7 @@ func TestGarbageIsGrouped(t *testing.T) {
 		return fmt.Errorf("order %d: timed out <b>: %w", n, delayqueue.ErrSkipRetry)
 	})
 	for range 9 {
-		f.send("orders", "x")
+		f.sent("orders", "x")
 	}
 	done := q.StartConsume()
 	f.eventually("all have failed", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Garbage == 9 })
@@ -80,7 +80,7 @@ func TestGarbageIsGrouped(t *testing.T) {
 // What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which can be turned round.
 func TestNewErrorsAreSeen(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	old, dead := time.Now().Add(-time.Hour).UnixMicro(), make([]redis.Z, groupLook+250)
 	records, texts := map[string]any{}, map[string]any{}
 	for i := range dead {

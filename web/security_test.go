@@ -19,7 +19,7 @@ import (
 
 func TestHeaders(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	for _, path := range []string{"", "queue?q=orders", "nothing", "live?page=x", "style.css", "script.js"} {
 		got := f.get(path)
 		for name, want := range map[string]string{
@@ -58,7 +58,7 @@ func (f *fixture) pagesOf(queue string) (all []string) {
 
 func TestPagesKeepThePolicy(t *testing.T) {
 	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	for _, path := range f.pagesOf("orders") {
 		if bad := inline.FindString(f.get(path).body); bad != "" {
 			t.Errorf("%q has %q", path, bad)
@@ -99,7 +99,7 @@ func (f *fixture) withTrap() (struck *int) {
 
 func TestReadOnly(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	struck := f.withTrap()
 	if got := f.ask(http.MethodPost, "trap?q=orders", "x=1"); got.code != http.StatusForbidden || *struck != 0 {
 		t.Errorf("%d %s", got.code, got.body)
@@ -124,8 +124,8 @@ func TestForms(t *testing.T) {
 		}
 		return r.Header.Get("X-User"), nil
 	}})
-	f.send("orders", "x")
-	f.send("mails", "x")
+	f.sent("orders", "x")
+	f.sent("mails", "x")
 	struck := f.withTrap()
 	ann := header("X-User", "ann")
 	for _, c := range []struct {
@@ -264,7 +264,7 @@ func TestPanicsAreContained(t *testing.T) {
 // The page works wherever it is mounted.
 func TestMounts(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	mux := http.NewServeMux()
 	mux.Handle("/queues/", f.page)
 	mux.Handle("/a/b/", http.StripPrefix("/a/b", f.page))

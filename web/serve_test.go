@@ -48,7 +48,7 @@ func TestHosts(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	page := New(f.cli, Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)

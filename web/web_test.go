@@ -84,12 +84,6 @@ func (f *fixture) batch(queue, payload string, n int) {
 	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).SendBatch(f.Context(), all)))
 }
 
-// send puts a message into a queue.
-func (f *fixture) send(queue, payload string, opts ...delayqueue.MsgOption) {
-	f.Helper()
-	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, opts...)))
-}
-
 // A reply is a page as it came.
 type reply struct {
 	code   int
@@ -145,9 +139,9 @@ func header(name, value string) func(*http.Request) {
 func TestBoard(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 3 {
-		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
+		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
 	}
-	f.send("mails", "x")
+	f.sent("mails", "x")
 	ok(t, f.cli.Set(f.Context(), "{dq:bad}:pending", "x", 0).Err())
 	ok(t, f.cli.HSet(f.Context(), "{dq:bad}:state", "x", "1").Err())
 	got := f.get("")
@@ -164,7 +158,7 @@ func TestBoard(t *testing.T) {
 
 func TestVerdictOfAPause(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	m := ops.Of(delayqueue.NewMonitor("orders", f.cli)).WithOperator("ann").WithReason("card <provider> down")
 	until := time.Now().Add(48 * time.Hour)
 	ok(t, m.PauseUntil(f.Context(), until))
@@ -200,7 +194,7 @@ func TestHealthWithoutInfo(t *testing.T) {
 // TestReaderIsEnough: a page that only reads runs on the reader's line of docs/acl.md, and Redis has nothing to complain about.
 func TestReaderIsEnough(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	// The page Health asks for INFO, too.
 	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
 	queuetest.SetUser(t, f.server.Client(t), line)

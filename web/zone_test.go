@@ -53,7 +53,7 @@ func TestOneZone(t *testing.T) {
 func TestChartsKeepTheZone(t *testing.T) {
 	f := newFixture(t, Config{})
 	at := time.Now().Add(90 * time.Minute)
-	f.send("orders", "x", delayqueue.WithSchedule(at))
+	f.sent("orders", "x", delayqueue.WithSchedule(at))
 	zone, err := time.LoadLocation("Asia/Shanghai")
 	ok(t, err)
 	day := at.In(zone).Format("2006-01-02 15:")
@@ -77,7 +77,7 @@ func TestCaptionsAddUp(t *testing.T) {
 // A replica that takes no writes is no Redis that does not answer, and the board says that something is wrong.
 func TestReplicaIsSaid(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	f.lacks(f.get("").body, "Redis is in trouble")
 	ok(t, f.cli.ReplicaOf(f.Context(), "127.0.0.1", "1").Err())
 	f.serve(Config{Authorize: allowed})
@@ -91,7 +91,7 @@ func TestReplicaIsSaid(t *testing.T) {
 // Where something is not found, the pages of its queue are still at hand; those of a queue that is not there are not.
 func TestNotFoundKeepsItsPlace(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	got := f.get(address("message", "q", "orders", "id", "01a2064a-88dc-7242-b397-44842642a400"))
 	if f.sees(got.body, "Not found", "Pages of this queue", "Back to the queue<"); got.code != http.StatusNotFound {
 		t.Error(got.code)
@@ -102,7 +102,7 @@ func TestNotFoundKeepsItsPlace(t *testing.T) {
 // A user who may not ask how the servers are is asked to once.
 func TestBoardAsksNoServerTwice(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
 	defer reader.Close()
