@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLeastPrivilege: what docs/acl.md gives a scheduler, an operator and a reader is enough for what they do, and a reader changes
-// nothing.
+// TestLeastPrivilege: what docs/acl.md gives a scheduler, an operator and a reader is enough for what they do, and a
+// reader changes nothing.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {

@@ -44,7 +44,10 @@ type fixture struct {
 	log  *testkit.Buffer
 }
 
-func newFixture(t *testing.T) *fixture { return fixtureOn(t, shared.Client(t)) }
+func newFixture(t *testing.T) *fixture {
+	t.Parallel()
+	return fixtureOn(t, shared.Client(t))
+}
 
 func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 	name := fmt.Sprintf("%s-%08x", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()) // -count runs a test again
@@ -61,11 +64,13 @@ func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 
 // ownFixture is a queue on a server of its own.
 func ownFixture(t *testing.T) (*fixture, *redistest.Server) {
+	t.Parallel()
 	server := redistest.Start(t)
 	return fixtureOn(t, server.Client(t)), server
 }
 
-// wired is a Scheduler of the queue that reaches the server over a wire. Its client has this ReadTimeout; 0: go-redis's default.
+// wired is a Scheduler of the queue that reaches the server over a wire. Its client has this ReadTimeout; 0:
+// go-redis's default.
 func (f *fixture) wired(server *redistest.Server, readTimeout time.Duration) (*redistest.Wire, *Scheduler) {
 	wire := redistest.NewWire(f, server.Addr())
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})

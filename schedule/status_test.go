@@ -25,9 +25,9 @@ func (f *fixture) status(name string) Status {
 	return all[i]
 }
 
-// TestNobodyRuns: that no replica has looked for ten seconds is seen, of each entry that is not paused, and that an instant is overdue.
+// TestNobodyRuns: that no replica has looked for ten seconds is seen, of each entry that is not paused, and that an
+// instant is overdue.
 func TestNobodyRuns(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "hourly", Every: time.Hour}))
@@ -75,9 +75,9 @@ func (q small) SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]de
 
 func large(out delayqueue.Outgoing) bool { return len(out.Payload) > 2000 }
 
-// TestWhatCannotBeSentIsSeen: List says which entries cannot be sent, and why: what nobody can send, and what a replica was refused.
+// TestWhatCannotBeSentIsSeen: List says which entries cannot be sent, and why: what nobody can send, and what a
+// replica was refused.
 func TestWhatCannotBeSentIsSeen(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: strings.Repeat("x", 3000)}))
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
@@ -130,7 +130,6 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 
 // TestLastGeneration: an entry whose sequence is at the last generation can be removed.
 func TestLastGeneration(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	f.pass("e", maxGen, 5)
@@ -142,10 +141,9 @@ func TestLastGeneration(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 }
 
-// TestActsAreInTheJournal: what is done to an entry is in the journal of the queue, with who and why, and in its Status; that it is set to
-// what it is, is not.
+// TestActsAreInTheJournal: what is done to an entry is in the journal of the queue, with who and why, and in its
+// Status; that it is set to what it is, is not.
 func TestActsAreInTheJournal(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	s := f.replica().WithOperator("ann").WithReason("card provider\ndown")
 	e := Entry{Name: "e", Cron: "0 9 * * *"}
@@ -205,7 +203,6 @@ func TestCountLooksAtEachDayOnce(t *testing.T) {
 
 // TestChangeKeepsWhatItDoesNotName: Change gets the entry as it is.
 func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	if err := f.s.Change(f.ctx(), "e", func(*Entry) error { return nil }); !errors.Is(err, ErrNoEntry) {
 		t.Errorf("of none: %v", err)
@@ -232,9 +229,9 @@ func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
 	}
 }
 
-// TestSetAll: what is not on the list of a program any more is removed, and nothing else; what was lost comes again by itself.
+// TestSetAll: what is not on the list of a program any more is removed, and nothing else; what was lost comes again
+// by itself.
 func TestSetAll(t *testing.T) {
-	t.Parallel()
 	f, _ := ownFixture(t)
 	entry := func(name string) Entry { return Entry{Name: name, Every: time.Second} }
 	names := func() (all []string) {
@@ -273,10 +270,9 @@ func TestSetAll(t *testing.T) {
 	}
 }
 
-// TestJitterBeginEnd: jitter moves all instants of an entry alike, and each entry's otherwise; none is before Begin or after End, and an
-// entry that is over is shown as that.
+// TestJitterBeginEnd: jitter moves all instants of an entry alike, and each entry's otherwise; none is before Begin
+// or after End, and an entry that is over is shown as that.
 func TestJitterBeginEnd(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	by := map[int64]bool{}
 	for i := range 20 {

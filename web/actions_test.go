@@ -59,8 +59,7 @@ func TestAct(t *testing.T) {
 		return strings.Contains(body, ">ann<") && strings.Contains(body, "holiday") && strings.Contains(body, a)
 	})
 
-	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody"))
-	f.sees(f.get(got.header.Get("Location")).body, "2 made due now; 1 passed over")
+	f.sees(f.did("act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody")), "2 made due now; 1 passed over")
 	f.is("orders", a, delayqueue.StateReady)
 	f.is("orders", b, delayqueue.StateReady)
 
@@ -71,8 +70,7 @@ func TestAct(t *testing.T) {
 		}
 	}
 	f.is("orders", c, delayqueue.StatePending)
-	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders"))
-	f.sees(f.get(got.header.Get("Location")).body, "1 deleted")
+	f.sees(f.did("act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders")), "1 deleted")
 	f.is("orders", c, delayqueue.StateGone)
 
 	for _, bad := range []string{
@@ -87,7 +85,8 @@ func TestAct(t *testing.T) {
 	}
 }
 
-// Each form needs the right for what it does, and for the state of what it does it to. With all other rights nothing is done.
+// Each form needs the right for what it does, and for the state of what it does it to. With all other rights nothing
+// is done.
 func TestRights(t *testing.T) {
 	all := []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits, Skip}
 	var rights []Action
@@ -105,9 +104,7 @@ func TestRights(t *testing.T) {
 		{"pause", "do=pause&for=0s", Pause}, {"limits", "do=set&rate=5&per=1s", SetLimits}, {"limits", "do=lift", SetLimits},
 	} {
 		rights = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == c.right })
-		if got := f.ask(http.MethodPost, c.page, c.form+"&q=orders"); got.code != http.StatusForbidden {
-			t.Errorf("%s %s without the right to %s: %d", c.page, c.form, c.right, got.code)
-		}
+		f.wants(http.StatusForbidden, f.ask(http.MethodPost, c.page, c.form+"&q=orders"), c.page, c.form, c.right)
 		rights = all
 		if f.get(c.page+"?q=orders&"+c.form).code == http.StatusSeeOther { // it asks first
 			t.Errorf("%s %s by GET: it is done", c.page, c.form)

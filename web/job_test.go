@@ -63,9 +63,7 @@ func TestJob(t *testing.T) {
 	if n := f.pending(); n < 1 || n > 3000 {
 		t.Errorf("%d are left", n)
 	}
-	if got := f.onJob(job, "stop"); got.code != http.StatusConflict {
-		t.Errorf("stopped twice: %d", got.code)
-	}
+	f.wants(http.StatusConflict, f.onJob(job, "stop"), "stopped twice")
 }
 
 // silenced makes a job's entry as old as if its process had died an hour ago.
@@ -107,12 +105,8 @@ func TestJobIsRefused(t *testing.T) {
 	page, err := f.monitor("orders").Journal(f.Context(), 1, "")
 	ok(t, err)
 	for _, id := range []string{"", "x", "5-0123456789abcdef", page.Entries[0].ID, strings.Repeat("9", 1<<16)} {
-		if got := f.get(address("job", "q", "orders", "id", id)); got.code != http.StatusNotFound {
-			t.Errorf("%.40s: %d", id, got.code)
-		}
-		if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", id, "do", "stop")); got.code != http.StatusNotFound {
-			t.Errorf("stop %.40s: %d", id, got.code)
-		}
+		f.wants(http.StatusNotFound, f.get(address("job", "q", "orders", "id", id)), id)
+		f.wants(http.StatusNotFound, f.ask(http.MethodPost, "job", form("q", "orders", "id", id, "do", "stop")), id)
 	}
 	b := ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}}
 	for _, text := range []string{"b", "secret" + strings.Repeat("\x00", 194)} { // written, that is longer than a detail
@@ -120,9 +114,7 @@ func TestJobIsRefused(t *testing.T) {
 		r, err := f.monitor("orders").BulkRunNow(f.Context(), b)
 		ok(t, err)
 		job := jobLink("orders", r.Entry)
-		if got := f.onJob(job, "x"); got.code != http.StatusBadRequest {
-			t.Errorf("something else: %d", got.code)
-		}
+		f.wants(http.StatusBadRequest, f.onJob(job, "x"), "something else")
 		for _, page := range []string{job, address("journal", "q", "orders")} {
 			f.lacks(f.get(page).body, "&#34;b&#34;", "secret")
 		}

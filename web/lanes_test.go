@@ -45,19 +45,13 @@ func TestLanes(t *testing.T) {
 	f.sees(f.get(address("message", "q", "orders", "id", ids[0])).body, `value="skip"`)
 
 	f.sees(f.get(address("act", "q", "orders", "do", "skip", "id", ids[0])).body, "Put at the end of its lane", ids[0])
-	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0]))
-	f.sees(f.get(got.header.Get("Location")).body, "1 put behind its lane")
+	f.sees(f.did("act", form("q", "orders", "do", "skip", "id", ids[0])), "1 put behind its lane")
 	f.is("orders", ids[0], delayqueue.StateWaiting)
-	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "giveup", "id", ids[1], "reason", "it is broken"))
-	f.sees(f.get(got.header.Get("Location")).body, "1 given up", "skipped by ann: it is broken")
+	f.sees(f.did("act", form("q", "orders", "do", "giveup", "id", ids[1], "reason", "it is broken")), "1 given up", "skipped by ann: it is broken")
 	f.is("orders", ids[1], delayqueue.StateGarbage)
 	f.sees(f.get("journal?q=orders&lang=zh").body, "跳过", ids[1], "to garbage")
-	if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])); got.code != http.StatusConflict {
-		t.Errorf("skip of what waits: %d", got.code)
-	}
-	if got := f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")); got.code != http.StatusBadRequest {
-		t.Errorf("skip of all: %d", got.code)
-	}
+	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])), "skip of what waits")
+	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")), "skip of all")
 	f.sees(f.get(address("plan", "q", "orders", "do", "postpone", "state", "waiting", "by", "1h0m0s")).body, "Postpone")
 	for _, page := range []string{lane, "lanes?q=orders", address("act", "q", "orders", "do", "giveup", "id", ids[2])} {
 		for _, english := range englishOf(f.get(page, header("Accept-Language", "zh")).body) {

@@ -40,9 +40,7 @@ func TestLimits(t *testing.T) {
 		{"do", "set", "concurrency", "0"},
 		{"do", "set", "concurrency", "2147483648"}, {"do", "set", "concurrency", "99999999999999999999"}, {"do", "x"}, {},
 	} {
-		if got := post(bad...); got.code != http.StatusBadRequest {
-			t.Errorf("%v: %d", bad, got.code)
-		}
+		f.wants(http.StatusBadRequest, post(bad...), bad)
 	}
 	set(ops.Limits{})
 	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")

@@ -33,13 +33,9 @@ func TestQueuePage(t *testing.T) {
 	f.serve(Config{})
 	f.sees(f.get("queue?q=orders").body, "Late, on average", `<td class="num">2 s</td><td class="num">7 s</td>`)
 	f.lacks(got.body, "style=", "<style", "javascript:")
-	if got := f.get("queue?q=nobody"); got.code != http.StatusNotFound {
-		t.Errorf("a queue that is not there: %d", got.code)
-	}
+	f.wants(http.StatusNotFound, f.get("queue?q=nobody"), "a queue that is not there")
 	for _, name := range []string{"", "{", "a%7Db"} {
-		if got := f.get("queue?q=" + name); got.code != http.StatusNotFound {
-			t.Errorf("no name at all %q: %d", name, got.code)
-		}
+		f.wants(http.StatusNotFound, f.get("queue?q="+name), name)
 	}
 }
 
@@ -77,7 +73,8 @@ func TestGarbageIsGrouped(t *testing.T) {
 	f.sees(body, "3 messages, as they were at")
 }
 
-// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which can be turned round.
+// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which
+// can be turned round.
 func TestNewErrorsAreSeen(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
@@ -116,8 +113,6 @@ func TestJournalHidesPayloads(t *testing.T) {
 	f.sees(got, "payload …", "what is pending", "key &#34;k&#34;", "finished")
 	f.lacks(got, "secret", "card")
 	for _, page := range []string{"journal", "messages"} {
-		if got := f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")); got.code != http.StatusBadRequest {
-			t.Errorf("%s: %d", page, got.code)
-		}
+		f.wants(http.StatusBadRequest, f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")), page)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -82,9 +83,7 @@ func TestAssets(t *testing.T) {
 		}
 		f.sees(f.get(name).header.Get("Cache-Control"), "no-cache")
 	}
-	if got := f.ask(http.MethodPost, "style.css", "x=1"); got.code != http.StatusMethodNotAllowed {
-		t.Errorf("POST style.css: %d", got.code)
-	}
+	f.wants(http.StatusMethodNotAllowed, f.ask(http.MethodPost, "style.css", "x=1"), "POST style.css")
 }
 
 // withTrap gives the page a form that must not be reached.
@@ -159,7 +158,8 @@ func TestForms(t *testing.T) {
 	f.sees(f.get("", ann).body, ">orders<", ">mails<")
 }
 
-// Who may not look at a queue does not see that it is there, nor does anybody see one that is not named: on the board, by its page or a feed.
+// Who may not look at a queue does not see that it is there, nor does anybody see one that is not named: on the
+// board, by its page or a feed.
 func TestBoardShowsWhatOneMaySee(t *testing.T) {
 	for name, c := range map[string]struct {
 		Config
@@ -182,9 +182,7 @@ func TestBoardShowsWhatOneMaySee(t *testing.T) {
 				f.lacks(text, "secret")
 			}
 			for _, page := range []string{"queue?q=secret", "live?page=queue&q=secret"} {
-				if got := f.get(page); got.code != c.code {
-					t.Errorf("%s: %d", page, got.code)
-				}
+				f.wants(c.code, f.get(page), page)
 			}
 		})
 	}
@@ -252,13 +250,9 @@ func TestPanicsAreContained(t *testing.T) {
 		}
 		return "ann", nil
 	}})
-	if got := f.get(""); got.code != http.StatusInternalServerError {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.wants(http.StatusInternalServerError, f.get(""))
 	f.sees(f.log.String(), "no user")
-	if got := f.get("", header("X-User", "ann")); got.code != http.StatusOK {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.wants(http.StatusOK, f.get("", header("X-User", "ann")))
 }
 
 // The page works wherever it is mounted.
@@ -326,9 +320,74 @@ func TestNamesAreNobodysBusiness(t *testing.T) {
 		Authorize: func(*http.Request, Action, string) (string, error) { return "", errors.New("no") }})
 	for _, q := range []string{"orders", "mails", "", "{}"} {
 		for _, page := range []string{"queue?q=", "live?page=queue&q="} {
-			if got := f.get(page + url.QueryEscape(q)); got.code != http.StatusForbidden {
-				t.Errorf("%s%s: %d", page, q, got.code)
+			f.wants(http.StatusForbidden, f.get(page+url.QueryEscape(q)), page, q)
+		}
+	}
+}
+
+func TestServeRefusesOtherMachines(t *testing.T) {
+	f := newFixture(t, Config{})
+	open, err := net.Listen("tcp", "0.0.0.0:0")
+	ok(t, err)
+	defer open.Close()
+	if err := f.page.Serve(f.Context(), open); !errors.Is(err, ErrNotLoopback) {
+		t.Errorf("%v", err)
+	}
+	may := New(f.cli, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	ctx, cancel := context.WithCancel(f.Context())
+	cancel()
+	if err := may.Serve(ctx, open); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another name that leads here is another site's, unless it is one of the page's.
+func TestHosts(t *testing.T) {
+	open, named, both := &Handler{}, &Handler{cfg: Config{Hosts: []string{"Queues.example"}}}, []bool{true, false}
+	for _, c := range []struct {
+		host          string
+		page          *Handler
+		here, outside bool
+	}{
+		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true},
+		{"LOCALHOST.:80", open, true, true},
+		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false}, {"", open, false, false},
+		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false},
+		{"queues.example.evil", named, false, false},
+	} {
+		for _, loopback := range both {
+			if got, want := c.page.answers(c.host, loopback), loopback && c.here || !loopback && c.outside; got != want {
+				t.Errorf("%q, at loopback %v: %v", c.host, loopback, got)
 			}
 		}
+	}
+}
+
+func TestServe(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.sent("orders", "x")
+	page := New(f.cli, Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	ctx, cancel := context.WithCancel(f.T.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- page.Serve(ctx, l) }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	for host, code := range map[string]int{"": 200, "localhost:1": 200, "evil.example": 421} {
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", nil)
+		ok(t, err)
+		r.Host = host
+		got, err := transport.RoundTrip(r)
+		ok(t, err)
+		got.Body.Close()
+		if got.StatusCode != code {
+			t.Errorf("host %q: %d", host, got.StatusCode)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -1,13 +1,13 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -18,8 +18,7 @@ func (w *world) monitor(queue string) *ops.Queue {
 // garbage are the ids of some dead orders.
 func (w *world) garbage(t *testing.T, n int) (ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline) // without one it is tried for two seconds
-	defer cancel()
+	ctx := queuetest.Within(t, queuetest.Patience) // without one it is tried for two seconds
 	page, err := w.monitor("orders").List(ctx, delayqueue.StateGarbage, ops.Filter{Limit: n}, "")
 	if err != nil || len(page.Messages) < n {
 		t.Fatal(page, err)
@@ -39,7 +38,8 @@ func (tb *tab) is(queue, id string, want delayqueue.State) {
 	})
 }
 
-// Actions of each shape, on one message, some and all, as a person does them: with script at a wide window, and without at a narrow one.
+// Actions of each shape, on one message, some and all, as a person does them: with script at a wide window, and
+// without at a narrow one.
 func TestActions(t *testing.T) {
 	for _, l := range []look{{width: 1600, language: "en", script: true}, {width: 360, language: "en"}} {
 		t.Run(l.name(), func(t *testing.T) {
@@ -145,4 +145,3 @@ func (tb *tab) allThatMatch() {
 	tb.is("invoices", ids[0], delayqueue.StateGone)
 	tb.is("invoices", later, delayqueue.StatePending)
 }
-
