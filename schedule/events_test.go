@@ -124,7 +124,7 @@ func TestListener(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, id)
 		}
 	}
-	f.until("the panic is logged", func() bool { return strings.Contains(f.log.String(), "event listener panicked") })
+	f.log.Says(t, 1, "event listener panicked")
 	wild.Stop()
 	if got := <-begun; got != "1" {
 		t.Errorf("heard %s first", got)

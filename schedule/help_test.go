@@ -41,7 +41,7 @@ type fixture struct {
 	pub  *delayqueue.Publisher
 	mon  *ops.Queue
 	s    *Scheduler
-	log  *testkit.Buffer
+	log  *queuetest.LogBuffer
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -51,7 +51,7 @@ func newFixture(t *testing.T) *fixture {
 
 func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 	name := fmt.Sprintf("%s-%08x", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()) // -count runs a test again
-	f := &fixture{T: t, name: name, cli: cli, log: &testkit.Buffer{}}
+	f := &fixture{T: t, name: name, cli: cli, log: &queuetest.LogBuffer{}}
 	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), ops.Of(delayqueue.NewMonitor(f.name, cli))
 	f.s = f.replica()
 	t.Cleanup(func() {

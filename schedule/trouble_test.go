@@ -83,12 +83,10 @@ func TestAllEntriesAreLost(t *testing.T) {
 	f.run(f.s)
 	f.until("it runs", func() bool { return len(f.waiting()) > 0 })
 	f.must(f.cli.FlushAll(f.ctx()).Err())
-	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "all entries are gone") })
+	f.log.Says(t, 1, "all entries are gone")
 	f.must(f.s.Set(f.ctx(), e))
 	f.until("it runs again", func() bool { return len(f.waiting()) > 0 })
-	if n := strings.Count(f.log.String(), "all entries are gone"); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
+	f.log.Says(t, 1, "all entries are gone")
 }
 
 // A stubborn queue takes nothing back.
@@ -111,9 +109,7 @@ func TestOpenForEver(t *testing.T) {
 	f.run(New(stubborn{f.pub}).WithLogger(f.s.log))
 	f.until("the good one runs", func() bool { return len(got.payloads()) >= 4 })
 	for _, name := range []string{"stuck", "huge"} {
-		if n := strings.Count(f.log.String(), "entry="+name+" "); n != 1 {
-			t.Errorf("%s is logged %d times:\n%s", name, n, f.log)
-		}
+		f.log.Says(t, 1, "entry="+name+" ")
 	}
 }
 
