@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 var errDies = errors.New("it dies here")
 
-// A tired queue is that of a process that dies, or sleeps until somebody wakes it, before one of the calls that take back what
-// was sent ahead.
+// A tired queue is that of a process that dies, or sleeps until somebody wakes it, before one of the calls that take
+// back what was sent ahead.
 type tired struct {
 	Queue
 	left int // calls until then
@@ -46,15 +47,15 @@ func (q *tired) RescheduleKey(ctx context.Context, key string, t time.Time) erro
 	return q.Queue.RescheduleKey(ctx, key, t)
 }
 
-// TestChangeThatStops: wherever whoever changes an entry dies or falls asleep, the others complete the change, several at once, and each
-// instant makes one message: whether what was sent ahead was handed out meanwhile, or became due and was not.
+// TestChangeThatStops: wherever whoever changes an entry dies or falls asleep, the others complete the change,
+// several at once, and each instant makes one message: whether what was sent ahead was handed out meanwhile, or
+// became due and was not.
 func TestChangeThatStops(t *testing.T) {
 	t.Parallel()
 	for _, left := range []int{0, 1, 3, 5, 6, 8} {
 		for _, sleeps := range []bool{false, true} {
 			for _, consumed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d calls, sleeps %v, consumed %v", left, sleeps, consumed), func(t *testing.T) {
-					t.Parallel()
 					f := newFixture(t)
 					f.stopChange(&tired{Queue: f.pub, left: left}, sleeps, consumed)
 				})
@@ -105,7 +106,6 @@ func (f *fixture) stopChange(q *tired, sleeps, consumed bool) {
 
 // TestFence: where the sequence was is known to whoever comes later, also if something was sent while it was moved on.
 func TestFence(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	old := f.rec("e").Gen
@@ -130,9 +130,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestLateChange: a change that comes to the server so late that others have gone on sending ahead meanwhile is made anew.
+// TestLateChange: a change that comes to the server so late that others have gone on sending ahead meanwhile is made
+// anew.
 func TestLateChange(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	text, _ := f.stored("e")
@@ -147,22 +147,19 @@ func TestLateChange(t *testing.T) {
 
 // TestSequenceMovedByHand: it is logged once, with what helps, and that helps.
 func TestSequenceMovedByHand(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
 	f.pass("e", f.rec("e").Gen+100, 5)
 	f.run(f.s)
-	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "somebody has moved the sequence") })
+	f.log.Says(t, 1, "somebody has moved the sequence")
 	if n := len(got.payloads()); n != 0 {
 		t.Errorf("%d ran", n)
 	}
 	f.must(f.s.Pause(f.ctx(), "e"))
 	f.must(f.s.Resume(f.ctx(), "e"))
 	f.until("it runs again", func() bool { return len(got.payloads()) > 2 })
-	if n := strings.Count(f.log.String(), "somebody has moved the sequence"); n != 1 {
-		t.Errorf("logged %d times:\n%s", n, f.log)
-	}
+	f.log.Says(t, 1, "somebody has moved the sequence")
 }
 
 // TestWhatIsDueStays: what is due already when an entry is paused, changed or removed runs, as it was.
@@ -176,7 +173,6 @@ func TestWhatIsDueStays(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
 			f := newFixture(t)
 			f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: "as it was"}))
 			r := f.looked(f.s, true)
@@ -228,5 +224,54 @@ func TestDue(t *testing.T) {
 		if got := len(due) == 1; got != (c.want != none) || got && due[0].next != c.want {
 			t.Errorf("%s: %d, want %d", name, e.next, c.want)
 		}
+	}
+}
+
+// setting changes an entry on a line that holds the reply of the first step: until release, the change is stored,
+// and open. Its client waits for that reply, as long as a test does.
+func (f *fixture) setting(e Entry) (release func() error) {
+	f.Helper()
+	wire, far := f.wired(shared, testkit.Scaled(queuetest.Patience))
+	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.Hash() })
+	set := make(chan error, 1)
+	go func() { set <- far.Set(f.ctx(), e) }()
+	select {
+	case <-struck:
+	case err := <-set:
+		f.Fatalf("Set ended: %v", err)
+	}
+	return func() error { let(); return <-set }
+}
+
+// TestChangedAtAnInstantThatSkips: what a replica that has not heard of a change sends while that is stored is not
+// sent once more for the entry as it is then.
+func TestChangedAtAnInstantThatSkips(t *testing.T) {
+	f := newFixture(t)
+	got := f.consume(nil)
+	e := Entry{Name: "e", Every: time.Second, Overlap: Skip, CatchUp: 1000, Payload: "before"}
+	f.must(f.s.Set(f.ctx(), e))
+	stale := f.looked(f.replica(), false)
+	e.Payload = "after"
+	release := f.setting(e)
+	begun := f.now()
+	f.until("an instant has come since, and was sent for the entry as it was", func() bool {
+		f.sends(stale)
+		n, _ := got.of("e")
+		for at := range n {
+			if at > begun {
+				return true
+			}
+		}
+		return false
+	})
+	f.must(release())
+	f.run(f.replica())
+	f.until("it runs as it is", func() bool {
+		payloads := got.payloads()
+		return payloads[len(payloads)-1] == "after"
+	})
+	instants, most := got.of("e")
+	if most != 1 {
+		t.Errorf("messages for each instant, changed at %d: %v", begun, instants)
 	}
 }

@@ -2,7 +2,8 @@ package schedule
 
 import (
 	"errors"
-	"strings"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ type steppedServer struct {
 var steppedStart = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 
 func newSteppedServer(t *testing.T) *steppedServer {
+	t.Parallel()
 	mini := miniredis.RunT(t)
 	cli := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
@@ -51,7 +53,8 @@ func (s *steppedServer) runs(seconds int) {
 	}
 }
 
-// sent counts the messages that are there of each entry and instant; all wait, for nobody consumes, or have been taken by consume.
+// sent counts the messages that are there of each entry and instant; all wait, for nobody consumes, or have been
+// taken by consume.
 func (s *steppedServer) sent() map[string]map[int64]int {
 	s.Helper()
 	all := map[string]map[int64]int{}
@@ -68,13 +71,13 @@ func (s *steppedServer) sent() map[string]map[int64]int {
 	return all
 }
 
-// TestClockWrongForAMoment: a clock that is wrong for three seconds, by a century, by two hours, or behind, stops no entry for longer than a
-// minute, and makes no instant twice. Meanwhile the log and Status say what the entries wait for.
+// TestClockWrongForAMoment: a clock that is wrong for three seconds, by a century, by two hours, or behind, stops no
+// entry for longer than a minute, and makes no instant twice. Meanwhile the log and Status say what the entries wait
+// for.
 func TestClockWrongForAMoment(t *testing.T) {
 	t.Parallel()
 	for what, by := range map[string]time.Duration{"a century": 100 * 365 * 24 * time.Hour, "two hours": 2 * time.Hour, "behind": -time.Hour} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
 			s := newSteppedServer(t)
 			s.must(s.s.Set(s.ctx(), Entry{Name: "pulse", Every: time.Second, CatchUp: 40}))
 			s.must(s.s.Set(s.ctx(), Entry{Name: "hourly", Cron: "0 * * * *"}))
@@ -94,9 +97,7 @@ func TestClockWrongForAMoment(t *testing.T) {
 				if one := s.status("pulse"); !errors.Is(one.Trouble, ErrFar) || one.Next.IsZero() || one.Next.After(s.wall.Add(time.Minute)) {
 					t.Errorf("Status: %v, next %v", one.Trouble, one.Next)
 				}
-				if n := strings.Count(s.log.String(), "lies too far ahead"); n != 1 {
-					t.Errorf("it is logged %d times:\n%s", n, s.log)
-				}
+				s.log.Says(t, 1, "lies too far ahead")
 			}
 			s.runs(55)
 			healed := s.wall.Unix()
@@ -161,7 +162,6 @@ func (s *steppedServer) takeSkipped() {
 
 // TestSetWhileTheClockIsAhead: an entry that was set then begins, by itself, and at once if it is set again.
 func TestSetWhileTheClockIsAhead(t *testing.T) {
-	t.Parallel()
 	s := newSteppedServer(t)
 	const century = 100 * 365 * 24 * time.Hour
 	s.step(century)
@@ -187,7 +187,6 @@ func TestSetWhileTheClockIsAhead(t *testing.T) {
 
 // TestClockStepped: a clock that is set back for good by a minute at most is waited for: no instant makes two messages.
 func TestClockStepped(t *testing.T) {
-	t.Parallel()
 	s := newSteppedServer(t)
 	s.must(s.s.Set(s.ctx(), Entry{Name: "pulse", Every: time.Second, CatchUp: 1000}))
 	from := s.wall.Unix()
@@ -200,6 +199,82 @@ func TestClockStepped(t *testing.T) {
 	for at := from + 1; at < s.wall.Unix(); at++ {
 		if sent[at] != 1 {
 			t.Errorf("%d has %d messages", at-from, sent[at])
+		}
+	}
+}
+
+// ahead sends for the entry e as long as the server's clock is as much ahead as d, and then that is stepped back:
+// until it has come there again, nothing more is sent.
+func (f *fixture) ahead(d time.Duration) {
+	f.Helper()
+	n := 0
+	f.until("something is sent ahead", func() bool { // it is due some seconds later, which a slow machine may miss
+		r := f.looked(f.replica(), false)
+		r.reading.us += d.Microseconds()
+		f.sends(r)
+		n = len(f.waiting())
+		return n > 0
+	})
+	f.looked(f.replica(), true)
+	if d >= time.Hour && len(f.waiting()) > n { // else it may have come there
+		f.Errorf("%d wait, and %d did before the step", len(f.waiting()), n)
+	}
+}
+
+// TestTakenBackAfterAStep: what was sent ahead before the server's clock was stepped back is taken back, too, and
+// the entry begins anew.
+func TestTakenBackAfterAStep(t *testing.T) {
+	t.Parallel()
+	for _, step := range []time.Duration{time.Minute, (aheadSeconds + slackSeconds) * time.Second, time.Hour, 24 * time.Hour} {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			f := newFixture(t)
+			e := Entry{Name: "e", Every: time.Second, Payload: "before"}
+			for what, change := range map[string]func() error{
+				"pause":  func() error { return f.s.Pause(f.ctx(), "e") },
+				"remove": func() error { return f.s.Remove(f.ctx(), "e") },
+				"set":    func() error { e := e; e.Payload = "after"; return f.s.Set(f.ctx(), e) },
+			} {
+				f.must(f.s.Set(f.ctx(), e))
+				f.must(f.s.Resume(f.ctx(), "e"))
+				f.ahead(step)
+				f.must(change())
+				if n := f.payloadsWaiting(); n["before"] > 0 {
+					t.Errorf("%s: %v wait", what, n)
+				}
+			}
+			f.must(f.s.Set(f.ctx(), e))
+			f.must(f.s.Pause(f.ctx(), "e"))
+			f.must(f.s.Resume(f.ctx(), "e"))
+			got := f.consume(nil)
+			f.run(f.replica())
+			f.until("it runs", func() bool { n, _ := got.of("e"); return len(n) >= 2 })
+		})
+	}
+}
+
+// TestChangedAfterAFailover: what ran by a server whose clock was some seconds ahead does not run again for an entry
+// that is changed then.
+func TestChangedAfterAFailover(t *testing.T) {
+	f := newFixture(t)
+	e := Entry{Name: "e", Every: time.Second, Payload: "before"}
+	f.must(f.s.Set(f.ctx(), e))
+	const step = 4 * time.Second
+	f.ahead(step)
+	due := f.waiting()
+	ran := slices.Max(due) - aheadSeconds // by the clock that was ahead
+	gen := f.rec("e").Gen
+	for _, at := range due {
+		if at <= ran {
+			_, err := f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))
+			f.must(err)
+		}
+	}
+	e.Payload = "after"
+	f.must(f.s.Set(f.ctx(), e))
+	f.ahead(step)
+	for _, at := range f.waiting() {
+		if at <= ran {
+			t.Errorf("%d waits, and has run: until %d all have", at, ran)
 		}
 	}
 }

@@ -41,23 +41,14 @@ func (h *heard) count(entry string, code EventCode) (n int) {
 
 // TestEvents: of several replicas one tells what became of an instant.
 func TestEvents(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
 	got := f.consume(held("skips", release))
 	now := f.now()
 	const zone = "Asia/Tokyo"
-	// the last one was a minute ago
-	hourly := Entry{Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Zone: zone, CatchUp: 3}
-	for _, name := range []string{"missed", "too late"} {
-		e := hourly
-		if e.Name = name; name == "too late" {
-			e.Options = []delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond)}
-		}
-		f.must(f.s.Set(f.ctx(), e))
-		f.age(name, 24*time.Hour)
-	}
+	f.missed(now, Entry{Name: "missed", Zone: zone, CatchUp: 3})
+	f.missed(now, Entry{Name: "too late", Zone: zone, CatchUp: 3, Options: []delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond)}})
 	f.must(f.s.Set(f.ctx(), Entry{Name: "ticks", Every: time.Second, Zone: zone}))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "skips", Every: time.Second, Zone: zone, Overlap: Skip}))
 	var heard heard
@@ -109,26 +100,8 @@ func (l *ledger) message(id string) *delayqueue.Message {
 	return nil
 }
 
-// TestSkippedWithoutReplicas: an instant that is skipped is passed, also if no replica of the server confirms that.
-func TestSkippedWithoutReplicas(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.pub.WithReplicaAck(1, time.Millisecond)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Overlap: Skip}))
-	var heard heard
-	defer f.s.ListenEvent(heard.note).Stop()
-	f.run(f.s)
-	f.until("one is skipped", func() bool { return heard.count("e", SkippedEvent) > 0 })
-	last := heard.events()[1].Instant.Unix()
-	n, err := f.mon.Sequence(f.ctx(), "schedule/e")
-	if _, at := split(n); err != nil || at < last || heard.count("e", SentEvent) != 1 {
-		t.Errorf("the sequence is at %d, %v; %v", at, err, heard.events())
-	}
-}
-
 // TestListener: a listener that is slow, panics or ends its goroutine holds up nothing.
 func TestListener(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	r, e := &runner{Scheduler: f.s}, &entry{name: "e", zone: time.UTC}
 	tell := func(id string) { r.tell(SentEvent, e, id, -1) }
@@ -151,7 +124,7 @@ func TestListener(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, id)
 		}
 	}
-	f.until("the panic is logged", func() bool { return strings.Contains(f.log.String(), "event listener panicked") })
+	f.log.Says(t, 1, "event listener panicked")
 	wild.Stop()
 	if got := <-begun; got != "1" {
 		t.Errorf("heard %s first", got)
@@ -183,12 +156,4 @@ func TestListener(t *testing.T) {
 		}
 	}()
 	f.s.ListenEvent(nil)
-}
-
-func TestEventCode(t *testing.T) {
-	for code, want := range map[EventCode]string{0: "EventCode(0)", SentEvent: "sent", ExpiredEvent: "expired", 5: "EventCode(5)"} {
-		if code.String() != want {
-			t.Errorf("%d is %q, want %q", int(code), code.String(), want)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
@@ -32,8 +33,6 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(m, &shared))
 }
 
-const patience = testkit.Patience
-
 // A fixture is one test's queue.
 type fixture struct {
 	*testing.T
@@ -42,14 +41,17 @@ type fixture struct {
 	pub  *delayqueue.Publisher
 	mon  *ops.Queue
 	s    *Scheduler
-	log  *testkit.Buffer
+	log  *queuetest.LogBuffer
 }
 
-func newFixture(t *testing.T) *fixture { return fixtureOn(t, shared.Client(t)) }
+func newFixture(t *testing.T) *fixture {
+	t.Parallel()
+	return fixtureOn(t, shared.Client(t))
+}
 
 func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 	name := fmt.Sprintf("%s-%08x", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()) // -count runs a test again
-	f := &fixture{T: t, name: name, cli: cli, log: &testkit.Buffer{}}
+	f := &fixture{T: t, name: name, cli: cli, log: &queuetest.LogBuffer{}}
 	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), ops.Of(delayqueue.NewMonitor(f.name, cli))
 	f.s = f.replica()
 	t.Cleanup(func() {
@@ -62,11 +64,13 @@ func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 
 // ownFixture is a queue on a server of its own.
 func ownFixture(t *testing.T) (*fixture, *redistest.Server) {
+	t.Parallel()
 	server := redistest.Start(t)
 	return fixtureOn(t, server.Client(t)), server
 }
 
-// wired is a Scheduler of the queue that reaches the server over a wire. Its client has this ReadTimeout; 0: go-redis's default.
+// wired is a Scheduler of the queue that reaches the server over a wire. Its client has this ReadTimeout; 0:
+// go-redis's default.
 func (f *fixture) wired(server *redistest.Server, readTimeout time.Duration) (*redistest.Wire, *Scheduler) {
 	wire := redistest.NewWire(f, server.Addr())
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
@@ -80,11 +84,7 @@ func (f *fixture) replica() *Scheduler {
 }
 
 // ctx has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
-func (f *fixture) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	f.Cleanup(cancel)
-	return ctx
-}
+func (f *fixture) ctx() context.Context { return queuetest.Within(f, queuetest.Patience) }
 
 func (f *fixture) must(err error) {
 	f.Helper()
@@ -253,11 +253,9 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 		})
 	q.StartConsume()
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(queuetest.Patience))
 		defer cancel()
-		if err := q.Shutdown(ctx); err != nil {
-			f.Error(err)
-		}
+		f.must(q.Shutdown(ctx))
 	})
 	return l
 }

@@ -79,8 +79,8 @@ func (f *fixture) child(spec childSpec) *redistest.Process {
 	return p
 }
 
-// TestReplicasAreKilled: processes with clocks 20 minutes apart are killed and frozen at random, half way the primary of Redis dies,
-// and each instant makes one message.
+// TestReplicasAreKilled: processes with clocks 20 minutes apart are killed and frozen at random, half way the
+// primary of Redis dies, and each instant makes one message.
 func TestReplicasAreKilled(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t, 2, 3)

@@ -10,9 +10,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// TestShards: in a queue with several shards each entry is sent once for each instant, and a change takes back what was sent ahead.
+// TestShards: in a queue with several shards each entry is sent once for each instant, and a change takes back what
+// was sent ahead.
 func TestShards(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	_, err := script.NewStore(f.cli, "dq", f.name).Join(f.ctx(), 4, 0) // first, so that all shards have names
 	f.must(err)

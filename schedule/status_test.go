@@ -25,19 +25,19 @@ func (f *fixture) status(name string) Status {
 	return all[i]
 }
 
-// TestNobodyRuns: that no replica has looked for ten seconds is seen, of each entry that is not paused, and that an instant is overdue.
+// TestNobodyRuns: that no replica has looked for ten seconds is seen, of each entry that is not paused, and that an
+// instant is overdue.
 func TestNobodyRuns(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "hourly", Every: time.Hour}))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "paused", Every: time.Second}))
 	f.must(f.s.Pause(f.ctx(), "paused"))
 	f.age("e", time.Minute)
+	overdue := f.rec("e").Since + 1
 	for range 2 {
-		one := f.status("e")
-		if since := time.Since(one.Overdue); !errors.Is(one.Trouble, ErrNotRun) || since < 50*time.Second || since > 70*time.Second+patience {
-			t.Errorf("%+v", one)
+		if one := f.status("e"); !errors.Is(one.Trouble, ErrNotRun) || one.Overdue.Unix() != overdue {
+			t.Errorf("%+v, overdue since %d", one, overdue)
 		}
 		if one := f.status("hourly"); !errors.Is(one.Trouble, ErrNotRun) || !one.Overdue.IsZero() {
 			t.Errorf("%+v", one)
@@ -75,9 +75,9 @@ func (q small) SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]de
 
 func large(out delayqueue.Outgoing) bool { return len(out.Payload) > 2000 }
 
-// TestWhatCannotBeSentIsSeen: List says which entries cannot be sent, and why: what nobody can send, and what a replica was refused.
+// TestWhatCannotBeSentIsSeen: List says which entries cannot be sent, and why: what nobody can send, and what a
+// replica was refused.
 func TestWhatCannotBeSentIsSeen(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: strings.Repeat("x", 3000)}))
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
@@ -130,7 +130,6 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 
 // TestLastGeneration: an entry whose sequence is at the last generation can be removed.
 func TestLastGeneration(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	f.pass("e", maxGen, 5)
@@ -142,10 +141,9 @@ func TestLastGeneration(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 }
 
-// TestActsAreInTheJournal: what is done to an entry is in the journal of the queue, with who and why, and in its Status; that it is set to
-// what it is, is not.
+// TestActsAreInTheJournal: what is done to an entry is in the journal of the queue, with who and why, and in its
+// Status; that it is set to what it is, is not.
 func TestActsAreInTheJournal(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	s := f.replica().WithOperator("ann").WithReason("card provider\ndown")
 	e := Entry{Name: "e", Cron: "0 9 * * *"}
@@ -153,9 +151,10 @@ func TestActsAreInTheJournal(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), e))
 	e.Zone, e.Payload = "Asia/Tokyo", "secret"
 	f.must(s.Set(f.ctx(), e))
+	begun := f.now()
 	f.must(s.Pause(f.ctx(), "e"))
 	f.must(s.Pause(f.ctx(), "e"))
-	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" || time.Since(one.Changed) > patience {
+	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" || one.Changed.Unix() < begun {
 		t.Errorf("%+v", one)
 	}
 	f.must(s.Resume(f.ctx(), "e"))
@@ -184,28 +183,6 @@ func TestActsAreInTheJournal(t *testing.T) {
 	}
 }
 
-// TestListManyPaused: thousands of paused entries that have missed thousands of instants each are listed at once: what is counted is bounded,
-// and a context that has ended is heard.
-func TestListManyPaused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const many = 2000
-	since := f.now() - 17*3600
-	f.store(many, func(int) record {
-		return record{Gen: 1, Since: since, Paused: true, plan: plan{times: times{Cron: "* * * * *", Zone: "Europe/Berlin"}, CatchUp: 1}}
-	})
-	all, err := f.s.List(f.ctx())
-	f.must(err)
-	for _, one := range all {
-		if one.Skipped.Paused != mostCounted {
-			t.Fatalf("%+v", one.Skipped)
-		}
-	}
-	if len(all) != many {
-		t.Errorf("%d of %d", len(all), many)
-	}
-}
-
 // TestCountLooksAtEachDayOnce: counting what was missed costs no more than the days in which it lies.
 func TestCountLooksAtEachDayOnce(t *testing.T) {
 	t.Parallel()
@@ -226,7 +203,6 @@ func TestCountLooksAtEachDayOnce(t *testing.T) {
 
 // TestChangeKeepsWhatItDoesNotName: Change gets the entry as it is.
 func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	if err := f.s.Change(f.ctx(), "e", func(*Entry) error { return nil }); !errors.Is(err, ErrNoEntry) {
 		t.Errorf("of none: %v", err)
@@ -253,9 +229,9 @@ func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
 	}
 }
 
-// TestSetAll: what is not on the list of a program any more is removed, and nothing else; what was lost comes again by itself.
+// TestSetAll: what is not on the list of a program any more is removed, and nothing else; what was lost comes again
+// by itself.
 func TestSetAll(t *testing.T) {
-	t.Parallel()
 	f, _ := ownFixture(t)
 	entry := func(name string) Entry { return Entry{Name: name, Every: time.Second} }
 	names := func() (all []string) {
@@ -294,10 +270,9 @@ func TestSetAll(t *testing.T) {
 	}
 }
 
-// TestJitterBeginEnd: jitter moves all instants of an entry alike, and each entry's otherwise; none is before Begin or after End, and an
-// entry that is over is shown as that.
+// TestJitterBeginEnd: jitter moves all instants of an entry alike, and each entry's otherwise; none is before Begin
+// or after End, and an entry that is over is shown as that.
 func TestJitterBeginEnd(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t)
 	by := map[int64]bool{}
 	for i := range 20 {
@@ -314,27 +289,26 @@ func TestJitterBeginEnd(t *testing.T) {
 	if len(by) < 10 {
 		t.Errorf("20 entries come at %d instants", len(by))
 	}
-	begin := time.Unix(f.now()+4, 500_000_000)
-	end := begin.Add(2 * time.Second)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "some", Every: time.Second, Begin: begin, End: end}))
+	begin := time.Unix(f.now()+3600, 500_000_000)
+	some := Entry{Name: "some", Every: time.Second, Begin: begin, End: begin.Add(2 * time.Second), CatchUp: 1000}
+	f.must(f.s.Set(f.ctx(), some))
 	next, err := f.s.Next(f.ctx(), "some", 5)
-	if err != nil || len(next) != 2 || next[0].Before(begin) || next[1].After(end) {
-		t.Fatalf("from %v to %v: %v, %v", begin, end, next, err)
-	}
-	got := f.consume(nil)
-	f.run(f.s, f.replica())
-	f.until("it is over", func() bool { return f.now() > end.Unix()+1 && len(got.payloads()) == 2 })
-	instants, most := got.of("some")
-	if len(instants) != 2 || most != 1 || instants[next[0].Unix()] != 1 || instants[next[1].Unix()] != 1 {
-		t.Errorf("ran %v, want %v", instants, next)
-	}
-	if one := f.status("some"); one.Trouble != nil || !one.Next.IsZero() || !one.Overdue.IsZero() {
-		t.Errorf("%+v", one)
+	if err != nil || len(next) != 2 || next[0].Before(begin) || next[1].After(some.End) {
+		t.Fatalf("from %v to %v: %v, %v", begin, some.End, next, err)
 	}
 	// One that ended while nobody ran it sends what it missed.
-	f.must(f.s.Set(f.ctx(), Entry{Name: "missed", Every: time.Hour, Offset: time.Duration((f.now()-60)%3600) * time.Second,
-		End: time.Unix(f.now()-30, 0)}))
-	f.age("missed", 3*time.Hour)
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "changed").Err())
-	f.until("what was missed is sent", func() bool { n, _ := got.of("missed"); return len(n) == 1 })
+	some.Begin, some.End = some.Begin.Add(-2*time.Hour), some.End.Add(-2*time.Hour)
+	f.must(f.s.Remove(f.ctx(), "some"))
+	f.must(f.s.Set(f.ctx(), some))
+	f.age("some", 3*time.Hour)
+	got := f.consume(nil)
+	f.run(f.s, f.replica())
+	f.until("it is over", func() bool { return len(got.payloads()) == 2 && f.status("some").Trouble == nil })
+	instants, most := got.of("some")
+	if at := some.Begin.Unix() + 1; len(instants) != 2 || most != 1 || instants[at] != 1 || instants[at+1] != 1 {
+		t.Errorf("ran %v, want two from %d on", instants, at)
+	}
+	if one := f.status("some"); !one.Next.IsZero() || !one.Overdue.IsZero() {
+		t.Errorf("%+v", one)
+	}
 }

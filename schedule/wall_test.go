@@ -33,7 +33,8 @@ func zoneNames(t *testing.T) (names []string) {
 	return names
 }
 
-// Ten years, and how far apart the instants are that the walk looks at; where clocks changed in between, it looks at each minute.
+// Ten years, and how far apart the instants are that the walk looks at; where clocks changed in between, it looks at
+// each minute.
 const (
 	walkFrom = 1609459200 // 2021
 	walkTo   = 1924992000 // 2031
@@ -81,8 +82,8 @@ func (w *walk) look(at, offset int64) {
 	}
 }
 
-// TestEveryHalfHourOfEveryZone: a fixed time of day comes once on each day that exists, at the first instant at which it is shown, or
-// the first one after the gap.
+// TestEveryHalfHourOfEveryZone: a fixed time of day comes once on each day that exists, at the first instant at
+// which it is shown, or the first one after the gap.
 func TestEveryHalfHourOfEveryZone(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup

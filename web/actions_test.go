@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,9 +54,12 @@ func TestAct(t *testing.T) {
 		t.Errorf("postponed by %v", now.Sub(before))
 	}
 	f.sees(f.get(got.header.Get("Location")).body, "1 postponed")
+	f.eventually("it is in the journal", func() bool {
+		body := f.get(address("journal", "q", "orders")).body
+		return strings.Contains(body, ">ann<") && strings.Contains(body, "holiday") && strings.Contains(body, a)
+	})
 
-	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody"))
-	f.sees(f.get(got.header.Get("Location")).body, "2 made due now; 1 passed over")
+	f.sees(f.did("act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody")), "2 made due now; 1 passed over")
 	f.is("orders", a, delayqueue.StateReady)
 	f.is("orders", b, delayqueue.StateReady)
 
@@ -66,8 +70,7 @@ func TestAct(t *testing.T) {
 		}
 	}
 	f.is("orders", c, delayqueue.StatePending)
-	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders"))
-	f.sees(f.get(got.header.Get("Location")).body, "1 deleted")
+	f.sees(f.did("act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders")), "1 deleted")
 	f.is("orders", c, delayqueue.StateGone)
 
 	for _, bad := range []string{
@@ -82,73 +85,64 @@ func TestAct(t *testing.T) {
 	}
 }
 
-// Nothing is done on GET, by who may not, from another site, or where nobody may.
-func TestActIsRefused(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(r *http.Request, do Action, queue string) (string, error) {
-		if do == Look || do == RunNow && r.Header.Get("X-User") == "ann" {
-			return r.Header.Get("X-User"), nil
-		}
-		return "", errors.New("not you")
-	}})
+// Each form needs the right for what it does, and for the state of what it does it to. With all other rights nothing
+// is done.
+func TestRights(t *testing.T) {
+	all := []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits, Skip}
+	var rights []Action
+	f := newFixture(t, Config{Authorize: only(&rights)})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	ann := header("X-User", "ann")
-	run, remove := form("q", "orders", "do", "run", "id", id), form("q", "orders", "do", "delete", "id", id, "confirm", "orders")
-	for name, got := range map[string]reply{
-		"by GET":            f.get("act?" + run + "&confirm=orders"),
-		"by bob":            f.ask(http.MethodPost, "act", run, header("X-User", "bob")),
-		"by ann, deleting":  f.ask(http.MethodPost, "act", remove, ann),
-		"from another site": f.ask(http.MethodPost, "act", run, ann, header("Sec-Fetch-Site", "cross-site")),
-		"pausing":           f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "0s"), ann),
+	one, counted := form("id", id, "confirm", "orders"), form("before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")
+	for _, c := range []struct {
+		page, form string
+		right      Action
+	}{
+		{"act", one + "&do=run", RunNow}, {"act", one + "&do=postpone&by=1h0m0s", Reschedule}, {"act", one + "&do=delete", Delete},
+		{"act", one + "&do=cancel", Cancel}, {"act", one + "&do=requeue", Requeue}, {"act", one + "&do=skip", Skip},
+		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=pending", Delete},
+		{"plan", counted + "&do=cancel&state=unack", Cancel}, {"plan", counted + "&do=requeue&state=garbage", Requeue},
+		{"pause", "do=pause&for=0s", Pause}, {"limits", "do=set&rate=5&per=1s", SetLimits}, {"limits", "do=lift", SetLimits},
 	} {
-		if got.code != http.StatusForbidden {
-			t.Errorf("%s: %d", name, got.code)
+		rights = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == c.right })
+		f.wants(http.StatusForbidden, f.ask(http.MethodPost, c.page, c.form+"&q=orders"), c.page, c.form, c.right)
+		rights = all
+		if f.get(c.page+"?q=orders&"+c.form).code == http.StatusSeeOther { // it asks first
+			t.Errorf("%s %s by GET: it is done", c.page, c.form)
 		}
 	}
-	f.is("orders", id, delayqueue.StatePending)
-	f.lacks(f.get(address("message", "q", "orders", "id", id), ann).body, ">Delete<")
-	f.sees(f.get(address("message", "q", "orders", "id", id), ann).body, ">Run now<")
-	if got := f.ask(http.MethodPost, "act", run, ann); got.code != http.StatusSeeOther {
-		t.Errorf("by ann: %d %s", got.code, got.body)
+	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Paused || c.Pending != 1 {
+		t.Errorf("%+v, %v", c, err)
 	}
-	f.is("orders", id, delayqueue.StateReady)
-	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Paused {
-		t.Error("it is paused", err)
-	}
+	rights = []Action{RunNow}
+	message := f.get(address("message", "q", "orders", "id", id)).body
+	f.sees(message, ">Run now<")
+	f.lacks(message, ">Delete<", `value="skip"`)
 	f.serve(Config{})
-	if got := f.ask(http.MethodPost, "act", run); got.code != http.StatusForbidden || !strings.Contains(got.body, "read-only") {
+	if got := f.ask(http.MethodPost, "act", one+"&q=orders&do=run"); got.code != http.StatusForbidden || !strings.Contains(got.body, "read-only") {
 		t.Errorf("without Authorize: %d", got.code)
 	}
 }
 
 func TestPauseAndResume(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "a", delayqueue.WithDelay(time.Hour))
-	post := func(pairs ...string) reply {
-		return f.ask(http.MethodPost, "pause", form(append([]string{"q", "orders"}, pairs...)...))
-	}
-	counts := func() delayqueue.Counts {
-		t.Helper()
-		c, err := f.monitor("orders").Counts(f.Context())
-		ok(t, err)
-		return c
-	}
-	f.sees(f.get(address("pause", "q", "orders")).body, "For how long")
-	for _, bad := range [][]string{{"do", "pause"}, {"do", "pause", "for", "3s"}, {"do", "x", "for", "1h0m0s"}} {
-		if got := post(bad...); got.code != http.StatusBadRequest || counts().Paused {
-			t.Errorf("%v: %d", bad, got.code)
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	f.sees(f.get("pause?q=orders").body, "For how long", `name="for"`, `name="do" value="pause"`)
+	for _, c := range []struct {
+		form          string
+		code          int
+		paused, until bool
+		says          string
+	}{
+		{"do=pause", http.StatusBadRequest, false, false, "For how long"}, {"do=pause&for=3s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=x&for=1h0m0s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=pause&for=1h0m0s&reason=card+provider+down", http.StatusSeeOther, true, true, "card provider down"},
+		{"do=resume", http.StatusSeeOther, false, false, "For how long"}, {"do=pause&for=0s", http.StatusSeeOther, true, false, "Resume"},
+	} {
+		got := f.ask(http.MethodPost, "pause", "q=orders&"+c.form)
+		now, err := f.monitor("orders").Counts(f.Context())
+		if err != nil || got.code != c.code || now.Paused != c.paused || now.PausedUntil.IsZero() == c.until {
+			t.Errorf("%s: %d; %+v, %v", c.form, got.code, now, err)
 		}
-	}
-	post("do", "pause", "for", "1h0m0s", "reason", "card provider down")
-	if c := counts(); !c.Paused || c.PausedUntil.IsZero() {
-		t.Errorf("%+v", c)
-	}
-	f.sees(f.get(address("pause", "q", "orders")).body, "It is paused", "Resume")
-	post("do", "resume")
-	if counts().Paused {
-		t.Error("still paused")
-	}
-	post("do", "pause", "for", "0s")
-	if c := counts(); !c.Paused || !c.PausedUntil.IsZero() {
-		t.Errorf("%+v", c)
+		f.eventually(c.form+": the page says so", func() bool { return strings.Contains(f.get("pause?q=orders").body, c.says) })
 	}
 }

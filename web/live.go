@@ -186,7 +186,7 @@ func (f *feed) news(ctx context.Context) (news, error) {
 	n := news{At: s.At, When: f.r.lang.when(s.At), Parts: map[string]string{}}
 	for _, name := range f.route.live {
 		var out bytes.Buffer
-		if err := f.r.h.templates[p.lang.Tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {
+		if err := pages()[p.lang.Tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {
 			return news{}, err
 		}
 		if text := out.String(); text != f.sent[name] {

@@ -236,7 +236,7 @@ func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts
 	if l.Narrow() {
 		l.Looked = max(numberOf(r.Arg("looked")), 0)
 	}
-	for end := time.Now().Add(budgetSpend); ; {
+	for end := time.Now().Add(r.h.spend); ; {
 		page, err := m.List(ctx, l.State, f, cursor)
 		if errors.Is(err, ops.ErrBadCursor) {
 			return errNoPage
@@ -307,7 +307,7 @@ func (r *request) search(ctx context.Context, l *listing) error {
 		how.States = []delayqueue.State{l.State}
 	}
 	l.Hidden = how.NoPayload
-	end, atOnce := time.Now().Add(budgetSpend), false
+	end, atOnce := time.Now().Add(r.h.spend), false
 	for looked := 0; ; {
 		how.Limit = pageRows - len(l.Rows)
 		found, err := m.Find(ctx, l.Text, how, cursor)

@@ -247,7 +247,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 
 func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) error {
 	var out bytes.Buffer // an error half way must not show half a page
-	if err := h.templates[p.lang.Tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
+	if err := pages()[p.lang.Tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
 		return fmt.Errorf("delayqueue: page %s: %w", file, err)
 	}
 	p.lang.remember(w, p.request)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 var (
@@ -82,7 +83,7 @@ func TestPlan(t *testing.T) {
 	for i := range 30 {
 		f.sent("orders", fmt.Sprint("old ", i%2, " ", i), delayqueue.WithDelay(time.Hour))
 	}
-	f.send("mails", "x")
+	f.sent("mails", "x")
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:", `href="plan?`)
 	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body, "First they are counted")
 	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))
@@ -91,9 +92,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%d are shown", n)
 	}
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
-	if got := f.ask(http.MethodPost, "plan", counted+"&confirm=order"); got.code != http.StatusUnprocessableEntity {
-		t.Errorf("without the queue's name: %d", got.code)
-	}
+	f.wants(http.StatusUnprocessableEntity, f.ask(http.MethodPost, "plan", counted+"&confirm=order"), "without the queue's name")
 	if got := f.get("plan?" + counted + "&confirm=orders"); got.code != http.StatusOK || f.pending() != 31 {
 		t.Errorf("by GET: %d, %d are left", got.code, f.pending())
 	}
@@ -141,29 +140,15 @@ func TestPlanTwiceAtOnce(t *testing.T) {
 }
 
 func TestPlanIsRefused(t *testing.T) {
-	all := []Action{RunNow, Reschedule, Requeue, Cancel, Delete}
-	rights := all
-	f := newFixture(t, Config{Authorize: only(&rights)})
+	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
-	rights = nil
-	for name, got := range map[string]reply{
-		"counting": f.get(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1")),
-		"doing":    f.ask(http.MethodPost, "plan", counted+"&confirm=orders"),
-	} {
-		if got.code != http.StatusForbidden {
-			t.Errorf("%s: %d", name, got.code)
-		}
-	}
-	rights = all
 	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"}, {"most", ""},
 		{"do", "x"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"}, {"do", "cancel"}, {"state", "unack"}} {
 		fields, err := url.ParseQuery(counted + "&confirm=orders")
 		ok(t, err)
 		fields.Set(bad[0], bad[1])
-		if got := f.ask(http.MethodPost, "plan", fields.Encode()); got.code != http.StatusBadRequest {
-			t.Errorf("%q: %d", bad, got.code)
-		}
+		f.wants(http.StatusBadRequest, f.ask(http.MethodPost, "plan", fields.Encode()), bad)
 	}
 	f.is("orders", id, delayqueue.StatePending)
 }
@@ -182,3 +167,95 @@ func TestPlanIsBounded(t *testing.T) {
 		t.Errorf("%d are left", n)
 	}
 }
+
+var links = regexp.MustCompile(`(?:href|action|content)="([^"]*)"`)
+
+// A count that goes on page by page has short addresses, shows the first ten, and is of what the page says that it
+// counts.
+func TestLongCount(t *testing.T) {
+	rights := []Action{Delete}
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	f.batch("orders", "some ", 900)
+	f.page.spend = 0 // one step a page
+	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1")
+	got, pages, first := f.get(page), 0, ""
+	for ; got.code == http.StatusOK; pages++ {
+		for _, link := range links.FindAllStringSubmatch(got.body, -1) {
+			if address := html.UnescapeString(link[1]); len(address) > longestLink {
+				t.Errorf("page %d has an address of %d bytes", pages, len(address))
+			}
+		}
+		more := fieldsOf(onwards, got.body)
+		if more == "" {
+			break
+		}
+		if len(more) > longestLink {
+			t.Errorf("page %d goes on with %d bytes", pages, len(more))
+		}
+		if first == "" {
+			first = more
+		}
+		f.sees(got.body, "Counted ", `hreflang="zh"`, "contains=some")
+		got = f.get("plan?" + more)
+	}
+	if fieldsOf(committing, got.body) == "" || pages < 2 {
+		t.Fatalf("after %d pages: %d %s", pages, got.code, got.body)
+	}
+	f.sees(got.body, "900 messages, as they were at", "Type the queue")
+	if shown := strings.Count(got.body, "<li><a href=\"message?"); shown != sampled {
+		t.Errorf("%d are shown", shown)
+	}
+	for _, other := range [][2]string{{"do", "run"}, {"state", "garbage"}, {"contains", "b"}, {"key", "k"}, {"header", "x=y"}, {"rate", "10"},
+		{"from", "2026-01-01"}, {"like", "x"}, {"next", "rubbish"}} {
+		fields, err := url.ParseQuery(first)
+		ok(t, err)
+		fields.Set(other[0], other[1])
+		if got := f.get("plan?" + fields.Encode()); got.code != http.StatusBadRequest && got.code != http.StatusForbidden {
+			t.Errorf("goes on with %q: %d", other, got.code)
+		}
+	}
+	rights = nil
+	f.wants(http.StatusForbidden, f.get("plan?"+first), "a user without the right counts")
+	f.serve(Config{})
+	f.wants(http.StatusForbidden, f.get("plan?"+first), "on a page that is read-only")
+	if n := f.pending(); n != 900 {
+		t.Errorf("counting has left %d", n)
+	}
+}
+
+// What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it, or by asking how
+// many have this or that in it.
+func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed, Payload: func(queue string, _ *ops.MessageStatus) string { return queue + " has a secret" }})
+	id := f.sent("orders", "card 4711", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
+	for _, page := range []string{
+		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders"), address("messages", "q", "orders", "text", id),
+		address("message", "q", "orders", "id", id), address("message", "q", "orders", "key", "k", "as", "hex"),
+		address("act", "q", "orders", "do", "run", "id", id),
+	} {
+		f.lacks(f.get(page).body, "card", "4711", "63 61 72 64")
+	}
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "shows this text in place of the payload")
+	guess := func(text string) string {
+		body := f.get(address("messages", "q", "orders", "text", text)).body
+		f.sees(body, "Payloads were not searched")
+		return strings.ReplaceAll(body, text, "…")
+	}
+	if right, wrong := guess("4711"), guess("4712"); asOf.ReplaceAllString(right, "") != asOf.ReplaceAllString(wrong, "") {
+		t.Errorf("a right guess tells:\n%s\nand a wrong one:\n%s", right, wrong)
+	}
+	for what, got := range map[string]reply{
+		"filter": f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")),
+		"plan":   f.get(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1", "contains", "4711")),
+		"commit": f.ask(http.MethodPost, "plan", form("q", "orders", "do", "delete", "state", "pending", "contains", "4711",
+			"before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")),
+	} {
+		if got.code != http.StatusForbidden && got.code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", what, got.code, got.body)
+		}
+	}
+	f.is("orders", id, delayqueue.StatePending)
+}
+
+// asOf is when a page was made.
+var asOf = regexp.MustCompile(`(?s)<span id="asof">.*?</span>`)

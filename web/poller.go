@@ -16,10 +16,8 @@ import (
 // This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
 
 const (
-	interval  = 2 * time.Second  // between the starts of two rounds; longer if a round takes long
-	linger    = 15 * time.Second // how long it goes on after the last look
-	atOnce    = 8                // queues that are read at a time
-	maxQueues = 500              // that are shown, if they are not named
+	atOnce    = 8   // queues that are read at a time
+	maxQueues = 500 // that are shown, if they are not named
 
 	findLimit = 10 * time.Second // of looking for queues
 	findAgain = time.Minute      // from one look for queues to the next, and longer where that takes long
@@ -85,7 +83,7 @@ func (p *poller) snapshot(ctx context.Context) (*snapshot, error) {
 		p.wake()
 		now, next := p.current, p.next
 		p.mu.Unlock()
-		if now != nil && time.Since(now.At) < 2*interval+p.h.bounds.round {
+		if now != nil && time.Since(now.At) < 2*p.h.bounds.interval+p.h.bounds.round {
 			return now, nil
 		}
 		select {
@@ -123,7 +121,7 @@ func (p *poller) changed() <-chan struct{} {
 func (p *poller) wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.h.done.Err() == nil && (p.watchers > 0 || time.Since(p.lastLook) < linger) {
+	if p.h.done.Err() == nil && (p.watchers > 0 || time.Since(p.lastLook) < p.h.bounds.linger) {
 		return true
 	}
 	p.running, p.current = false, nil // what comes later must not see old numbers
@@ -140,7 +138,7 @@ func (p *poller) run() {
 		close(p.next)
 		p.next = make(chan struct{})
 		p.mu.Unlock()
-		pause := time.NewTimer(max(interval-time.Since(begun), time.Since(begun)))
+		pause := time.NewTimer(max(p.h.bounds.interval-time.Since(begun), time.Since(begun)))
 		select {
 		case <-pause.C:
 		case <-p.h.done.Done():
@@ -241,7 +239,7 @@ func (h *Handler) find(before []string) (f finding) {
 	f.names = f.names[:min(len(f.names), maxQueues)]
 	f.again = time.Now().Add(max(findAgain, 20*time.Since(begun)))
 	if len(f.names) == 0 {
-		f.again = time.Now().Add(2 * interval) // somebody has only just begun
+		f.again = time.Now().Add(2 * h.bounds.interval) // somebody has only just begun
 	}
 	return f
 }

@@ -78,7 +78,7 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	}
 	q := s.queue(name)
 	if q == nil {
-		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*health.Look,
+		q, err = shared(ctx, h, "look "+name, h.bounds.interval, func(ctx context.Context) (*health.Look,
 			error) {
 			ctx, cancel := h.soon(ctx)
 			defer cancel()
@@ -95,7 +95,7 @@ func (h *Handler) consumers(ctx context.Context, r *request) (any, error) { retu
 
 // alive are the consumers that are alive, the oldest first.
 func (h *Handler) alive(ctx context.Context, r *request) ([]ops.Consumer, error) {
-	all, err := shared(ctx, h, "consumers\x00"+r.Queue, interval, func(ctx context.Context) ([]ops.Consumer, error) {
+	all, err := shared(ctx, h, "consumers\x00"+r.Queue, h.bounds.interval, func(ctx context.Context) ([]ops.Consumer, error) {
 		ctx, cancel := h.soon(ctx)
 		defer cancel()
 		return r.Monitor().Consumers(ctx)

@@ -19,31 +19,23 @@ import (
 func TestQueuePage(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 5 {
-		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(10*time.Minute))
+		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(10*time.Minute))
 	}
-	f.send("orders", "later", delayqueue.WithDelay(50*time.Hour))
+	f.sent("orders", "later", delayqueue.WithDelay(50*time.Hour))
 	got := f.get("queue?q=orders")
 	if got.code != http.StatusOK {
 		t.Fatalf("%d %s", got.code, got.body)
 	}
 	f.sees(got.body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
 		"The last 30 days", "Overdue: 0. Later than a week: 0.")
-	if err := f.cli.HSet(f.Context(), "{dq:orders}:history", fmt.Sprint("d", time.Now().Unix()/86400), "9 9 9 0 0 0 0 4 10000 7000").
-		Err(); err != nil {
-		t.Fatal(err)
-	}
-	f.eventually("how late they were", func() bool {
-		body := f.get("queue?q=orders").body
-		return strings.Contains(body, "Late, on average") && strings.Contains(body, `<td class="num">2 s</td><td class="num">7 s</td>`)
-	})
+	day := fmt.Sprint("d", time.Now().Unix()/86400)
+	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
+	f.serve(Config{})
+	f.sees(f.get("queue?q=orders").body, "Late, on average", `<td class="num">2 s</td><td class="num">7 s</td>`)
 	f.lacks(got.body, "style=", "<style", "javascript:")
-	if got := f.get("queue?q=nobody"); got.code != http.StatusNotFound {
-		t.Errorf("a queue that is not there: %d", got.code)
-	}
+	f.wants(http.StatusNotFound, f.get("queue?q=nobody"), "a queue that is not there")
 	for _, name := range []string{"", "{", "a%7Db"} {
-		if got := f.get("queue?q=" + name); got.code != http.StatusNotFound {
-			t.Errorf("no name at all %q: %d", name, got.code)
-		}
+		f.wants(http.StatusNotFound, f.get("queue?q="+name), name)
 	}
 }
 
@@ -58,19 +50,10 @@ func TestGarbageIsGrouped(t *testing.T) {
 		return fmt.Errorf("order %d: timed out <b>: %w", n, delayqueue.ErrSkipRetry)
 	})
 	for range 9 {
-		f.send("orders", "x")
+		f.sent("orders", "x")
 	}
 	done := q.StartConsume()
-	m := ops.Of(delayqueue.NewMonitor("orders", f.cli))
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		c, err := m.Counts(f.Context())
-		if err != nil || time.Now().After(end) {
-			t.Fatal(c, err)
-		}
-		if c.Garbage == 9 {
-			break
-		}
-	}
+	f.eventually("all have failed", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Garbage == 9 })
 	q.StopConsume()
 	<-done
 	got := f.get("queue?q=orders").body
@@ -90,10 +73,11 @@ func TestGarbageIsGrouped(t *testing.T) {
 	f.sees(body, "3 messages, as they were at")
 }
 
-// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which can be turned round.
+// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which
+// can be turned round.
 func TestNewErrorsAreSeen(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	old, dead := time.Now().Add(-time.Hour).UnixMicro(), make([]redis.Z, groupLook+250)
 	records, texts := map[string]any{}, map[string]any{}
 	for i := range dead {
@@ -118,22 +102,6 @@ func TestNewErrorsAreSeen(t *testing.T) {
 	f.lacks(page, "db down")
 }
 
-// What was done by the page is in the journal, with who and why.
-func TestJournal(t *testing.T) {
-	f := newFixture(t, Config{Authorize: allowed})
-	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	f.sees(f.get(address("journal", "q", "orders")).body, "Nobody has acted")
-	f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "0s", "reason", "<b>card provider down"))
-	f.ask(http.MethodPost, "act", form("q", "orders", "do", "run", "id", id))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "ready", "do", "delete", "count", "1"))
-	f.finish(counted, "confirm", "orders")
-	f.eventually("all three", func() bool {
-		body := f.get(address("journal", "q", "orders")).body
-		return strings.Contains(body, "&lt;b&gt;card provider down") && strings.Contains(body, id) && strings.Contains(body, "finished") &&
-			strings.Count(body, ">ann<") == 3
-	})
-}
-
 // What was looked for in payloads that the service hides is not told by the journal either.
 func TestJournalHidesPayloads(t *testing.T) {
 	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string { return "hidden" }})
@@ -145,8 +113,6 @@ func TestJournalHidesPayloads(t *testing.T) {
 	f.sees(got, "payload …", "what is pending", "key &#34;k&#34;", "finished")
 	f.lacks(got, "secret", "card")
 	for _, page := range []string{"journal", "messages"} {
-		if got := f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")); got.code != http.StatusBadRequest {
-			t.Errorf("%s: %d", page, got.code)
-		}
+		f.wants(http.StatusBadRequest, f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")), page)
 	}
 }

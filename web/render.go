@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -25,12 +26,18 @@ var assetFiles embed.FS
 // templates are those of each page, by language and file.
 type templates map[string]map[string]*template.Template
 
+// pages and assets are the same for all Handlers of a process.
+var (
+	pages  = sync.OnceValue(loadTemplates)
+	assets = sync.OnceValue(loadAssets)
+)
+
 // loadTemplates reads all files. Each but layout.html and parts.html is a page, with a template "content" and others of its own.
-func (h *Handler) loadTemplates() templates {
+func loadTemplates() templates {
 	all := templates{}
 	files, _ := fs.Glob(templateFiles, "templates/*.html") // no error but for a bad pattern
 	for _, l := range languages {
-		base := template.Must(template.New("").Funcs(l.functions()).Funcs(template.FuncMap{"asset": h.assetAddress}).
+		base := template.Must(template.New("").Funcs(l.functions()).Funcs(template.FuncMap{"asset": assetAddress}).
 			ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/forms.html"))
 		all[l.Tag] = map[string]*template.Template{}
 		for _, file := range files {
@@ -150,7 +157,7 @@ var kinds = map[string]string{
 }
 
 // assetAddress has the content's tag in it, so a new version is another address.
-func (h *Handler) assetAddress(name string) string { return name + "?v=" + h.assets[name].tag }
+func assetAddress(name string) string { return name + "?v=" + assets()[name].tag }
 
 func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 	if !isGet(r) {

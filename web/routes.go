@@ -58,7 +58,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	if asset := h.assets[name]; asset != nil {
+	if asset := assets()[name]; asset != nil {
 		asset.serve(w, r)
 		return
 	}

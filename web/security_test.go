@@ -4,21 +4,23 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"html"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-	"unicode"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 )
 
 func TestHeaders(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	for _, path := range []string{"", "queue?q=orders", "nothing", "live?page=x", "style.css", "script.js"} {
 		got := f.get(path)
 		for name, want := range map[string]string{
@@ -57,7 +59,7 @@ func (f *fixture) pagesOf(queue string) (all []string) {
 
 func TestPagesKeepThePolicy(t *testing.T) {
 	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	for _, path := range f.pagesOf("orders") {
 		if bad := inline.FindString(f.get(path).body); bad != "" {
 			t.Errorf("%q has %q", path, bad)
@@ -81,9 +83,7 @@ func TestAssets(t *testing.T) {
 		}
 		f.sees(f.get(name).header.Get("Cache-Control"), "no-cache")
 	}
-	if got := f.ask(http.MethodPost, "style.css", "x=1"); got.code != http.StatusMethodNotAllowed {
-		t.Errorf("POST style.css: %d", got.code)
-	}
+	f.wants(http.StatusMethodNotAllowed, f.ask(http.MethodPost, "style.css", "x=1"), "POST style.css")
 }
 
 // withTrap gives the page a form that must not be reached.
@@ -98,7 +98,7 @@ func (f *fixture) withTrap() (struck *int) {
 
 func TestReadOnly(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	struck := f.withTrap()
 	if got := f.ask(http.MethodPost, "trap?q=orders", "x=1"); got.code != http.StatusForbidden || *struck != 0 {
 		t.Errorf("%d %s", got.code, got.body)
@@ -123,8 +123,8 @@ func TestForms(t *testing.T) {
 		}
 		return r.Header.Get("X-User"), nil
 	}})
-	f.send("orders", "x")
-	f.send("mails", "x")
+	f.sent("orders", "x")
+	f.sent("mails", "x")
 	struck := f.withTrap()
 	ann := header("X-User", "ann")
 	for _, c := range []struct {
@@ -158,96 +158,84 @@ func TestForms(t *testing.T) {
 	f.sees(f.get("", ann).body, ">orders<", ">mails<")
 }
 
-// Who may not look at a queue does not see that it is there.
+// Who may not look at a queue does not see that it is there, nor does anybody see one that is not named: on the
+// board, by its page or a feed.
 func TestBoardShowsWhatOneMaySee(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(_ *http.Request, _ Action, queue string) (string, error) {
-		if queue == "secret" {
-			return "", errors.New("no")
-		}
-		return "ann", nil
-	}})
-	f.send("orders", "x")
-	f.send("secret", "x")
-	got := f.get("")
-	f.sees(got.body, ">orders<")
-	f.lacks(got.body, "secret")
-	if got := f.get("queue?q=secret"); got.code != http.StatusForbidden {
-		t.Errorf("%d", got.code)
-	}
-	first := f.listen("live?page=").next()
-	f.sees(first.Parts["rows"], ">orders<")
-	f.lacks(first.Parts["rows"], "secret")
-	if got := f.get("live?page=queue&q=secret"); got.code != http.StatusForbidden {
-		t.Errorf("its feed: %d", got.code)
-	}
-}
-
-func TestOnlyNamedQueues(t *testing.T) {
-	f := newFixture(t, Config{Queues: []string{"orders", "orders"}})
-	f.send("orders", "x")
-	f.send("mails", "x")
-	f.lacks(f.get("").body, "mails")
-	if got := f.get("queue?q=mails"); got.code != http.StatusNotFound {
-		t.Errorf("%d", got.code)
+	for name, c := range map[string]struct {
+		Config
+		code int
+	}{
+		"refused": {Config{Authorize: func(_ *http.Request, _ Action, queue string) (string, error) {
+			if queue == "secret" {
+				return "", errors.New("no")
+			}
+			return "ann", nil
+		}}, http.StatusForbidden},
+		"not named": {Config{Queues: []string{"orders", "orders"}}, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, c.Config)
+			f.sent("orders", "x")
+			f.sent("secret", "x")
+			for _, text := range []string{f.get("").body, f.listen("live?page=").next().Parts["rows"]} {
+				f.sees(text, ">orders<")
+				f.lacks(text, "secret")
+			}
+			for _, page := range []string{"queue?q=secret", "live?page=queue&q=secret"} {
+				f.wants(c.code, f.get(page), page)
+			}
+		})
 	}
 }
 
-// hostile are texts that want to be more than that.
+// hostile are names of queues that want to be more than that; a queue's name has no control characters.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe",
-	"a\x00b\x1b[31mred", "\xff\xfe\x80",
-	`{{.}}`, `</table></main>`, `../../etc/passwd`, `..`, `.`, `a/b?c#d&e=f`, "a b\nc", strings.Repeat("long", 5000),
-	"<!--", "]]>", `%s%d%!`, "\u200b",
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe\u200b",
+	`</table></main>`, `../../etc/passwd`, `..`, `a/b?c#d&e=f`, "<!-- ]]>", `%s%d%!`,
 }
 
 // fieldValues are what fields hold: it is sent back as it is.
 var fieldValues = regexp.MustCompile(`\bvalue="[^"]*"`)
 
-func TestHostileNamesStayText(t *testing.T) {
-	f := newFixture(t, Config{})
-	var names []string
-	for _, text := range hostile {
-		name := strings.Map(func(r rune) rune { // what a name may hold of it
-			if strings.ContainsRune("{}", r) || unicode.IsControl(r) {
-				return -1
-			}
-			return r
-		}, strings.ToValidUTF8(text, ""))
-		if name == "" {
-			name = "."
-		}
-		names = append(names, name)
-		if !f.page.known(name) { // the library refuses it
-			continue
-		}
-		f.send(name, text, delayqueue.WithHeader("x", text))
+// Whatever stands in names, messages and errors is text.
+func TestHostileTextsStayText(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "<i>ann", nil }})
+	const bad = "</pre><script>alert(1)</script><img src=x>\u202e\x00\x1b[31m\xff\xfe\"'{{.}}"
+	var pages []string
+	for _, queue := range hostile {
+		id := f.sent(queue, bad, delayqueue.WithKey(bad), delayqueue.WithHeader(bad, bad), delayqueue.WithDelay(time.Hour))
+		pages = append(append(pages, f.pagesOf(queue)...), address("message", "q", queue, "id", id))
 	}
-	board := f.get("").body
-	f.lacks(board, "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b",
-		"\xff", "</table></main>", "\u200b")
-	for _, name := range names {
-		if !f.page.known(name) {
-			continue
+	const queue = "a/../<script>"
+	f.consume(queue, func(context.Context, *delayqueue.Message) error { return errors.New(bad) })
+	for i, payload := range []string{bad, bad + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`, strings.Repeat("[", 1000)} {
+		id := f.sent(queue, payload, delayqueue.WithKey(fmt.Sprint(bad, i)))
+		f.is(queue, id, delayqueue.StateGarbage)
+		for _, as := range []string{"", "text", "hex", "json"} {
+			pages = append(pages, address("message", "q", queue, "id", id, "as", as))
 		}
-		address := link("queue", url.Values{"q": {name}})
-		if !strings.Contains(html.UnescapeString(board), `href="`+address+`"`) {
-			t.Errorf("the board has no link to %.50q", name)
+		pages = append(pages, address("act", "q", queue, "do", "delete", "id", id))
+	}
+	pages = append(pages, "", address("messages", "q", queue, "text", "alert"),
+		address("messages", "q", queue, "state", "garbage", "error", bad, "key", bad, "header", bad+"="+bad))
+	for _, page := range pages {
+		got := f.get(page)
+		if got.code == http.StatusInternalServerError || len(got.body) > 1<<20 {
+			t.Errorf("%.80q: %d, %d bytes; %s", page, got.code, len(got.body), f.log)
 		}
-		for _, page := range f.pagesOf(name) {
-			got := f.get(page)
-			if got.code == http.StatusInternalServerError {
-				t.Errorf("%.80q: %d %s", page, got.code, f.log.String())
-			}
-			f.lacks(fieldValues.ReplaceAllString(got.body, ""), "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00",
-				"\x1b", "\xff", "</table></main>")
-		}
+		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<img src=x", "<b><b>",
+			"<i>ann", "onmouseover='", `href="javascript`, "</pre><", "</table></main>", "\u202e", "\u200b", "\x00", "\x1b", "\xff")
+	}
+	board := html.UnescapeString(f.get("").body)
+	for _, name := range hostile {
+		f.sees(board, `href="`+link("queue", url.Values{"q": {name}})+`"`)
 	}
 }
 
 // Redis's address and password are nobody's business.
 func TestErrorsHideRedis(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	f.page.bounds.round, f.page.bounds.queue = usualBounds.round, usualBounds.queue
+	f.page.bounds = hasty
 	f.server.Stop()
 	got := f.get("")
 	f.sees(got.body, ">orders<", "Redis does not answer")
@@ -262,19 +250,15 @@ func TestPanicsAreContained(t *testing.T) {
 		}
 		return "ann", nil
 	}})
-	if got := f.get(""); got.code != http.StatusInternalServerError {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.wants(http.StatusInternalServerError, f.get(""))
 	f.sees(f.log.String(), "no user")
-	if got := f.get("", header("X-User", "ann")); got.code != http.StatusOK {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.wants(http.StatusOK, f.get("", header("X-User", "ann")))
 }
 
 // The page works wherever it is mounted.
 func TestMounts(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	mux := http.NewServeMux()
 	mux.Handle("/queues/", f.page)
 	mux.Handle("/a/b/", http.StripPrefix("/a/b", f.page))
@@ -336,9 +320,74 @@ func TestNamesAreNobodysBusiness(t *testing.T) {
 		Authorize: func(*http.Request, Action, string) (string, error) { return "", errors.New("no") }})
 	for _, q := range []string{"orders", "mails", "", "{}"} {
 		for _, page := range []string{"queue?q=", "live?page=queue&q="} {
-			if got := f.get(page + url.QueryEscape(q)); got.code != http.StatusForbidden {
-				t.Errorf("%s%s: %d", page, q, got.code)
+			f.wants(http.StatusForbidden, f.get(page+url.QueryEscape(q)), page, q)
+		}
+	}
+}
+
+func TestServeRefusesOtherMachines(t *testing.T) {
+	f := newFixture(t, Config{})
+	open, err := net.Listen("tcp", "0.0.0.0:0")
+	ok(t, err)
+	defer open.Close()
+	if err := f.page.Serve(f.Context(), open); !errors.Is(err, ErrNotLoopback) {
+		t.Errorf("%v", err)
+	}
+	may := New(f.cli, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	ctx, cancel := context.WithCancel(f.Context())
+	cancel()
+	if err := may.Serve(ctx, open); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another name that leads here is another site's, unless it is one of the page's.
+func TestHosts(t *testing.T) {
+	open, named, both := &Handler{}, &Handler{cfg: Config{Hosts: []string{"Queues.example"}}}, []bool{true, false}
+	for _, c := range []struct {
+		host          string
+		page          *Handler
+		here, outside bool
+	}{
+		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true},
+		{"LOCALHOST.:80", open, true, true},
+		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false}, {"", open, false, false},
+		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false},
+		{"queues.example.evil", named, false, false},
+	} {
+		for _, loopback := range both {
+			if got, want := c.page.answers(c.host, loopback), loopback && c.here || !loopback && c.outside; got != want {
+				t.Errorf("%q, at loopback %v: %v", c.host, loopback, got)
 			}
 		}
+	}
+}
+
+func TestServe(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.sent("orders", "x")
+	page := New(f.cli, Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	ctx, cancel := context.WithCancel(f.T.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- page.Serve(ctx, l) }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	for host, code := range map[string]int{"": 200, "localhost:1": 200, "evil.example": 421} {
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", nil)
+		ok(t, err)
+		r.Host = host
+		got, err := transport.RoundTrip(r)
+		ok(t, err)
+		got.Body.Close()
+		if got.StatusCode != code {
+			t.Errorf("host %q: %d", host, got.StatusCode)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

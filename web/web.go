@@ -70,21 +70,19 @@ type Config struct {
 // A Handler is the page. It is safe for concurrent use. It reads from Redis only while a page is open, each queue every 2 seconds,
 // however many pages are open.
 type Handler struct {
-	cli       redis.UniversalClient
-	cfg       Config
-	log       *slog.Logger
-	csrf      *http.CrossOriginProtection
-	routes    map[string]*route
-	templates templates
-	assets    map[string]*asset
-	poller    *poller
-	cache     cache
-	clients   clients       // feeds
-	work      clients       // other requests, and what reads for them
-	jobs      clients       // that run
-	shifts    sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
-	spend     time.Duration // on counting, for each page
-	bounds    bounds
+	cli     redis.UniversalClient
+	cfg     Config
+	log     *slog.Logger
+	csrf    *http.CrossOriginProtection
+	routes  map[string]*route
+	poller  *poller
+	cache   cache
+	clients clients       // feeds
+	work    clients       // other requests, and what reads for them
+	jobs    clients       // that run
+	shifts  sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
+	spend   time.Duration // on counting and searching, for each page
+	bounds  bounds
 
 	done context.Context // it ends with Close
 	end  context.CancelFunc
@@ -97,9 +95,13 @@ type bounds struct {
 	queue   time.Duration // of a queue in it
 	find    time.Duration // how long the first round waits for the names of queues
 	begin   time.Duration // within which a job does its first step
+
+	interval time.Duration // between the starts of two rounds; longer if a round takes long
+	linger   time.Duration // how long the poller goes on after the last look
 }
 
-var usualBounds = bounds{request: timeLimit, round: 5 * time.Second, queue: 2 * time.Second, find: 3 * time.Second, begin: 8 * time.Second}
+var usualBounds = bounds{request: timeLimit, round: 5 * time.Second, queue: 2 * time.Second, find: 3 * time.Second,
+	begin: 8 * time.Second, interval: 2 * time.Second, linger: 15 * time.Second}
 
 // New makes a page. It panics, as delayqueue.NewMonitor does, if the prefix or the name of a queue is not valid.
 func New(cli redis.UniversalClient, c Config) *Handler {
@@ -119,8 +121,6 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 		h.newMonitor(name)
 	}
 	h.newMonitor("x") // of the prefix
-	h.assets = loadAssets()
-	h.templates = h.loadTemplates()
 	h.routes = map[string]*route{}
 	for _, r := range h.allRoutes() {
 		h.routes[r.name] = &r

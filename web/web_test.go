@@ -2,13 +2,12 @@ package web
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +15,34 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // they mostly wait
+		panic(err)
+	}
+	leaks.Main(m)
+}
 
-// patience is how long something may take that must happen; no measure of speed.
-const patience = testkit.Patience
+// Bounds of tests: patient ones make a slow machine no outage, and rounds come quickly, because tests wait for them.
+// Hasty ones are for an outage, which they tell as users see it.
+var (
+	patient = bounds{request: time.Hour, round: time.Hour, queue: time.Hour, find: time.Hour, begin: time.Hour,
+		interval: 200 * time.Millisecond, linger: 3 * time.Second}
+	hasty = bounds{request: time.Hour, round: 5 * time.Second, queue: 2 * time.Second, find: time.Hour, begin: time.Hour,
+		interval: 2 * time.Second, linger: 3 * time.Second}
+)
 
 // A fixture is a page on a server of its own.
 type fixture struct {
 	*testing.T
 	server *redistest.Server
-	cli    *redis.Client
+	cli    redis.UniversalClient
 	page   *Handler
 	http   *httptest.Server
 	log    *testkit.Buffer
@@ -38,6 +50,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, c Config) *fixture {
 	t.Helper()
+	t.Parallel()
 	f := &fixture{T: t, server: redistest.Start(t), log: &testkit.Buffer{}}
 	f.cli = f.server.Client(t)
 	f.serve(c)
@@ -45,19 +58,15 @@ func newFixture(t *testing.T, c Config) *fixture {
 }
 
 // Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
-func (f *fixture) Context() context.Context {
-	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
-	f.Cleanup(cancel)
-	return ctx
-}
+func (f *fixture) Context() context.Context { return queuetest.Within(f, queuetest.Patience) }
 
-// serve mounts a page of its own at /queues/.
+// serve mounts a page of its own at /queues/, with an empty cache.
 func (f *fixture) serve(c Config) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(f.log, nil))
 	}
 	f.page = New(f.cli, c)
-	f.page.bounds = bounds{patience, patience, patience, patience, patience} // a slow machine is no outage
+	f.page.bounds = patient
 	mux := http.NewServeMux()
 	mux.Handle("/queues/", f.page)
 	f.http = httptest.NewServer(mux)
@@ -75,12 +84,6 @@ func (f *fixture) batch(queue, payload string, n int) {
 	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).SendBatch(f.Context(), all)))
 }
 
-// send puts a message into a queue.
-func (f *fixture) send(queue, payload string, opts ...delayqueue.MsgOption) {
-	f.Helper()
-	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, opts...)))
-}
-
 // A reply is a page as it came.
 type reply struct {
 	code   int
@@ -91,9 +94,7 @@ type reply struct {
 // ask asks for a page below /queues/; edit may change the request.
 func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) reply {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, f.http.URL+"/queues/"+path, strings.NewReader(form))
+	r, err := http.NewRequestWithContext(f.Context(), method, f.http.URL+"/queues/"+path, strings.NewReader(form))
 	ok(f, err)
 	if form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -114,6 +115,22 @@ func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) re
 func (f *fixture) get(path string, edit ...func(*http.Request)) reply {
 	f.Helper()
 	return f.ask(http.MethodGet, path, "", edit...)
+}
+
+// did sends a form, and returns the page that it leads to.
+func (f *fixture) did(page, form string) string {
+	f.Helper()
+	got := f.ask(http.MethodPost, page, form)
+	f.wants(http.StatusSeeOther, got, page, form)
+	return f.get(got.header.Get("Location")).body
+}
+
+// wants fails unless a reply has this code.
+func (f *fixture) wants(code int, got reply, what ...any) {
+	f.Helper()
+	if got.code != code {
+		f.Errorf("%.80q: %d, want %d: %s", what, got.code, code, got.body)
+	}
 }
 
 // sees fails unless all texts are there.
@@ -138,9 +155,9 @@ func header(name, value string) func(*http.Request) {
 func TestBoard(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 3 {
-		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
+		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
 	}
-	f.send("mails", "x")
+	f.sent("mails", "x")
 	ok(t, f.cli.Set(f.Context(), "{dq:bad}:pending", "x", 0).Err())
 	ok(t, f.cli.HSet(f.Context(), "{dq:bad}:state", "x", "1").Err())
 	got := f.get("")
@@ -157,7 +174,7 @@ func TestBoard(t *testing.T) {
 
 func TestVerdictOfAPause(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	m := ops.Of(delayqueue.NewMonitor("orders", f.cli)).WithOperator("ann").WithReason("card <provider> down")
 	until := time.Now().Add(48 * time.Hour)
 	ok(t, m.PauseUntil(f.Context(), until))
@@ -190,28 +207,14 @@ func TestHealthWithoutInfo(t *testing.T) {
 	f.sees(f.get("health").body, "info lets it")
 }
 
-// TestReaderIsEnough: a page that only reads runs on the reader's line of docs/acl.md, and Redis has nothing to complain about.
+// TestReaderIsEnough: a page that only reads runs on the reader's line of docs/acl.md, and Redis has nothing to
+// complain about.
 func TestReaderIsEnough(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
-	text, err := os.ReadFile("../docs/acl.md")
-	ok(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER reader (.*)$`).FindStringSubmatch(string(text))
-	if line == nil {
-		t.Fatal("docs/acl.md has no reader")
-	}
-	args := []any{"ACL", "SETUSER", "reader"}
-	for _, word := range strings.Fields(strings.ReplaceAll(line[1], "{dq:orders}", "{dq:*}")) {
-		args = append(args, word)
-	}
-	args = append(args, "+client|setinfo", "+client|setname", "+info")
-	if err := f.cli.Do(f.Context(), args...).Err(); err != nil {
-		if !strings.Contains(err.Error(), "setinfo") {
-			t.Fatal(err)
-		}
-		args = append(args[:len(args)-3], "+info") // a server that does not know it
-		ok(t, f.cli.Do(f.Context(), args...).Err())
-	}
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
+	// The page Health asks for INFO, too.
+	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
+	queuetest.SetUser(t, f.server.Client(t), line)
 	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
 	defer reader.Close()
 	f.cli = reader
@@ -229,4 +232,80 @@ func TestReaderIsEnough(t *testing.T) {
 	f.sees(f.get("").body, ">orders<", "<span>1</span>")
 	f.sees(f.get("queue?q=orders").body, "1 in all")
 	f.sees(f.get("health").body, "Version")
+}
+
+// A form acts on its queue alone: for one that is not there it makes none, and names that a browser would not send
+// back as they are have no pages.
+func TestFormsActOnTheirQueueAlone(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.sent("orders", "x")
+	for _, c := range []struct{ page, form string }{
+		{"pause", "do=pause&for=15m0s"}, {"pause", "do=resume"}, {"limits", "do=set&rate=5&per=1s"}, {"limits", "do=clear"},
+		{"act", "do=run&id=01a2064a-88dc-7242-b397-44842642a400"},
+	} {
+		for _, name := range []string{"orderz", "h%EF%BF%BD", "h%FF", "h%00", "cr%0D%0Ax"} {
+			got := f.ask(http.MethodPost, c.page, c.form+"&q="+name)
+			if got.code != http.StatusNotFound && got.code != http.StatusForbidden {
+				t.Errorf("%s of %s: %d %s", c.page, name, got.code, got.header.Get("Location"))
+			}
+		}
+	}
+	keys, err := f.cli.Keys(f.Context(), "*").Result()
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "{dq:orders}:") {
+			t.Errorf("there is %q", key)
+		}
+	}
+	if err != nil || len(keys) == 0 {
+		t.Error(keys, err)
+	}
+	for _, name := range []string{"h%FF", "h%00", "cr%0D%0Ax"} {
+		for _, page := range []string{"pause", "limits", "act", "plan"} {
+			f.wants(http.StatusNotFound, f.get(page+"?do=run&state=pending&id=x&q="+name), page, name)
+		}
+	}
+}
+
+// Before something is done to all, the page says by how much and how fast.
+func TestPlanSaysHow(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.batch("orders", "x", 25)
+	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate", "10", "count", "1"))
+	f.sees(body, "By how much</span> <code class=\"foreign\">7 d<", "10 a second, which takes 2 s", "Postpone by 7 d: 25 messages</button>")
+	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
+	f.sees(body, "as fast as it goes", "Delete: 25 messages</button>")
+	f.lacks(body, "By how much")
+}
+
+// The board says how many queues its verdict is about, and finds one by name.
+func TestBoardFindsQueues(t *testing.T) {
+	f := newFixture(t, Config{})
+	for i := range 3 {
+		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Hour))
+	}
+	f.sent("mails", "x", delayqueue.WithDelay(time.Hour))
+	all := f.get("").body
+	f.sees(all, "of 4</h1>", ">mails<", ">Orders 1<")
+	some := f.get("?name=orders").body
+	f.sees(some, ">Orders 0<", ">Orders 2<", `value="orders"`, "of 4</h1>")
+	f.lacks(some, ">mails<")
+	f.sees(f.get("?name=nothing").body, "There is no such queue")
+	// One that is not among those that are shown.
+	f.serve(Config{})
+	f.page.poller.found = finding{names: []string{"mails"}, hidden: true, again: time.Now().Add(time.Hour)}
+	some = f.get("").body
+	f.sees(some, "There are more queues than are shown", ">mails<")
+	f.lacks(some, "All is well. ", ">Orders 1<")
+	f.sees(f.get("?name=Orders+1").body, ">Orders 1<")
+	f.wants(http.StatusOK, f.get("?name="+strings.Repeat("x", 9000)))
+}
+
+// With more queues than are shown nothing is simply well.
+func TestVerdictOfSomeQueues(t *testing.T) {
+	for hidden, want := range map[bool]string{false: "All is well. Queues: 1", true: "All is well with the 1 queues that are shown"} {
+		b := &board{snapshot: &snapshot{Hidden: hidden}, Rows: []row{{}}}
+		if b.judge(languages[0]); b.Words != want || (b.Level == 0) == hidden {
+			t.Errorf("%v: %q, %v", hidden, b.Words, b.Level)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // reads is the cookie of a reader in a zone.
@@ -51,10 +52,11 @@ func TestOneZone(t *testing.T) {
 // So are those of a chart.
 func TestChartsKeepTheZone(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x", delayqueue.WithDelay(90*time.Minute))
+	at := time.Now().Add(90 * time.Minute)
+	f.sent("orders", "x", delayqueue.WithSchedule(at))
 	zone, err := time.LoadLocation("Asia/Shanghai")
 	ok(t, err)
-	day := time.Now().Add(90 * time.Minute).In(zone).Format("2006-01-02 15:")
+	day := at.In(zone).Format("2006-01-02 15:")
 	f.sees(f.get("queue?q=orders", reads("Asia/Shanghai")).body, "<title>"+day, "Asia/Shanghai · ")
 }
 
@@ -75,22 +77,21 @@ func TestCaptionsAddUp(t *testing.T) {
 // A replica that takes no writes is no Redis that does not answer, and the board says that something is wrong.
 func TestReplicaIsSaid(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	f.lacks(f.get("").body, "Redis is in trouble")
 	ok(t, f.cli.ReplicaOf(f.Context(), "127.0.0.1", "1").Err())
 	f.serve(Config{Authorize: allowed})
-	f.page.bounds.request = 2 * time.Second // it is tried until then: another may be promoted
+	f.sees(f.get("").body, "Redis is in trouble")
+	f.page.bounds.request = testkit.Scaled(time.Second) // it is tried until then: another may be promoted
 	got := f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "15m0s"))
 	f.sees(got.body, "READONLY")
 	f.lacks(got.body, "does not answer")
-	f.page.bounds.request = patience
-	f.sees(f.get("").body, "Redis is in trouble")
 }
 
 // Where something is not found, the pages of its queue are still at hand; those of a queue that is not there are not.
 func TestNotFoundKeepsItsPlace(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	got := f.get(address("message", "q", "orders", "id", "01a2064a-88dc-7242-b397-44842642a400"))
 	if f.sees(got.body, "Not found", "Pages of this queue", "Back to the queue<"); got.code != http.StatusNotFound {
 		t.Error(got.code)
@@ -101,7 +102,7 @@ func TestNotFoundKeepsItsPlace(t *testing.T) {
 // A user who may not ask how the servers are is asked to once.
 func TestBoardAsksNoServerTwice(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.send("orders", "x")
+	f.sent("orders", "x")
 	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
 	defer reader.Close()

@@ -1,13 +1,13 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -18,8 +18,7 @@ func (w *world) monitor(queue string) *ops.Queue {
 // garbage are the ids of some dead orders.
 func (w *world) garbage(t *testing.T, n int) (ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline) // without one it is tried for two seconds
-	defer cancel()
+	ctx := queuetest.Within(t, queuetest.Patience) // without one it is tried for two seconds
 	page, err := w.monitor("orders").List(ctx, delayqueue.StateGarbage, ops.Filter{Limit: n}, "")
 	if err != nil || len(page.Messages) < n {
 		t.Fatal(page, err)
@@ -39,7 +38,8 @@ func (tb *tab) is(queue, id string, want delayqueue.State) {
 	})
 }
 
-// Each action, as a person does it: with script at a wide window, and without at a narrow one.
+// Actions of each shape, on one message, some and all, as a person does them: with script at a wide window, and
+// without at a narrow one.
 func TestActions(t *testing.T) {
 	for _, l := range []look{{width: 1600, language: "en", script: true}, {width: 360, language: "en"}} {
 		t.Run(l.name(), func(t *testing.T) {
@@ -49,7 +49,6 @@ func TestActions(t *testing.T) {
 				do   func(*tab)
 			}{
 				{"one message", (*tab).oneMessage}, {"ticked", (*tab).ticked}, {"all that match", (*tab).allThatMatch},
-				{"pause", (*tab).pauses}, {"limits", (*tab).setsLimits}, {"lanes", (*tab).skips},
 			} {
 				t.Run(action.name, func(t *testing.T) {
 					tb.T = t
@@ -145,73 +144,4 @@ func (tb *tab) allThatMatch() {
 	tb.sees("main", "finished: 12 done")
 	tb.is("invoices", ids[0], delayqueue.StateGone)
 	tb.is("invoices", later, delayqueue.StatePending)
-}
-
-func (tb *tab) pauses() {
-	paused := func() delayqueue.Counts {
-		tb.Helper()
-		c, err := shop.monitor("invoices").Counts(tb.ctx)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return c
-	}
-	tb.open(shop.url + "pause?q=invoices")
-	tb.click(`button[value="pause"]`)
-	tb.sees("main", "The queue is paused")
-	if c := paused(); !c.Paused || c.PausedUntil.IsZero() {
-		tb.Errorf("%+v", c)
-	}
-	tb.open(shop.url + "pause?q=invoices")
-	tb.sees("main", "It is paused")
-	tb.click(`button[value="resume"]`)
-	tb.sees("main", "The queue goes on")
-	if paused().Paused {
-		tb.Error("it is paused still")
-	}
-}
-
-// setsLimits sets a rate from the page of the queue, sees it there, and takes it back.
-func (tb *tab) setsLimits() {
-	set := func() ops.Limits {
-		tb.Helper()
-		l, err := shop.monitor("invoices").Limits(tb.ctx)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return l.Set
-	}
-	tb.open(shop.url + "queue?q=invoices")
-	tb.click(`.doings a[href^="limits"]`)
-	tb.sees("h1", "Limits")
-	tb.fill(`input[name="rate"]`, "100")
-	tb.fill(`input[name="burst"]`, "10")
-	tb.click(`button[value="set"]`)
-	tb.sees("main", "The limits are set.")
-	tb.sees("table", "100 in 1 s, at most 10 at once")
-	if l := set(); l != (ops.Limits{Rate: 100, Per: time.Second, Burst: 10}) {
-		tb.Errorf("%+v", l)
-	}
-	tb.click(`button[value="clear"]`)
-	tb.sees("main", "The limits are those that consumers ask for")
-	if l := set(); l != (ops.Limits{}) {
-		tb.Errorf("%+v", l)
-	}
-}
-
-// skips finds the lane of a message that waits, and gives up the message that has the turn.
-func (tb *tab) skips() {
-	name := fmt.Sprint("lane ", time.Now().UnixNano())
-	first, next := tb.sent("first", delayqueue.WithLane(name)), tb.sent("next", delayqueue.WithLane(name))
-	tb.is("invoices", next, delayqueue.StateWaiting)
-	tb.open(shop.url + "message?q=invoices&id=" + next)
-	tb.click(`main a[href^="lanes"]`)
-	tb.sees("main", first)
-	tb.click(`button[value="giveup"]`)
-	tb.sees("h1", "Give up, and let its lane go on")
-	tb.fill(`input[name="reason"]`, "it is broken")
-	tb.click(`.ask button`)
-	tb.sees("main", "1 given up")
-	tb.is("invoices", first, delayqueue.StateGarbage)
-	tb.is("invoices", next, delayqueue.StateReady)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +16,13 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto"
+	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
-
-// deadline is for what must happen; no measure of speed.
-const deadline = 60 * time.Second
 
 // startBrowser starts the Chromium of all tests. end ends it.
 func startBrowser() (browser context.Context, end func(), err error) {
@@ -35,7 +36,7 @@ func startBrowser() (browser context.Context, end func(), err error) {
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(deadline))
+		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(10*testkit.Patience))
 	if os.Getuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox) // it refuses to start otherwise
 	}
@@ -85,7 +86,7 @@ type tab struct {
 func newTab(t *testing.T, l look) *tab {
 	t.Helper()
 	own, closeTab := chromedp.NewContext(browser)
-	ctx, cancel := context.WithTimeout(own, 10*deadline)
+	ctx, cancel := context.WithTimeout(own, 10*testkit.Scaled(testkit.Patience))
 	tb := &tab{T: t, look: l, ctx: ctx}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -165,11 +166,11 @@ func (tb *tab) run(actions ...chromedp.Action) {
 	}
 }
 
-// open goes to an address and returns when the page is there, and says this. It asks again for a page that does not: where this machine was
-// too slow, it says that Redis has not answered, and without script it does not change.
+// open goes to an address and returns when the page is there, and says this. It asks again for a page that does not:
+// where this machine was too slow, it says that Redis has not answered, and without script it does not change.
 func (tb *tab) open(url string, texts ...string) {
 	tb.Helper()
-	for end := time.Now().Add(deadline); ; {
+	for begun := testkit.Worked(); ; {
 		answer, err := chromedp.RunResponse(tb.ctx, chromedp.Navigate(url))
 		if err != nil {
 			tb.Fatalf("%s: %v", url, err)
@@ -179,7 +180,7 @@ func (tb *tab) open(url string, texts ...string) {
 		if answer.Status == 200 && len(missing) == 0 {
 			return
 		}
-		if answer.Status != 200 && answer.Status <= 500 || time.Now().After(end) { // 500 is of a page that panics
+		if answer.Status != 200 && answer.Status <= 500 || testkit.Worked()-begun > testkit.Patience { // 500 is of a page that panics
 			tb.Fatalf("%s: status %d, without %q:\n%.3000s", url, answer.Status, missing, tb.text("body"))
 		}
 		time.Sleep(time.Second)
@@ -210,8 +211,8 @@ func (tb *tab) peek(selector string) (text string, err error) {
 // until waits.
 func (tb *tab) until(what string, done func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(deadline); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) || tb.ctx.Err() != nil {
+	for begun := testkit.Worked(); !done(); time.Sleep(20 * time.Millisecond) {
+		if testkit.Worked()-begun > testkit.Patience || tb.ctx.Err() != nil {
 			tb.Fatalf("not seen: %s; the page says:\n%.3000s", what, tb.text("body"))
 		}
 	}
@@ -243,7 +244,7 @@ func (tb *tab) fill(selector, text string) {
 // soon does what waits for an element.
 func (tb *tab) soon(what string, actions ...chromedp.Action) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.ctx, deadline)
+	ctx, cancel := context.WithTimeout(tb.ctx, testkit.Scaled(testkit.Patience))
 	defer cancel()
 	err := chromedp.Run(ctx, actions...)
 	for gone := (*cdproto.Error)(nil); errors.As(err, &gone) && ctx.Err() == nil; { // the element was replaced before it was reached
@@ -265,5 +266,104 @@ func (tb *tab) keepPicture() {
 	file := filepath.Join(os.TempDir(), strings.NewReplacer("/", "_", " ", "_").Replace(tb.Name())+".png")
 	if err := os.WriteFile(file, png, 0o600); err == nil {
 		tb.Logf("picture: %s", file)
+	}
+}
+
+func setMedia(scheme string) chromedp.Action {
+	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}})
+}
+
+func setScript(on bool) chromedp.Action { return emulation.SetScriptExecutionDisabled(!on) }
+
+// axeScript is axe-core, which finds what shuts people out.
+var axeScript = sync.OnceValues(func() (string, error) {
+	fetch := exec.Command("../../.ci/install-axe")
+	fetch.Stderr = os.Stderr
+	path, err := fetch.Output()
+	if err != nil {
+		return "", fmt.Errorf(".ci/install-axe: %w", err)
+	}
+	script, err := os.ReadFile(strings.TrimSpace(string(path)))
+	return string(script), err
+})
+
+type axeFinding struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		HTML, FailureSummary string
+		Target               []any
+	}
+}
+
+// accessible fails the test for what axe-core finds serious or critical in the page as it stands.
+func (tb *tab) accessible(page string) {
+	tb.Helper()
+	script, err := axeScript()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !tb.script { // the page's own scripts are off; axe-core needs timers
+		tb.run(setScript(true))
+		defer tb.run(setScript(false))
+	}
+	var found []axeFinding
+	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+	tb.run(
+		chromedp.Evaluate(script+";true", nil),
+		chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v => ({
+			ID: v.id, Impact: v.impact, Help: v.help,
+			Nodes: v.nodes.map(n => ({HTML: n.html, FailureSummary: n.failureSummary, Target: n.target}))})))`, &found, await),
+	)
+	for _, f := range found {
+		if f.Impact != "serious" && f.Impact != "critical" && f.ID != "landmark-unique" {
+			tb.Logf("%s: axe: %s: %s: %s", page, f.Impact, f.ID, f.Help)
+			continue
+		}
+		for _, n := range f.Nodes[:min(len(f.Nodes), 3)] {
+			tb.Errorf("%s: axe: %s: %s: %s: %v: %.300s: %s", page, f.Impact, f.ID, f.Help, n.Target, n.HTML, n.FailureSummary)
+		}
+	}
+}
+
+// fits fails the test if the page has to be moved sideways, and names the elements that stick out.
+func (tb *tab) fits(page string) {
+	tb.Helper()
+	if wide := js[[]string](tb, `(() => {
+		const width = document.documentElement.clientWidth
+		if (document.documentElement.scrollWidth <= width) return []
+		return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).slice(0, 5).map(e => e.outerHTML.slice(0, 200))
+	})()`); len(wide) > 0 {
+		tb.Errorf("%s is wider than the window: %q", page, wide)
+	}
+}
+
+// What these tests rely on: a tab hears what the browser complains of, with and without script, and forms can be sent.
+func TestTabHears(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; img-src 'self'; form-action 'self'")
+		if r.Method == http.MethodPost {
+			http.Redirect(w, r, "/done", http.StatusSeeOther)
+			return
+		}
+		_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><link rel="icon" href="data:,"><main><h1>` +
+			r.URL.Path + r.FormValue("a") +
+			// nobody waits if it fails
+			`</h1><form method="post"><label>a <input name="a"></label><button>go</button></form></main><script>alert(1)</script>`))
+	}))
+	defer server.Close()
+	for _, script := range []bool{true, false} {
+		tb := newTab(t, look{width: 400, language: "en", script: script})
+		tb.open(server.URL)
+		tb.fill("input", "hello")
+		if got := js[string](tb, `document.querySelector("input").value`); got != "hello" {
+			t.Errorf("the field holds %q", got)
+		}
+		tb.click("button")
+		tb.sees("h1", "/done")
+		tb.accessible("/")
+		if script {
+			tb.until("a complaint about the script", func() bool { return tb.expect("inline script") })
+		}
+		tb.expect("data:,")
 	}
 }

@@ -1,7 +1,6 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 var (
@@ -36,8 +36,9 @@ func (tb *tab) number(pattern *regexp.Regexp) int {
 	return n
 }
 
-// News that comes while the mouse or a key is down replaces nothing before it is up, because the browser would drop the click. But it waits for
-// three seconds at most. The test gives the news to the page's own function, and says how long ago the press was.
+// News that comes while the mouse or a key is down replaces nothing before it is up, because the browser would drop
+// the click. But it waits for three seconds at most. The test gives the news to the page's own function, and says
+// how long ago the press was.
 func TestClickBesideNews(t *testing.T) {
 	tb := newTab(t, look{width: 1600, language: "en", script: true})
 	tb.open(shop.url + "queue?q=invoices")
@@ -87,7 +88,8 @@ func TestClickBesideNews(t *testing.T) {
 	tb.sees("h1", "Limits")
 }
 
-// The page of a job that takes minutes shows how far it is and that somebody else has stopped it, without being asked for again.
+// The page of a job that takes minutes shows how far it is and that somebody else has stopped it, without being
+// asked for again.
 func TestJobIsFollowed(t *testing.T) {
 	tb := newTab(t, look{width: 1600, language: "en", script: true})
 	mark := fmt.Sprint("slow-", time.Now().UnixNano())
@@ -103,9 +105,7 @@ func TestJobIsFollowed(t *testing.T) {
 	here, err := url.Parse(js[string](tb, "window.isThisPage = true, location.href"))
 	ok(t, err)
 	stop := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		defer cancel()
-		return shop.monitor("invoices").StopBulk(ctx, here.Query().Get("id"))
+		return shop.monitor("invoices").StopBulk(queuetest.Within(t, queuetest.Patience), here.Query().Get("id"))
 	}
 	defer func() { _ = stop() }() // of a test that has failed
 	first := tb.number(jobDone)
@@ -117,7 +117,8 @@ func TestJobIsFollowed(t *testing.T) {
 	}
 }
 
-// A count of tens of thousands, of which a page shows what it has come to in a second, goes on by itself, and without script by a button.
+// A count of tens of thousands, of which a page shows what it has come to in a second, goes on by itself, and
+// without script by a button.
 func TestCountGoesOn(t *testing.T) {
 	for _, script := range []bool{true, false} {
 		l := look{width: 1600, language: "en", script: script}

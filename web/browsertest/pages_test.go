@@ -3,12 +3,17 @@ package browsertest
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/web"
 )
@@ -21,7 +26,8 @@ var looks = []look{
 	{width: 1600, language: "zh-CN", script: false, dark: true},
 }
 
-// Each page can be read in each look: nobody is shut out, nothing sticks out, and the browser has nothing to complain of.
+// Each page can be read in each look: nobody is shut out, nothing sticks out, and the browser has nothing to
+// complain of.
 func TestPages(t *testing.T) {
 	for _, l := range looks {
 		t.Run(l.name(), func(t *testing.T) {
@@ -41,8 +47,7 @@ type pageTest struct {
 }
 
 func pages(t *testing.T) []pageTest {
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := queuetest.Within(t, queuetest.Patience)
 	waits, err := shop.monitor("orders").GetKey(ctx, "order-199000")
 	ok(t, err)
 	stopped := ops.Bulk{States: []delayqueue.State{delayqueue.StatePending},
@@ -88,8 +93,7 @@ func pages(t *testing.T) []pageTest {
 
 // Long names, of queues and of people, and characters with hundreds of marks do not widen a page.
 func TestLongNamesFit(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := queuetest.Within(t, queuetest.Patience)
 	names := []string{strings.Repeat("w", 200), "Z" + strings.Repeat("\u0336\u0322\u0489", 120)}
 	page, server, at := shop.serve(web.Config{Authorize: anybody, Queues: names})
 	defer page.Close()
@@ -108,6 +112,25 @@ func TestLongNamesFit(t *testing.T) {
 			"lanes" + q, "lanes" + q + "&lane=" + strings.Repeat("lane", 50)} {
 			tb.open(at + address)
 			tb.fits(address[:min(len(address), 20)])
+		}
+	}
+}
+
+var pictures = flag.String("pictures", "", "folder for the README's pictures of the page; none: they are made and thrown away")
+
+// TestPictures makes the pictures of the README: the board and a queue, light and dark.
+func TestPictures(t *testing.T) {
+	dir := *pictures
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	for name, dark := range map[string]bool{"light": false, "dark": true} {
+		tb := newTab(t, look{width: 1280, language: "en", script: true, dark: dark})
+		for page, address := range map[string]string{"board": "", "queue": "queue?q=orders"} {
+			tb.open(shop.url + address)
+			var png []byte
+			tb.run(chromedp.CaptureScreenshot(&png))
+			ok(t, os.WriteFile(filepath.Join(dir, "web-"+page+"-"+name+".png"), png, 0o644))
 		}
 	}
 }
