@@ -71,13 +71,14 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
   put(redis.call('HGETALL', key))
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
+out[#out + 1] = redis.call('ZSCORE', KEYS.wake, 'w') or '0'
 local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
   'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
@@ -131,19 +132,17 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return held.Err()
 	}
 	r := &reply{rest: held.Val()}
-	var sets [9]map[string]int64
-	for i := range sets {
-		sets[i] = pairsOf(r, r.int64)
+	m.held = newContents()
+	for _, set := range m.held.sets() {
+		*set = pairsOf(r, r.int64)
 	}
-	var hashes [7]map[string]string
-	for i := range hashes {
-		hashes[i] = pairsOf(r, r.text)
+	for _, hash := range m.held.hashes() {
+		*hash = pairsOf(r, r.text)
 	}
-	history := pairsOf(r, r.text)
-	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6], waiting: sets[7], lanes: sets[8],
-		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], listed: hashes[6], ready: r.take(r.number()),
-		armed: r.int64(), seen: r.int64(), canceled: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
-		holdAt: r.int64(), aging: r.int64(), history: history}
+	m.held.ready = r.take(r.number())
+	for _, n := range m.held.numbers() {
+		*n = r.int64()
+	}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}
@@ -153,7 +152,6 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		n, _ := strconv.ParseInt(told, 10, 64)
 		m.held.counts[2*i] -= n
 	}
-	m.held.books = map[string]int64{}
 	for len(r.rest) > 0 && r.bad == nil {
 		if name, n := r.text(), r.int64(); n != 0 {
 			m.held.books[name] = n

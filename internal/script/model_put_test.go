@@ -102,16 +102,30 @@ func (m *model) latest(o *SendMessage) int64 {
 func (m *model) putLatest(id string, latest int64) {
 	if e := m.envelope(id); latest != 0 && e.Latest != 0 {
 		e.Latest = latest
-		m.msg[id] = e.Encode(message.When{Us: e.Due, Absolute: true})
+		m.write(id, e)
 	}
 }
 
-func (m *model) envelope(id string) message.Envelope {
-	e, err := message.DecodeEnvelope(m.msg[id])
-	if err != nil {
-		panic(err)
-	}
+// envelope is that of a message; the zero value if there is none.
+func (m *model) envelope(id string) message.Envelope { return decoded(m.msg[id]) }
+
+func decoded(text string) message.Envelope {
+	e, _ := message.DecodeEnvelope(text)
 	return e
+}
+
+// stored is the envelope of a message that is sent, once it is due then.
+func stored(o *SendMessage, due int64) string {
+	version, tail := o.Version, o.Text
+	if o.When.Absolute {
+		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
+	}
+	return fmt.Sprintf("%c%016d%s", version, due, tail)
+}
+
+// redue writes another instant into an envelope.
+func (m *model) redue(id string, due int64) {
+	m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
 }
 
 // change makes a message that waits another one, or due at another time.
@@ -174,14 +188,14 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	moves := (said || due < score) && (score > m.now || due > m.now)
 	anew := fresh && !moves && score <= m.now && o.Put.On != ConflictAppend
 	lane := m.laneOf(id)
-	relanes := o.Put.On == ConflictReplace && lane != laneIn(o)
+	relanes := o.Put.On == ConflictReplace && lane != decoded(stored(o, 1)).Lane
 	if moves {
 		a.Due = due
 		if !relanes {
 			m.shift(id, due)
 		}
 		if fresh {
-			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
+			m.redue(id, due)
 		}
 		if o.Put.On != ConflictReplace && !full {
 			m.putLatest(id, latest)
@@ -198,15 +212,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		if relanes {
 			m.takeUp(id, lane)
 		}
-		version, tail := o.Version, o.Text
-		if o.When.Absolute {
-			version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
-		}
 		left, counts := m.parts[id+":0"]
 		if m.dropParts(id); counts {
 			m.parts[id+":0"] = left
 		}
-		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		m.msg[id] = stored(o, at)
 		if relanes && fresh && place == "pending" {
 			m.layDown(id, at) // not when it got its turn
 		} else if relanes {
@@ -225,16 +235,6 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	return a, wait
 }
 
-// laneIn is the lane of a message that is sent.
-func laneIn(o *SendMessage) message.Lane {
-	text := o.Text
-	if !o.When.Absolute {
-		text = fmt.Sprintf("%c%016d%s", o.Version, 1, text)
-	}
-	e, _ := message.DecodeEnvelope(text)
-	return e.Lane
-}
-
 // pastTTL says whether a first delivery comes too late, by the TTL of its message.
 func (m *model) pastTTL(e message.Envelope, delivery int) bool {
 	return e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
@@ -242,10 +242,6 @@ func (m *model) pastTTL(e message.Envelope, delivery int) bool {
 
 // storeAt makes a message pending.
 func (m *model) storeAt(o *SendMessage, due int64) {
-	version, tail := o.Version, o.Text
-	if o.When.Absolute {
-		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
-	}
 	if _, there := m.msg[o.ID]; !there { // a late repeat may find it
 		m.count("sent", 1)
 		m.books["in:stored"]++
@@ -255,7 +251,7 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 			m.books["in:imported"]++
 		}
 	}
-	m.msg[o.ID] = fmt.Sprintf("%c%016d%s", version, due, tail)
+	m.msg[o.ID] = stored(o, due)
 	if m.laneOf(o.ID).Width > 0 {
 		m.layDown(o.ID, due)
 	} else {
@@ -322,7 +318,7 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 	if e.Key != "" {
 		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
 	}
-	m.counts(t, &e)
+	e.Counts = rapid.SampledFrom(countsFor).Draw(t, "counts")
 	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
 		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
 		if e.Lane.Name == "a" {
@@ -338,9 +334,4 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 1, 2, 3, 5}).Draw(t, "parts")
 	}
 	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
-}
-
-// counts draws for whose countdown the ack of a message counts.
-func (m *machine) counts(t *rapid.T, e *message.Envelope) {
-	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
 }

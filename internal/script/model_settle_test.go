@@ -82,7 +82,7 @@ func (m *model) follow(s *settling, i int, o Settlement) {
 	}
 	if waits && counted+1 == n && due > m.now {
 		m.shift(id, m.now)
-		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], m.now, m.msg[id][message.EnvelopeHead:])
+		m.redue(id, m.now)
 	}
 }
 
@@ -127,20 +127,17 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 		m.forget(o.ID, "")
 	default:
 		m.note(o.ID, next)
-		m.place(s, o)
+		m.place(s, o, next)
 	}
 }
 
 // place puts a message that lives on where its outcome says.
-func (m *model) place(s *settling, o Settlement) {
+func (m *model) place(s *settling, o Settlement, next message.FailRecord) {
 	at := m.now + o.Delay.Microseconds()
 	switch {
 	case o.Kind == OutcomeGarbage:
 		s.dead++
-		m.count("garbage", 1)
-		m.freeKey(o.ID)
-		m.takeUp(o.ID, m.laneOf(o.ID))
-		m.garbage[o.ID] = m.now
+		m.bury(o.ID, next)
 	case o.Kind == OutcomeDone:
 		s.kept++
 		m.freeKey(o.ID)
@@ -159,6 +156,28 @@ func (m *model) place(s *settling, o Settlement) {
 		m.retry[queuetest.TagOf(o.ID, o.Number+1)] = at
 		s.first = sooner(s.first, at)
 	}
+}
+
+// bury puts a message into garbage.
+func (m *model) bury(id string, r message.FailRecord) {
+	m.note(id, r)
+	m.count("garbage", 1)
+	m.freeKey(id)
+	m.takeUp(id, m.laneOf(id))
+	m.garbage[id] = m.now
+}
+
+// next is a message's next delivery, which it gets unless it was superseded: then it has ended.
+func (m *model) next(id string, r message.FailRecord, out *FetchReply) (tag string, lives bool) {
+	over := r.Superseded
+	r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false
+	if over {
+		out.Replaced++
+		m.finish(id, r)
+		return "", false
+	}
+	m.note(id, r)
+	return queuetest.TagOf(id, r.Delivery), true
 }
 
 // finish ends a message that was superseded, with a record if it is kept, and says whether it is.
@@ -254,14 +273,14 @@ func (m *model) lastChance(tag string) bool {
 
 // fitting gives back what has no room in the reply to a repeat.
 func (m *model) fitting(tags []string, a FetchRequest, out *FetchReply) []string {
-	bytes, total := cmp.Or(a.Bytes, MaxBatchBytes), 0
+	room := cmp.Or(a.Bytes, MaxBatchBytes)
 	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
 		size := m.weight(queuetest.IDIn(tag))
-		if total+size > bytes {
-			return true
+		if size <= room {
+			room -= size
+			return false
 		}
-		total += size
-		return false
+		return true
 	})
 	if len(fit) == 0 && len(tags) > 0 {
 		fit = tags[:1]
@@ -269,14 +288,8 @@ func (m *model) fitting(tags []string, a FetchRequest, out *FetchReply) []string
 	for _, tag := range tags {
 		if !slices.Contains(fit, tag) {
 			id := queuetest.IDIn(tag)
-			r := m.record(id)
-			over := r.Superseded
-			if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
-				out.Replaced++
-				m.finish(id, r)
-			} else {
-				m.note(id, r)
-				m.ready = append(m.ready, queuetest.TagOf(id, r.Delivery))
+			if again, lives := m.next(id, m.record(id), out); lives {
+				m.ready = append(m.ready, again)
 			}
 		}
 	}
