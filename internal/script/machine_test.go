@@ -30,16 +30,15 @@ type machine struct {
 
 	// Of a sequence.
 	*model
-	limiting   bool     // there are limits
-	heldLimits []string // and what Redis held of them
-	held       contents // what Redis held after the last call
-	blind      bool     // answers are compared, and not what Redis holds
-	seed       int64    // of the next fetch
-	calls      [4][]func(t *rapid.T)
-	who        [4]Caller
-	sent       int
-	given      []taken // the newest first
-	spent      map[spent]bool
+	limiting bool     // there are limits
+	held     contents // what Redis held after the last call
+	blind    bool     // answers are compared, and not what Redis holds
+	seed     int64    // of the next fetch
+	calls    [4][]func(t *rapid.T)
+	who      [4]Caller
+	sent     int
+	given    []taken // the newest first
+	spent    map[spent]bool
 }
 
 // spent is a delivery for which a settlement was made.
@@ -139,7 +138,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	for _, hash := range m.held.hashes() {
 		*hash = pairsOf(r, r.text)
 	}
-	m.held.ready = r.take(r.number())
+	m.held.ready = slices.Concat(r.take(r.number())) // nil if empty
 	for _, n := range m.held.numbers() {
 		*n = r.int64()
 	}
@@ -147,7 +146,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		m.held.counts[i] = r.int64()
 	}
 	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
-	m.heldLimits = r.take(5)
+	copy(m.held.limited[:], r.take(len(m.held.limited)))
 	for i, told := range strings.Fields(r.text()) { // what history has of the totals
 		n, _ := strconv.ParseInt(told, 10, 64)
 		m.held.counts[2*i] -= n
@@ -179,18 +178,11 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	} else if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: %s\nwant %s", what, names(fmt.Sprintf("%+v", got)), names(fmt.Sprintf("%+v", want)))
 	}
-	if m.blind {
-		m.held = m.model.contents
-	} else {
-		m.sameLimits(t, what, m.heldLimits)
-	}
 	expected := m.model.contents
-	expected.lanes = m.laneMembers()
+	expected.lanes, expected.limited, expected.ready = m.laneMembers(), m.limits.fields(), slices.Concat(m.ready)
 	if m.blind {
-		m.held.lanes = expected.lanes
+		m.held = expected
 	}
-	m.held.ready = slices.Concat(m.held.ready) // nil if empty
-	expected.ready = slices.Concat(expected.ready)
 	if !reflect.DeepEqual(m.held, expected) {
 		g, w := reflect.ValueOf(m.held), reflect.ValueOf(expected)
 		for i := range g.NumField() {
@@ -205,11 +197,19 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	m.made.Add(1)
 }
 
+// ids are some of the newest messages, and at times one that was never sent.
+func (m *machine) ids(t *rapid.T) (ids []string) {
+	back := rapid.SliceOfNDistinct(rapid.IntRange(0, min(m.sent, 3*m.most)), 1, min(m.sent+1, m.most, 20), rapid.ID[int]).Draw(t, "back")
+	for _, n := range back {
+		ids = append(ids, queuetest.IDOf(strconv.Itoa(m.sent+1-n)))
+	}
+	return ids
+}
+
 func (m *machine) intercepts(t *rapid.T) {
 	by, what := "key", rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "key")
 	if rapid.Bool().Draw(t, "by id") {
-		// The newest first, and one that was never sent.
-		by, what = "id", queuetest.IDOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
+		by, what = "id", m.ids(t)[0]
 	}
 	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c Caller) {
@@ -249,13 +249,7 @@ func (m *machine) steers(t *rapid.T) {
 	if do.What != "by" {
 		do.Us += m.now
 	}
-	var ids []string
-	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") { // the newest first, and one that was never sent
-		id := queuetest.IDOf(strconv.Itoa(m.sent + 1 - rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
-		if slices.Contains(ids, id) {
-			continue
-		}
-		ids = append(ids, id)
+	for _, id := range m.ids(t) {
 		at := Spot{Tag: id}
 		if do.Only != "" { // as a list would have found it, or before it has moved
 			tag, _, score := m.found(id, do.Only)

@@ -48,7 +48,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	out.Lease = &Lease{Name: c.lease()}
 	out.Lease.Canceled.Store(m.canceled)
 	if _, there := m.listed[c.lease()]; repeat && there {
-		out.Tags = m.fitting(m.heldOf(c.lease()), a, &out)
+		out.Tags = append(out.Tags, m.heldOf(c.lease())...)
 		m.endLease(c.lease())
 	}
 	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet(byAge)

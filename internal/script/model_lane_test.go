@@ -272,12 +272,3 @@ func (m *model) addParts(out *FetchReply, nth int, id, envelope string) {
 		out.Parts[nth] = append(out.Parts[nth], m.parts[fmt.Sprint(id, ":", n)])
 	}
 }
-
-// weight is what a message counts in a reply.
-func (m *model) weight(id string) int {
-	n, group := len(m.msg[id]), m.envelope(id).Group
-	if group.Count > 1 {
-		n += group.Bytes + 256*group.Count
-	}
-	return n
-}

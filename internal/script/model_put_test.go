@@ -2,7 +2,6 @@ package script
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -148,8 +147,7 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	a = SendAnswer{Kind: AnswerKept, Holder: id, Due: score}
 	due, latest := o.When.Due(m.now), m.latest(o)
 	said, added, full := o.Put.On == ConflictReschedule || o.Put.Timed, true, false
-	e := m.envelope(id)
-	if o.Put.On == ConflictAppend && (m.pastTTL(e, m.record(id).Delivery) || e.Deadline != 0 && e.Deadline <= m.now) {
+	if o.Put.On == ConflictAppend && m.isOver(id, m.record(id).Delivery) {
 		m.leave(id)
 		return SendAnswer{}, 0
 	}
@@ -235,9 +233,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	return a, wait
 }
 
-// pastTTL says whether a first delivery comes too late, by the TTL of its message.
-func (m *model) pastTTL(e message.Envelope, delivery int) bool {
-	return e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
+// isOver says whether the time of a delivery's message is over, by its deadline or, of a first delivery, by its TTL.
+func (m *model) isOver(id string, delivery int) bool {
+	e := m.envelope(id)
+	return e.Deadline != 0 && e.Deadline <= m.now ||
+		e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
 }
 
 // storeAt makes a message pending.
@@ -299,26 +299,13 @@ func (m *machine) puts(t *rapid.T) {
 
 // withPut draws a message with a policy for its key, and perhaps a countdown.
 func (m *machine) withPut(t *rapid.T) *SendMessage {
-	m.sent++
-	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
-	due := message.When{Us: rapid.Int64Range(0, 8e6).Draw(t, "delay")}
-	if rapid.Bool().Draw(t, "at an instant") {
-		due = message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
-	}
-	e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
-		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
-	}
-	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
-		e.TTL, e.Since = time.Second, message.LatestUnknown
-	}
-	if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
-		e.Deadline = m.now + 4e6
+	e, due := m.content(t, nil)
+	if e.TTL > 0 && rapid.Bool().Draw(t, "since it is due anew") {
+		e.Since = message.LatestUnknown
 	}
 	if e.Key != "" {
 		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
 	}
-	e.Counts = rapid.SampledFrom(countsFor).Draw(t, "counts")
 	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
 		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
 		if e.Lane.Name == "a" {

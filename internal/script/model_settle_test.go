@@ -271,31 +271,6 @@ func (m *model) lastChance(tag string) bool {
 	return losses > 0 && losses >= int(m.claims[1].value)-1
 }
 
-// fitting gives back what has no room in the reply to a repeat.
-func (m *model) fitting(tags []string, a FetchRequest, out *FetchReply) []string {
-	room := cmp.Or(a.Bytes, MaxBatchBytes)
-	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		size := m.weight(queuetest.IDIn(tag))
-		if size <= room {
-			room -= size
-			return false
-		}
-		return true
-	})
-	if len(fit) == 0 && len(tags) > 0 {
-		fit = tags[:1]
-	}
-	for _, tag := range tags {
-		if !slices.Contains(fit, tag) {
-			id := queuetest.IDIn(tag)
-			if again, lives := m.next(id, m.record(id), out); lives {
-				m.ready = append(m.ready, again)
-			}
-		}
-	}
-	return fit
-}
-
 // toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is
 // anything else behind that.
 func (m *model) toGo(n int) (going []string) {

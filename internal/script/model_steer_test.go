@@ -322,10 +322,7 @@ func (m *model) await(ids []string) []AwaitReply {
 
 // awaits looks for some messages.
 func (m *machine) awaits(t *rapid.T) {
-	var ids []string
-	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
-		ids = append(ids, queuetest.IDOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
-	}
+	ids := m.ids(t)
 	got, err := m.store.Await(queuetest.CtxB, ids)
 	m.same(t, "await", got, err, m.await(ids))
 }

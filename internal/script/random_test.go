@@ -58,8 +58,7 @@ func (m *machine) sequence(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "keep": m.keeps, "intercept": m.intercepts,
-		"layout": m.layouts, "limit": m.limit,
-		"marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
+		"late": m.late, "layout": m.layouts, "limit": m.limit, "marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
 		"steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
@@ -125,6 +124,22 @@ func (m *machine) again(t *rapid.T) {
 	m.draw(t)
 	back := rapid.IntRange(1, min(3, len(calls))).Draw(t, "back")
 	calls[len(calls)-back](t)
+}
+
+// late repeats a fetch when its lease has ended, or another caller has settled some of what it handed out.
+func (m *machine) late(t *rapid.T) {
+	c := &m.who[rapid.IntRange(1, len(m.who)-1).Draw(t, "caller")]
+	c.N++
+	late, a := *c, m.ask(t)
+	m.draw(t)
+	m.doFetch(t, late, a)
+	if rapid.Bool().Draw(t, "after the end") {
+		m.ticks(t)
+	} else {
+		m.settles(t)
+	}
+	m.draw(t)
+	m.doFetch(t, late, a)
 }
 
 func (m *machine) draw(t *rapid.T) { m.seed = rapid.Int64Range(1, 1<<31-2).Draw(t, "seed") }
@@ -199,26 +214,28 @@ func (m *machine) sends(t *rapid.T) {
 	})
 }
 
-// countsFor are keys of messages for whose countdowns the ack of a message counts.
-var countsFor = []string{"", "", "k1", "k2", "k3"}
-
 // message draws a message, which is due as like says, without a key, or as is drawn.
 func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
+	e, due := m.content(t, like)
+	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
+}
+
+// content draws what a message holds, and when it is due.
+func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, message.When) {
 	m.sent++
 	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
 	if like == nil {
 		like = &message.When{Us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
-		if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
+		if rapid.IntRange(0, 2).Draw(t, "an instant if 2") == 2 {
 			like = &message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
 		}
 		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
 	}
-	due := *like
-	if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
+	if rapid.IntRange(0, 5).Draw(t, "a TTL if 5") == 5 {
 		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
 	}
 	if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
-		e.Timeout, e.Deadline = time.Second, m.now+8e6
+		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{4e6, 8e6}).Draw(t, "deadline")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
 		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
@@ -226,11 +243,11 @@ func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
 	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
 		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
 	}
-	e.Counts = rapid.SampledFrom(countsFor).Draw(t, "counts")
-	if due.Absolute && rapid.Bool().Draw(t, "of version 2") {
+	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
+	if like.Absolute && rapid.Bool().Draw(t, "of version 2") {
 		e.Deadline = cmp.Or(e.Deadline, 1<<52)
 	}
-	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
+	return e, *like
 }
 
 func (m *machine) fetches(t *rapid.T) {
@@ -240,7 +257,7 @@ func (m *machine) fetches(t *rapid.T) {
 }
 
 func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
-	before := m.places()
+	before := m.whereabouts()
 	a.Settings = &m.with
 	got, err := m.store.Fetch(queuetest.CtxB, &c, a)
 	ds := takenOf(got)
@@ -256,7 +273,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 		}
 	}
 	moved := 0
-	for id, place := range m.places() {
+	for id, place := range m.whereabouts() {
 		if before[id] != place {
 			moved++
 		}
@@ -269,8 +286,8 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	})...)
 }
 
-// places says where Redis has each message, and "" for one that is gone since it was last asked.
-func (m *machine) places() map[string]string {
+// whereabouts says where Redis has each message, and "" for one that is gone since it was last asked.
+func (m *machine) whereabouts() map[string]string {
 	places := map[string]string{}
 	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
 		for tag := range set {
