@@ -18,7 +18,8 @@ type settling struct {
 	dead, kept int
 }
 
-func (m *model) settle(batch []Settlement) any {
+// settle ends deliveries. fetched: a fetch follows, which sets the alarm for places that are free and for what is due now in lanes.
+func (m *model) settle(batch []Settlement, fetched bool) any {
 	s := settling{out: SettleReply{Now: m.now}}
 	alive, settled := map[string]bool{}, map[string]int{}
 	for _, o := range batch {
@@ -38,8 +39,14 @@ func (m *model) settle(batch []Settlement) any {
 	for name, n := range settled {
 		m.letGo(name, n)
 	}
-	m.arm(sooner(s.first, m.sinceTurned()))
-	m.freed()
+	if first := sooner(s.first, m.sinceTurned()); fetched && first != 0 && first <= m.now && (m.armed == 0 || first < m.armed) {
+		m.wake, m.armed = 0, first
+	} else {
+		m.arm(first)
+	}
+	if !fetched {
+		m.freed()
+	}
 	if s.dead > 0 {
 		s.out.Overflow = m.trim(m.garbage, m.room(3), 500)
 	}

@@ -48,7 +48,8 @@ func TestModel(t *testing.T) {
 // sequence is one test of rapid's: random steps, then all that is left comes out.
 func (m *machine) sequence(t *rapid.T) {
 	m.delete()
-	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), GarbageAge: time.Minute,
+	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"),
+		GarbageAge: rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute}).Draw(t, "age of garbage"),
 		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
 		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
 	m.limiting = rapid.Bool().Draw(t, "limits")
@@ -56,11 +57,15 @@ func (m *machine) sequence(t *rapid.T) {
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
-	t.Repeat(map[string]func(*rapid.T){
+	steps := map[string]func(*rapid.T){
 		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "keep": m.keeps, "intercept": m.intercepts,
 		"late": m.late, "layout": m.layouts, "limit": m.limit, "marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
 		"steer": m.steers, "ticks": m.ticks,
-	})
+	}
+	for _, often := range []string{"fetch", "pass", "put", "settle", "steer"} {
+		steps[often+", more often"], steps[often+", most often"] = steps[often], steps[often]
+	}
+	t.Repeat(steps)
 	m.newer = true
 	m.layouts(t) // as this version knows it
 	s, err := check.Read(queuetest.CtxB, m.UniversalClient, "dq", m.store.Queue)
@@ -95,7 +100,7 @@ func (m *machine) sequence(t *rapid.T) {
 			}
 		}
 		if m.who[1].N++; acks != nil {
-			m.doSettle(t, m.who[1], acks)
+			m.doSettle(t, m.who[1], acks, false)
 		}
 	}
 }
@@ -153,6 +158,7 @@ func (m *machine) pass(t *rapid.T) {
 		rapid.Int64Range(m.now, m.now+4),
 		rapid.Int64Range(m.now, m.now+1e6),
 		rapid.Int64Range(m.now, m.now+5e6),
+		rapid.Int64Range(m.now, m.now+16e6),
 		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
 			m.now + 3602e6, m.now - 3602e6}),
 	).Draw(t, "to")
@@ -231,11 +237,11 @@ func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, mes
 		}
 		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
 	}
-	if rapid.IntRange(0, 5).Draw(t, "a TTL if 5") == 5 {
+	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
 		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
 	}
-	if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
-		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{4e6, 8e6}).Draw(t, "deadline")
+	if rapid.IntRange(0, 3).Draw(t, "limits if 3") == 3 {
+		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{1e6, 4e6, 8e6}).Draw(t, "deadline")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
 		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
@@ -352,7 +358,8 @@ func (m *machine) settles(t *rapid.T) {
 	}
 	plain := slices.DeleteFunc(slices.Clone(batch), func(o Settlement) bool { return !o.plain() })
 	batch = append(plain, slices.DeleteFunc(batch, func(o Settlement) bool { return o.plain() })...)
-	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch) })
+	fetched := rapid.IntRange(0, 2).Draw(t, "a fetch follows if 0") == 0
+	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch, fetched) })
 }
 
 // ends draws how a delivery ends.
@@ -386,9 +393,13 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 	return s
 }
 
-func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement) {
-	got, err := m.store.Settle(queuetest.CtxB, &c, batch)
-	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch) }))
+func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement, fetched bool) {
+	call := newSettleCall(&c, batch, map[bool]string{true: "+"}[fetched])
+	if fetched { // as by SettleAndFetch
+		call.script = SettleScript
+	}
+	got, err := call.read(m.store.run(queuetest.CtxB, call.script, call.args))
+	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch, fetched) }))
 }
 
 func (m *machine) extends(t *rapid.T) {
