@@ -198,18 +198,6 @@ func TestScriptSuperseded(t *testing.T) {
 	})
 }
 
-// TestScriptWithoutAnEnvelope: a delivery whose message another program deleted does not end, and is neither lost nor counted.
-func TestScriptWithoutAnEnvelope(t *testing.T) {
-	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
-		r.hand(msg("a", 0, keyed("k")))
-		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
-		r.do("HDEL", r.Keys.key, "k")
-		r.equal("void", r.settle(NewCaller(), ends(OutcomeRetry, "a", 0, 0, "", "k")), []int{0})
-		f := r.lapse(11 * time.Second)
-		r.equal("lost, dropped, leases", []int{f.Lost, f.Dropped, len(r.read().Leases)}, []int{0, 0, 0})
-	}, ""}})
-}
-
 // leaves makes group a, of two parts, leave its key while it is handled. Group b has the key then.
 func leaves(r *rig) {
 	r.t.Helper()

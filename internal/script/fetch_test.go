@@ -2,12 +2,14 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
@@ -127,40 +129,27 @@ func TestScriptFetchTrims(t *testing.T) {
 // TestScriptFetchSweeps: the records of old callers go, and big is forgotten in an empty queue.
 func TestScriptFetchSweeps(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"old callers are forgotten": {func(r *rig) {
+		"old callers are forgotten, some at a time": {func(r *rig) {
 			call := func(age time.Duration) string { return fmt.Sprintf("3 %d ", r.now-age.Microseconds()) }
-			r.do("HSET", r.Keys.State, "call:old", call(time.Hour+time.Microsecond), "call:fresh", call(time.Hour), "call:broken", "?",
-				"call:ahead", call(-2*time.Hour))
-			r.tick()
-			fields := r.read().Fields
-			r.equal("old, broken, from the future", fields["call:old"]+fields["call:broken"]+fields["call:ahead"], "")
-			r.equal("fresh", fields["call:fresh"], call(time.Hour))
-			r.do("HSET", r.Keys.State, "call:old", call(25*time.Hour)) // the next sweep is 10 minutes from now
-			r.at(10 * time.Minute)
-			r.tick()
-			if r.read().Fields["call:old"] == "" {
-				r.t.Error("swept again at once")
-			}
-			r.at(10*time.Minute + time.Microsecond)
-			r.tick()
-			r.equal("old", r.read().Fields["call:old"], "")
-		}, ""},
-		"many old callers are forgotten, some at a time": {func(r *rig) {
-			args := []any{"HSET", r.Keys.State}
-			for i := range 3000 {
-				args = append(args, fmt.Sprintf("call:%d", i), fmt.Sprintf("3 %d some reply", r.now-int64(3600e6+1)*int64(i%2)))
+			args := []any{"HSET", r.Keys.State, "call:broken", "?", "call:ahead", call(-2 * time.Hour)}
+			for i := range 1000 {
+				args = append(args, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:fresh", i), call(time.Hour))
 			}
 			r.do(args...)
-			for range 100 {
+			for range 50 {
 				r.tick()
 			}
-			left := 0
-			for field := range r.read().Fields {
-				if strings.HasPrefix(field, "call:") {
-					left++
+			left := slices.DeleteFunc(slices.Collect(maps.Keys(r.read().Fields)), func(field string) bool { return !strings.HasPrefix(field, "call:") })
+			r.equal("left", len(left), 1000+1)                                                        // and the ticker's own
+			for _, at := range []time.Duration{10 * time.Minute, 10*time.Minute + time.Microsecond} { // the next sweep is then
+				r.at(at)
+				r.do("HSET", r.Keys.State, "call:old", call(25*time.Hour))
+				for range 30 {
+					r.tick()
 				}
+				r.equal(at.String(), r.read().Fields["call:old"] == "", at > 10*time.Minute)
 			}
-			r.equal("left", left, 1500+1) // and the ticker's own
+			r.do("DEL", r.Keys.State)
 		}, ""},
 		"big starts anew in an empty queue": {func(r *rig) {
 			r.put(msg("a", 0, sized(3000)))
@@ -189,75 +178,40 @@ func allEnd(f FetchReply, kind OutcomeKind) []Settlement {
 // TestScriptFetchBounds: one call moves at most 500 messages, and says so if more is due.
 func TestScriptFetchBounds(t *testing.T) {
 	t.Parallel()
-	const n = 2000
 	subtest(t, "moves", onReal, func(r *rig) {
-		for _, kind := range []OutcomeKind{OutcomeGarbage, OutcomeRetry, OutcomeReady} {
-			sendDue(r, fmt.Sprint("k", kind), n)
-			for range n / MaxBatch {
-				r.done(allEnd(r.fetch(NewCaller(), MaxBatch), kind)...)
-			}
-		}
-		sendDue(r, "u", n)
-		for range 4 { // out of ready first
-			if f := r.fetch(NewCaller(), MaxBatch); len(f.Tags) != MaxBatch {
-				r.t.Fatalf("fetched %d", len(f.Tags))
-			}
-		}
-		s := r.read()
-		r.equal("before", []int{len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), len(s.Garbage)}, []int{n, 0, n, n, n})
+		sendDue(r, "g", 200)
+		r.done(allEnd(r.fetch(NewCaller(), 200), OutcomeGarbage)...)
+		sendDue(r, "l", 150)
+		r.fetch(NewCaller(), 150)
+		sendDue(r, "p", MaxBatch)
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		r.with.GarbageAge = time.Second
-		garbage := n
-		for call := 0; ; call++ {
-			f := r.fetch(NewCaller(), MaxBatch)
-			aged := garbage - int(r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val())
-			garbage -= aged
-			if moved := len(f.Tags) + f.Lost + aged; moved > MaxBatch || len(f.Tags) < 300 || f.Lost > 100 {
-				r.t.Fatalf("one call moved %d: %d handed out, %d lost, %d aged", moved, len(f.Tags), f.Lost, aged)
-			}
-			if f.Next == 0 || f.Next > f.Now {
-				r.t.Fatalf("next is %v with more to do", r.since(int64(f.Next)))
-			}
-			acks := allEnd(f, OutcomeAck)
-			slices.SortFunc(acks, func(a, b Settlement) int { return a.Number - b.Number })
-			r.done(acks...)
-			if f.Lost == 0 && aged == 0 {
-				r.equal("calls", call >= n/100, true)
-				break
-			}
-			sendDue(r, fmt.Sprintf("%02d", call), len(f.Tags))
-		}
-		r.read()
+		f := r.fetch(NewCaller(), MaxBatch)
+		s := r.read()
+		r.equal("lost, left in garbage, handed out", []int{f.Lost, len(s.Garbage), len(f.Tags)}, []int{100, 100, MaxBatch - 200})
+		r.equal("more at once", f.Next, f.Now)
 	})
 	subtest(t, "moves, with many on their last chance", onReal, func(r *rig) {
 		r.with.MaxLosses = 2
-		sendDue(r, "l", 150)
-		f := r.fetch(NewCaller(), MaxBatch)
-		lasts := allEnd(f, OutcomeRetry)
-		for i := range lasts {
-			lasts[i].Failures, lasts[i].Losses = 0, 1
-		}
-		r.done(lasts...)
+		onLastChance(r, 150, 1)
 		r.at(time.Second)
-		r.equal("handed out, one alone", len(r.fetch(NewCaller(), 1).Tags), 1)
-		r.at(2 * time.Second)
 		sendDue(r, "p", MaxBatch)
-		f = r.fetch(NewCaller(), MaxBatch)
-		aside := 0
-		for _, e := range r.read().Retry {
-			if e.Score > r.now {
-				aside++
-			}
-		}
-		r.equal("set some aside", aside > 0, true)
-		r.equal("moved", len(f.Tags)+aside, MaxBatch)
-		r.read()
+		f := r.ask(newCall(), FetchRequest{Want: MaxBatch, HoldsLastChance: true})
+		aside := slices.DeleteFunc(r.read().Retry, func(e check.Entry) bool { return e.Score <= r.now })
+		r.equal("set aside, handed out", []int{len(aside), len(f.Tags)}, []int{100, MaxBatch - 100})
 	})
-	subtest(t, "more is wanted than one call gives", onReal, func(r *rig) {
-		sendDue(r, "a", n)
-		r.equal("handed out", len(r.fetch(NewCaller(), MaxBatch).Tags), MaxBatch)
-	})
+}
+
+// onLastChance makes n messages that are due for a retry in a second, and were lost so often.
+func onLastChance(r *rig, n, losses int) {
+	r.t.Helper()
+	sendDue(r, "l", n)
+	all := allEnd(r.fetch(NewCaller(), n), OutcomeRetry)
+	for i := range all {
+		all[i].Failures, all[i].Losses = 0, losses
+	}
+	r.done(all...)
 }
 
 // TestScriptFetchSizes: the reply of one call has at most 1 MB, or one message.

@@ -265,35 +265,3 @@ func TestScriptPutLooksAtFewTurns(t *testing.T) {
 		r.read()
 	})
 }
-
-// TestScriptLaneBeforeFetch: a settlement that a fetch follows sets no marker for the next message of a lane, but armed. The fetch sets the
-// marker for what it leaves.
-func TestScriptLaneBeforeFetch(t *testing.T) {
-	follows := func(r *rig, names ...string) {
-		var all []Settlement
-		for _, name := range names {
-			all = append(all, lane(name[:1], ack(name)))
-		}
-		call := newSettleCall(newCall(), r.leased(all), "+")
-		queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
-		r.equal("marker", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
-		r.equal("armed", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "armed").Val() != "0", true)
-		r.read() // as if the consumer died
-	}
-	begin := func(r *rig) {
-		r.put(inLane("a", 1, "a1", 0), inLane("a", 1, "a2", 0), inLane("b", 1, "b1", 0), inLane("b", 1, "b2", 0), msg("x", time.Minute))
-		r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a1 b1")
-		r.expect("pending x@1m0s unack a1@10s b1@10s waiting a2@0s b2@0s turns a=a1 b=b1 wake 1m0s")
-		follows(r, "a1", "b1")
-	}
-	runScripts(t, map[string]scriptCase{
-		"all is fetched": {func(r *rig) {
-			begin(r)
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a2 b2")
-		}, "pending x@1m0s unack a2@10s b2@10s turns a=a2 b=b2 wake 1m0s"},
-		"one is left": {func(r *rig) {
-			begin(r)
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 1).Tags, " ")), "a2")
-		}, "pending b2@0s x@1m0s unack a2@10s turns a=a2 b=b2 wake 0s"},
-	})
-}

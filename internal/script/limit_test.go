@@ -116,24 +116,6 @@ func TestScriptRateOfCenturies(t *testing.T) {
 // three bounds the concurrency.
 var three = RateLimits{Concurrency: 3}
 
-// TestScriptConcurrency: unack holds no more deliveries than there are places. A settlement that a fetch follows wakes nobody for
-// the place that becomes free.
-func TestScriptConcurrency(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"": {limited(three, func(r *rig) {
-			r.put(six()...)
-			r.gives(10, "a b c", 10*time.Second)
-			r.do("DEL", r.Keys.Wake) // a consumer has it
-			r.at(time.Second)
-			by := newCall()
-			call := newSettleCall(by, r.leased([]Settlement{ack("b"), ends(OutcomeRetry, "c", 1, 0, "x")}), "+")
-			queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
-			r.equal("woken", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0)) // the fetch sets the alarm
-			r.gives(1, "d", 0)
-		}), "pending e@0s f@0s unack a@10s d@11s retry 2:c@2s fail c=2/1/0@1s!x wake 0s"},
-	})
-}
-
 // TestScriptRubbishInLimits: no value in the fields about limits makes a script raise or stops the queue.
 func TestScriptRubbishInLimits(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package script
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,55 +11,25 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestScriptLastChanceOfMany: a consumer that holds a message on its last chance looks at the others seldom, and a free
-// consumer gets one soon.
+// TestScriptLastChanceOfMany: while a consumer holds a message on its last chance, others are put off to few instants, which are spread. So the
+// consumer looks at them seldom, and a free consumer gets one soon.
 func TestScriptLastChanceOfMany(t *testing.T) {
-	const n = 1500
 	onReal(t, func(r *rig) {
-		ms := many(n, func(i int) *SendMessage { return msg(fmt.Sprintf("m%04d", i), 0) })
-		for part := range slices.Chunk(ms, MaxBatch) {
-			r.hand(part...)
-			r.done(many(len(part), func(i int) Settlement {
-				return Settlement{Tag: part[i].ID, ID: part[i].ID, Number: 1, Kind: OutcomeRetry, Delay: time.Second, Losses: 2}
-			})...)
+		for range 3 {
+			onLastChance(r, MaxBatch, 2)
+			r.at(r.since(r.now) + time.Microsecond)
 		}
-		r.at(time.Second)
-		c, free := NewCaller(), NewCaller()
-		const seconds = 4
-		fetches, got := 0, 0
-		for end := r.now + seconds*1_000_000; r.now < end; fetches++ {
+		r.at(2 * time.Second)
+		c, at := NewCaller(), map[int64]int{}
+		for range 15 { // pages
 			c.Next()
-			f := r.ask(c, FetchRequest{Want: 10, HoldsLastChance: true})
-			if len(f.Tags) > 0 {
-				r.t.Fatalf("handed out %s", handed(f))
-			}
-			now := r.since(r.now)
-			switch {
-			case f.Next == 0:
-				r.at(now + time.Second)
-			case f.Next <= f.Now:
-				r.at(now + time.Millisecond)
-			default:
-				r.at(r.since(int64(f.Next)))
-			}
-			if fetches%100 == 99 {
-				for range 10 { // half a second
-					f := r.fetch(free, 10)
-					if len(f.Tags) > 0 {
-						got++
-						r.done(ack(names(f.Tags[0])))
-						break
-					}
-					r.at(r.since(r.now) + 50*time.Millisecond)
-				}
-			}
+			r.equal("handed out", len(r.ask(c, FetchRequest{Want: 10, HoldsLastChance: true}).Tags), 0)
 		}
-		if perSecond := fetches / seconds; perSecond > 50 {
-			r.t.Errorf("%d fetches a second", perSecond)
+		for _, e := range r.read().Retry {
+			at[e.Score-r.now]++
+			r.equal("in whole twentieths of a second", e.Score > r.now && e.Score < r.now+1_000_000 && e.Score%50_000 == 0, true)
 		}
-		if got < fetches/100 {
-			r.t.Errorf("a free consumer got %d of %d", got, fetches/100)
-		}
+		r.equal("at instants", len(at) > 10, true)
 	})
 }
 
@@ -204,32 +173,6 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.expect("unack a@10s")
 			r.equal("lost", r.lapse(11*time.Second).Lost, 1)
 		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
-	})
-}
-
-// TestScriptSteerAfterTheClockWasAhead: a message that was sent or failed while the clock was ahead is due too late. A list by
-// its instant finds it, and a steer brings it back.
-func TestScriptSteerAfterTheClockWasAhead(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"by": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.at(century)
-			r.done(ends(OutcomeRetry, "a", 1, 0, "x"))
-			r.put(msg("b", 2*time.Second))
-			r.at(5 * time.Second)
-			r.put(msg("c", time.Hour))
-			for _, in := range []string{statePending, stateRetry} {
-				page, err := r.Store.List(queuetest.CtxB, ListRequest{In: in, From: rigBase + century.Microseconds(), To: math.MaxInt64, Limit: 9})
-				if err != nil || len(page.Entries) != 1 {
-					r.t.Fatalf("%s: %+v, %v", in, page, err)
-				}
-				got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerBy, Us: -century.Microseconds(), Only: in,
-					Targets: []Spot{page.Entries[0].Spot}})
-				if err != nil || !got[0].Done {
-					r.t.Errorf("%s: %+v, %v", in, got, err)
-				}
-			}
-		}, "pending b@5s c@1h0m5s retry 2:a@5s fail a=2/1/0@876000h0m0s!x wake 5s"},
 	})
 }
 

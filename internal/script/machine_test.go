@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -197,13 +198,15 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	m.made.Add(1)
 }
 
-// ids are some of the newest messages, and at times one that was never sent.
-func (m *machine) ids(t *rapid.T) (ids []string) {
-	back := rapid.SliceOfNDistinct(rapid.IntRange(0, min(m.sent, 3*m.most)), 1, min(m.sent+1, m.most, 20), rapid.ID[int]).Draw(t, "back")
-	for _, n := range back {
-		ids = append(ids, queuetest.IDOf(strconv.Itoa(m.sent+1-n)))
+// ids are some of the messages that are there, and at times the newest, which may be gone, or one that was never sent.
+func (m *machine) ids(t *rapid.T) []string {
+	there := slices.Sorted(maps.Keys(m.msg))
+	for n := range 3 {
+		if id := queuetest.IDOf(strconv.Itoa(m.sent + 1 - n)); m.msg[id] == "" {
+			there = append(there, id)
+		}
 	}
-	return ids
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(there), 1, min(len(there), m.most, 20), rapid.ID[string]).Draw(t, "ids")
 }
 
 func (m *machine) intercepts(t *rapid.T) {
@@ -230,7 +233,10 @@ func (m *machine) layouts(t *rapid.T) {
 
 // pauses for some seconds, for ever, or not at all.
 func (m *machine) pauses(t *rapid.T) {
-	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6), rapid.Just(message.Forever)).Draw(t, "until")
+	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6)).Draw(t, "until")
+	if rapid.IntRange(0, 9).Draw(t, "for ever if 9") == 9 {
+		until = message.Forever
+	}
 	by, why := rapid.SampledFrom([]string{"", "ann"}).Draw(t, "by"), rapid.SampledFrom([]string{"", "12 is full"}).Draw(t, "why")
 	m.call(t, func(t *rapid.T, c Caller) { m.doPause(t, c, until, by, why) })
 }
@@ -244,12 +250,14 @@ func (m *machine) steers(t *rapid.T) {
 	do := SteerRequest{
 		What: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
 		Us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), Step: rapid.Int64Range(0, 1000).Draw(t, "step"),
-		Only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}).Draw(t, "only"),
 	}
+	ids := m.ids(t)
+	_, place, _ := m.found(ids[0], "")
+	do.Only = rapid.SampledFrom([]string{"", place, "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}[:rapid.SampledFrom([]int{2, 9}).Draw(t, "of")]).Draw(t, "only")
 	if do.What != "by" {
 		do.Us += m.now
 	}
-	for _, id := range m.ids(t) {
+	for _, id := range ids {
 		at := Spot{Tag: id}
 		if do.Only != "" { // as a list would have found it, or before it has moved
 			tag, _, score := m.found(id, do.Only)

@@ -304,7 +304,7 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		e.Since = message.LatestUnknown
 	}
 	if e.Key != "" {
-		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
+		e.Countdown = rapid.SampledFrom([]int{0, 1, 1, 2, 5}).Draw(t, "countdown")
 	}
 	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
 		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}

@@ -23,11 +23,11 @@ var modelCalls = flag.Int64("model.calls", 0, "how many calls TestModel compares
 // of them held up, repeated or late, and compares every answer and the whole state after each. A
 // failure is shrunk to the shortest sequence, and printed with its seed.
 func TestModel(t *testing.T) {
-	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "100"} { // sequences, and steps of one on average
+	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "600"} { // sequences, and steps of one on average
 		queuetest.Must(t, flag.Set(name, value))
 	}
 	t.Parallel()
-	calls := cmp.Or(*modelCalls, testkit.Size[int64](8_000, 4_000))
+	calls := cmp.Or(*modelCalls, testkit.Size[int64](16_000, 8_000))
 	var made atomic.Int64
 	t.Run("with", func(t *testing.T) {
 		for name, most := range map[string]int{"few": 4, "as few": 4, "many": MaxBatch} {
@@ -52,20 +52,16 @@ func (m *machine) sequence(t *rapid.T) {
 		GarbageAge: rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute}).Draw(t, "age of garbage"),
 		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
 		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
-	m.limiting = rapid.Bool().Draw(t, "limits")
+	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
-	steps := map[string]func(*rapid.T){
-		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "keep": m.keeps, "intercept": m.intercepts,
-		"late": m.late, "layout": m.layouts, "limit": m.limit, "marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
-		"steer": m.steers, "ticks": m.ticks,
-	}
-	for _, often := range []string{"fetch", "pass", "put", "settle", "steer"} {
-		steps[often+", more often"], steps[often+", most often"] = steps[often], steps[often]
-	}
-	t.Repeat(steps)
+	t.Repeat(map[string]func(*rapid.T){ // rapid draws the first of these, in the order of their names, more often
+		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers, "f send": m.sends, "g again": m.again,
+		"h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k ticks": m.ticks, "l forget": m.forgets, "m keep": m.keeps,
+		"n overrun": m.overrun, "o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
+	})
 	m.newer = true
 	m.layouts(t) // as this version knows it
 	s, err := check.Read(queuetest.CtxB, m.UniversalClient, "dq", m.store.Queue)
@@ -156,11 +152,12 @@ func (m *machine) pass(t *rapid.T) {
 	}
 	m.now = rapid.OneOf(
 		rapid.Int64Range(m.now, m.now+4),
+		rapid.Int64Range(m.now, m.now+1e5),
 		rapid.Int64Range(m.now, m.now+1e6),
 		rapid.Int64Range(m.now, m.now+5e6),
-		rapid.Int64Range(m.now, m.now+16e6),
-		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
-			m.now + 3602e6, m.now - 3602e6}),
+		rapid.SampledFrom([]int64{next - 1, next, next + 1}),
+		rapid.OneOf(rapid.Int64Range(m.now, m.now+16e6), rapid.SampledFrom([]int64{m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
+			m.now + 3602e6, m.now - 3602e6})),
 	).Draw(t, "to")
 }
 
@@ -186,7 +183,7 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 	}
 	return FetchRequest{
 		Limits:          l,
-		Want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), MaxBatch), // at times all that it may
+		Want:            min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
 		Rearm:           rapid.Bool().Draw(t, "rearm"),
 		ByAlarm:         rapid.Bool().Draw(t, "by alarm"),
 		HoldsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
@@ -243,7 +240,7 @@ func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, mes
 	if rapid.IntRange(0, 3).Draw(t, "limits if 3") == 3 {
 		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{1e6, 4e6, 8e6}).Draw(t, "deadline")
 	}
-	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
+	if rapid.Bool().Draw(t, "kept") {
 		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
 	}
 	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
@@ -364,7 +361,7 @@ func (m *machine) settles(t *rapid.T) {
 
 // ends draws how a delivery ends.
 func (m *machine) ends(t *rapid.T, d taken) Settlement {
-	s := d.ends(OutcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome")))
+	s := d.ends(rapid.SampledFrom([]OutcomeKind{OutcomeAck, OutcomeAck, OutcomeAck, OutcomeReady, OutcomeGarbage, OutcomeRetry}).Draw(t, "outcome"))
 	delay := time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
 	result := rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 	switch s.Kind {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/redis/go-redis/v9"
 )
@@ -38,30 +37,12 @@ func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
 // FuzzReply: whatever a server answers to a script's call, the call returns what its caller can
 // work with, or ErrBadReply.
 func FuzzReply(f *testing.F) {
-	const now = "1717200000000000"
-	e := message.Envelope{Key: "k", Retries: 3, TTL: time.Second, Headers: map[string]string{"a": "b"}, Payload: "x"}
-	text := e.Encode(message.When{Absolute: true})
-	record := "3 1 1 " + now + " no"
-	for _, reply := range [][]string{
-		{}, {"garbage"}, {"gone"}, {"nowhere"},
-		{now, ""},
-		{now, "1=" + queuetest.IDOf("a") + " 3=" + queuetest.IDOf("b") + " "},
-		{now, "4=a 0=b "},
-		{now, "1 2 "},
-		{now, "0", "2 ", "2=" + queuetest.IDOf("b") + " "},
-		{now, "0", "", "3=" + queuetest.IDOf("b") + " "},
-		{now, "4 0 -1 "},
-		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
-		{now, "0", "0", "", "1~" + now + ":" + queuetest.IDOf("x") + " 2=y ", "", "1"},
-		{text, "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "2", "id", text, record, "40", "-1", "0", "1"},
-		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text, text,
-			record, queuetest.IDOf("c"), text, record},
-		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text},
-		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "0", "0", "0", "1", "3:" + queuetest.IDOf("a"), "5", record, "k"},
-		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "-1", "99999999999999999999", "x"},
-		{"0", "1", "2"}, {"0", "1", "2", "3", "4"},
-	} {
-		f.Add(strings.Join(reply, "\n"))
+	for _, cases := range []map[string]repliesCase{repliesToUsers, repliesToMonitors} {
+		for _, c := range cases {
+			for _, reply := range slices.Concat(c.good, c.bad) {
+				f.Add(strings.ReplaceAll(reply, "|", "\n"))
+			}
+		}
 	}
 	outcomes := []Settlement{then(ack("a"), msg("x", 0), msg("y", 0, keyed("y"))), ends(OutcomeGarbage, "2:b", 1, 0, "x", "key"),
 		ends(OutcomeRetry, "3:c", 0, 0, "")}
