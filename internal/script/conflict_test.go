@@ -39,13 +39,6 @@ func TestScriptConflict(t *testing.T) {
 			r.done(kept("a", time.Hour, "", "k"))
 			stored(r, ConflictReplace, ConflictReschedule)
 		}, "done a@1h0m0s fail a=2/0/0@0s wake 3s"},
-		"a larger one": {func(r *rig) {
-			r.answers(NewCaller(), on(ConflictReplace, true, msg("a", 5*time.Second, k)))
-			long := on(ConflictReplace, true, msg("b", 5*time.Second, k, sized(5000)))
-			r.equal("answer", r.answers(NewCaller(), long), "~a@5s")
-			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "1"})
-		}, "pending a@5s key k=a wake 5s"},
 		"rubbish in place of scores": {func(r *rig) {
 			for _, score := range []string{"-inf", "+inf", "1.5", "-5", "9e15"} {
 				r.put(msg("a", 5*time.Second, k))
