@@ -149,12 +149,6 @@ func TestScriptSuperseded(t *testing.T) {
 			r.equal("void", r.settle(NewCaller(), fails("a", "k")), []int{0})
 			r.lapse(11 * time.Second) // its record goes with the lease
 		}, "pending b@3s key k=b wake 3s"},
-		"lost, and kept": {func(r *rig) {
-			r.takenOver(retained(time.Minute))
-			r.with.MaxLosses = 1 // it is not called poison
-			r.equal("superseded", r.lapse(11*time.Second).Replaced, 1)
-			r.equal("done from", r.read().Fields["done"], fmt.Sprint(r.now+60e6))
-		}, "pending b@3s done a@1m11s fail a=2/0/1@superseded!lost key k=b wake 3s"},
 		"a list of what its reply held": {func(r *rig) {
 			r.put(msg("a", 0, keyed("k")), msg("d", 0))
 			c := NewCaller()
@@ -224,12 +218,6 @@ func TestScriptLeft(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
 			"pending b@1h0m0s retry 2:a@11s~11.5s parts a:2=1 left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
-		"expired": {func(r *rig) {
-			r.answers(NewCaller(), part("a", 0, 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }))
-			r.at(2 * time.Second)
-			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
-			r.byKey("b a")
-		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
 	})
 }
 

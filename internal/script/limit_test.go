@@ -48,24 +48,6 @@ func TestScriptRate(t *testing.T) {
 	})
 }
 
-// TestScriptRateOfARepeat: a repeated fetch takes nothing from the rate.
-func TestScriptRateOfARepeat(t *testing.T) {
-	onBoth(t, limited(tenPerSecond, func(r *rig) {
-		r.put(six()...)
-		c := NewCaller()
-		r.equal("first", handed(r.fetch(c, 2)), "a b")
-		tat := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "tat").Val()
-		for _, a := range []FetchRequest{{Want: 2}, {Want: 2, Bytes: 1}, {Probe: true}} {
-			r.ask(c, a)
-			r.equal("tat", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "tat").Val(), tat)
-		}
-		r.gives(10, "2:b", 100*time.Millisecond) // it was given back, and counts again
-		r.at(100 * time.Millisecond)
-		r.gives(10, "c", 200*time.Millisecond)
-		r.read()
-	}))
-}
-
 // TestScriptManyThatAreOver: expired messages hold up others for one call per megabyte. TestModel compares those of few bytes.
 func TestScriptManyThatAreOver(t *testing.T) {
 	onReal(t, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {

@@ -217,42 +217,6 @@ func (m *machine) sends(t *rapid.T) {
 	})
 }
 
-// message draws a message, which is due as like says, without a key, or as is drawn.
-func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
-	e, due := m.content(t, like)
-	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
-}
-
-// content draws what a message holds, and when it is due.
-func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, message.When) {
-	m.sent++
-	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
-	if like == nil {
-		like = &message.When{Us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
-		if rapid.IntRange(0, 2).Draw(t, "an instant if 2") == 2 {
-			like = &message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
-		}
-		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-	}
-	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
-		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
-	}
-	if rapid.IntRange(0, 3).Draw(t, "limits if 3") == 3 {
-		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{1e6, 4e6, 8e6}).Draw(t, "deadline")
-	}
-	if rapid.Bool().Draw(t, "kept") {
-		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
-	}
-	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
-		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
-	}
-	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
-	if like.Absolute && rapid.Bool().Draw(t, "of version 2") {
-		e.Deadline = cmp.Or(e.Deadline, 1<<52)
-	}
-	return e, *like
-}
-
 func (m *machine) fetches(t *rapid.T) {
 	m.draw(t)
 	a := m.ask(t)
@@ -287,26 +251,6 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	m.given = append(ds, slices.DeleteFunc(m.given, func(old taken) bool {
 		return slices.ContainsFunc(ds, func(d taken) bool { return d.tag == old.tag && d.lease.Name == old.lease.Name })
 	})...)
-}
-
-// whereabouts says where Redis has each message, and "" for one that is gone since it was last asked.
-func (m *machine) whereabouts() map[string]string {
-	places := map[string]string{}
-	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
-		for tag := range set {
-			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
-		}
-	}
-	for tag := range m.allHeld() {
-		places[queuetest.IDIn(tag)] = "held " + tag
-	}
-	for tag, at := range m.held.retry { // one that is set aside is moved
-		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
-	}
-	for _, tag := range m.held.ready {
-		places[queuetest.IDIn(tag)] = tag
-	}
-	return places
 }
 
 // some are deliveries: mostly those that are held, and some older ones.
