@@ -38,16 +38,6 @@ func (r *rig) gives(want int, tags string, next time.Duration) {
 	}
 }
 
-// TestScriptRate: the slowest rate lets its largest burst out. TestModel compares the rest.
-func TestScriptRate(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"one in a year": {limited(RateLimits{Rate: 1, Per: maxPer, Burst: maxRate}, func(r *rig) {
-			r.put(six()...)
-			r.gives(5, "a b c d e", 0)
-		}), "pending f@0s unack a@10s b@10s c@10s d@10s e@10s wake 0s"},
-	})
-}
-
 // TestScriptManyThatAreOver: expired messages hold up others for one call per megabyte. TestModel compares those of few bytes.
 func TestScriptManyThatAreOver(t *testing.T) {
 	onReal(t, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
@@ -169,16 +159,19 @@ func throttles(name string, d time.Duration, text string) Settlement {
 	return s
 }
 
-// TestScriptThrottle: a throttle lasts an hour at most. TestModel compares the rest.
-func TestScriptThrottle(t *testing.T) {
+// TestScriptLimitsAtTheirBounds: the slowest rate lets its largest burst out, and a throttle lasts an hour at most. TestModel compares the rest.
+func TestScriptLimitsAtTheirBounds(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"one in a year": {limited(RateLimits{Rate: 1, Per: maxPer, Burst: maxRate}, func(r *rig) {
+			r.put(six()...)
+			r.gives(5, "a b c d e", 0)
+		}), "pending f@0s unack a@10s b@10s c@10s d@10s e@10s wake 0s"},
 		"two hours are one": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.put(msg("b", 0))
 			r.done(throttles("a", 2*time.Hour, ""))
 			r.gives(1, "", time.Hour)
-		},
-			"pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+		}, "pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
 	})
 }
 

@@ -173,12 +173,8 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	if !said {
 		due = score
 	}
-	limit := m.envelope(id).Latest
-	if limit > message.LatestUnknown && movable && (latest != 0 || o.Put.On != ConflictReplace) {
-		since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
-		if fresh || limit > m.now || since {
-			latest = limit
-		}
+	if movable {
+		latest = m.bounded(id, o, latest, fresh)
 	}
 	if latest != 0 {
 		due = max(min(due, latest), m.now)
@@ -231,6 +227,16 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		m.write(id, e)
 	}
 	return a, wait
+}
+
+// bounded is latest, unless an earlier send has said until when the message may be put off, and it was not handed out since.
+func (m *model) bounded(id string, o *SendMessage, latest int64, fresh bool) int64 {
+	limit := m.envelope(id).Latest
+	since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
+	if limit > message.LatestUnknown && (latest != 0 || o.Put.On != ConflictReplace) && (fresh || limit > m.now || since) {
+		return limit
+	}
+	return latest
 }
 
 // isOver says whether the time of a delivery's message is over, by its deadline or, of a first delivery, by its TTL.
