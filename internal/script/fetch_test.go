@@ -161,8 +161,7 @@ func TestScriptFetchBounds(t *testing.T) {
 		r.equal("more at once", f.more(), true)
 	})
 	subtest(t, "moves, with many on their last chance", onReal, func(r *rig) {
-		r.with.MaxLosses = 2
-		onLastChance(r, 150, 1)
+		onLastChance(r, "l", 150)
 		r.at(time.Second)
 		sendDue(r, "p", MaxBatch)
 		f := r.ask(newCall(), FetchRequest{Want: MaxBatch, HoldsLastChance: true})
@@ -174,13 +173,14 @@ func TestScriptFetchBounds(t *testing.T) {
 // more says whether there is more to do at once.
 func (f *FetchReply) more() bool { return f.Next != 0 && f.Next <= f.Now }
 
-// onLastChance makes n messages that are due for a retry in a second, and were lost so often.
-func onLastChance(r *rig, n, losses int) {
+// onLastChance makes n messages that are due for a retry in a second, and are poison if they are lost once more.
+func onLastChance(r *rig, prefix string, n int) {
 	r.t.Helper()
-	sendDue(r, "l", n)
+	r.with.MaxLosses = 2
+	sendDue(r, prefix, n)
 	all := allEnd(r.fetch(NewCaller(), n), OutcomeRetry)
 	for i := range all {
-		all[i].Failures, all[i].Losses = 0, losses
+		all[i].Failures, all[i].Losses = 0, 1
 	}
 	r.done(all...)
 }

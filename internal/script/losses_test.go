@@ -15,8 +15,8 @@ import (
 // consumer looks at them seldom, and a free consumer gets one soon.
 func TestScriptLastChanceOfMany(t *testing.T) {
 	onReal(t, func(r *rig) {
-		for range 3 {
-			onLastChance(r, MaxBatch, 2)
+		for _, prefix := range []string{"k", "l", "m"} {
+			onLastChance(r, prefix, MaxBatch)
 			r.at(r.since(r.now) + time.Microsecond)
 		}
 		r.at(2 * time.Second)
