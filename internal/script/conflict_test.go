@@ -39,13 +39,6 @@ func TestScriptConflict(t *testing.T) {
 			r.done(kept("a", time.Hour, "", "k"))
 			stored(r, ConflictReplace, ConflictReschedule)
 		}, "done a@1h0m0s fail a=2/0/0@0s wake 3s"},
-		"a larger one": {func(r *rig) {
-			r.answers(NewCaller(), on(ConflictReplace, true, msg("a", 5*time.Second, k)))
-			long := on(ConflictReplace, true, msg("b", 5*time.Second, k, sized(5000)))
-			r.equal("answer", r.answers(NewCaller(), long), "~a@5s")
-			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "1"})
-		}, "pending a@5s key k=a wake 5s"},
 		"rubbish in place of scores": {func(r *rig) {
 			for _, score := range []string{"-inf", "+inf", "1.5", "-5", "9e15"} {
 				r.put(msg("a", 5*time.Second, k))
@@ -156,12 +149,6 @@ func TestScriptSuperseded(t *testing.T) {
 			r.equal("void", r.settle(NewCaller(), fails("a", "k")), []int{0})
 			r.lapse(11 * time.Second) // its record goes with the lease
 		}, "pending b@3s key k=b wake 3s"},
-		"lost, and kept": {func(r *rig) {
-			r.takenOver(retained(time.Minute))
-			r.with.MaxLosses = 1 // it is not called poison
-			r.equal("superseded", r.lapse(11*time.Second).Replaced, 1)
-			r.equal("done from", r.read().Fields["done"], fmt.Sprint(r.now+60e6))
-		}, "pending b@3s done a@1m11s fail a=2/0/1@superseded!lost key k=b wake 3s"},
 		"a list of what its reply held": {func(r *rig) {
 			r.put(msg("a", 0, keyed("k")), msg("d", 0))
 			c := NewCaller()
@@ -198,18 +185,6 @@ func TestScriptSuperseded(t *testing.T) {
 	})
 }
 
-// TestScriptWithoutAnEnvelope: a delivery whose message another program deleted does not end, and is neither lost nor counted.
-func TestScriptWithoutAnEnvelope(t *testing.T) {
-	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
-		r.hand(msg("a", 0, keyed("k")))
-		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
-		r.do("HDEL", r.Keys.key, "k")
-		r.equal("void", r.settle(NewCaller(), ends(OutcomeRetry, "a", 0, 0, "", "k")), []int{0})
-		f := r.lapse(11 * time.Second)
-		r.equal("lost, dropped, leases", []int{f.Lost, f.Dropped, len(r.read().Leases)}, []int{0, 0, 0})
-	}, ""}})
-}
-
 // leaves makes group a, of two parts, leave its key while it is handled. Group b has the key then.
 func leaves(r *rig) {
 	r.t.Helper()
@@ -243,12 +218,6 @@ func TestScriptLeft(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
 			"pending b@1h0m0s retry 2:a@11s~11.5s parts a:2=1 left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
-		"expired": {func(r *rig) {
-			r.answers(NewCaller(), part("a", 0, 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }))
-			r.at(2 * time.Second)
-			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
-			r.byKey("b a")
-		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
 	})
 }
 

@@ -63,39 +63,10 @@ func ackOfP() Settlement {
 	return s
 }
 
-// TestScriptCountdown: acks count for the message that waits, each once, and it is due with the last of them, or at its instant.
+// TestScriptCountdown: acks count for the message that waits, and it is due with the last of them.
 // TestModel compares the rest.
 func TestScriptCountdown(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"garbage keeps what is left, for a requeue": {func(r *rig) {
-			r.waits(2)
-			r.at(time.Hour)
-			r.handsOut(2)
-			r.done(ends(OutcomeGarbage, "p", 1, 0, "x", "k"))
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a"))) // counts nowhere
-			r.requeues("p")
-			r.expect("unack b@1h0m10s retry 2:p@1h0m0s missing p=2 fail p=2/0/0@1h0m0s!x key k=p wake 1h0m0s")
-			r.done(counting("k", ack("b")))
-			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], int64(1))
-			r.equal("delete", r.steers("delete", 0, "p"), "ready")
-		}, "wake 1h0m0s"},
-		"a message that is handed out counts on, and is not hurried": {func(r *rig) {
-			r.waits(2)
-			r.at(time.Hour)
-			r.handsOut(2)
-			fails := ends(OutcomeRetry, "p", 1, 0, "too early")
-			fails.Delay = time.Minute
-			r.done(fails)
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.at(time.Hour + time.Minute)
-			f := r.fetch(NewCaller(), 1)
-			r.equal("missing", f.Missing, map[int]int{0: 0})
-			s := ackOfP()
-			s.Tag = tagFor("2:p")
-			r.done(s)
-		}, ""},
 		"due with the last ack": {func(r *rig) {
 			r.waits(3)
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
@@ -107,128 +78,6 @@ func TestScriptCountdown(t *testing.T) {
 			r.handsOut(0)
 			r.done(ackOfP())
 		}, ""},
-		"a billion": {func(r *rig) {
-			r.waits(message.MaxCountdown)
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a")))
-			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
-			r.done(counting("k", ack("b")))
-		}, "pending p@0s missing p=0 key k=p wake 0s"},
-		"an ack of a fetch that the server forgot counts": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0))
-			r.forgot(r.Keys.pending, "a")
-			r.equal("void", r.settle(NewCaller(), counting("k", ack("a")), counting("k", ack("a"))), []int{1})
-		}, "pending p@1h0m0s missing p=4 key k=p wake 0s~1h0m0s"},
-		"an ack counts for what is sent with it": {func(r *rig) {
-			r.hand(msg("a", 0))
-			s := counting("k", ack("a"))
-			s.Follows = []*SendMessage{waitsFor(1, msg("p", time.Hour, keyed("k")))}
-			r.done(s)
-			r.handsOut(0)
-			r.done(ackOfP())
-		}, ""},
-	})
-}
-
-// TestScriptCountdownOfOthers: a countdown may be replaced, and belong to a group.
-// TestModel compares the rest.
-func TestScriptCountdownOfOthers(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"replaced: what has counted stays counted": {func(r *rig) {
-			r.waits(1000)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			untimed := func(m *SendMessage) *SendMessage { m.Put.On, m.Put.Timed = ConflictReplace, false; return m }
-			r.equal("answers", r.answers(NewCaller(), untimed(waitsFor(3, msg("q", 0, keyed("k"))))), "~p@1h0m0s")
-			r.expect("pending p@1h0m0s unack c@10s missing p=1 key k=p wake 10s~1h0m0s")
-			r.at(time.Second)
-			r.equal("answers", r.answers(NewCaller(), untimed(waitsFor(2, msg("q", 0, keyed("k"))))), "~p@1s")
-			r.done(counting("k", ack("c")))
-			r.expect("pending p@1s missing p=0 key k=p wake 1s")
-			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, false, msg("q", 0, keyed("k")))), "~p@1s")
-		}, "pending p@1s key k=p wake 1s"},
-		"of a group, with the results of what counts": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), waitsFor(2, part("p", time.Hour, 0))), "+1h0m0s")
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", then(ack("a"), untimed(part("x", 0, 0)))), counting("k", then(ack("b"), untimed(part("y", 0, 0)))))
-			f := r.fetch(NewCaller(), 1)
-			r.equal("parts", r.partsFrom(f), "p=p,x,y")
-			r.equal("missing", f.Missing, map[int]int{0: 0})
-			s := groupOf(3, ackOfP())
-			r.done(s)
-		}, ""},
-	})
-}
-
-// TestScriptCountdownStaysComplete: once no ack is missing, no send puts the message off, but a person may.
-// TestModel compares the rest.
-func TestScriptCountdownStaysComplete(t *testing.T) {
-	complete := func(r *rig) {
-		r.equal("answers", r.answers(NewCaller(), waitsFor(1, part("p", time.Hour, 0))), "+1h0m0s")
-		r.hand(msg("a", 0))
-		r.done(counting("k", then(ack("a"), part("x", time.Hour, 0))))
-	}
-	runScripts(t, map[string]scriptCase{
-		"a person": {func(r *rig) {
-			complete(r)
-			r.steers("at", rigBase+3600e6, "p")
-		}, "pending p@1h0m0s parts p:2=1 missing p=0 key k=p wake 0s"},
-		"a number that is lower for a while": {func(r *rig) {
-			r.waits(5)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
-			for _, name := range []string{"a", "b", "c"} {
-				r.done(counting("k", ack(name)))
-			}
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "~p@0s")
-			r.done(counting("k", ack("d")))
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(5, msg("q", time.Hour, keyed("k"))))), "~p@1h0m0s")
-			r.done(counting("k", ack("e")))
-		}, "pending p@0s missing p=0 key k=p wake 0s"},
-		"replaced while it is handled, and all have counted": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.steers("at", rigBase, "p")
-			r.handsOut(1)
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "+0s")
-			r.done(ackOfP())
-		}, "pending q@0s missing q=0 key k=q wake 0s"},
-		"append": {func(r *rig) {
-			complete(r)
-			r.hand(msg("b", 0))
-			r.done(counting("k", then(ack("b"), part("y", time.Hour, 0))))
-			r.equal("answers", r.answers(NewCaller(), part("z", 2*time.Hour, 0)), "~p@0s")
-		}, "pending p@0s parts p:2=1 p:3=1 p:4=1 missing p=0 key k=p wake 0s"},
-		"reschedule": {func(r *rig) {
-			complete(r)
-			r.equal("answers", r.answers(NewCaller(), on(ConflictReschedule, true, msg("z", 2*time.Hour, keyed("k")))), "~p@0s")
-		}, "pending p@0s parts p:2=1 missing p=0 key k=p wake 0s"},
-		"replace": {func(r *rig) {
-			complete(r)
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(1, msg("z", 2*time.Hour, keyed("k"))))), "~p@0s")
-			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("z", 2*time.Hour, keyed("k"))))), "~p@2h0m0s")
-		}, "pending p@2h0m0s missing p=1 key k=p wake 0s"},
-		"replace, with a bound": {func(r *rig) {
-			complete(r)
-			bound := func(n int) *SendMessage {
-				m := replacing(waitsFor(n, msg("z", 2*time.Hour, keyed("k"), bounded)))
-				m.Put.MaxWait = 10 * time.Second
-				return m
-			}
-			r.equal("answers", r.answers(NewCaller(), bound(1)), "~p@0s")
-			r.equal("answers", r.answers(NewCaller(), bound(2)), "~p@10s")
-		}, "pending p@10s missing p=1 key k=p wake 0s"},
-		"its TTL counts from the last ack": {func(r *rig) {
-			r.waits(1, func(e *message.Envelope) { e.TTL, e.Since = time.Second, message.LatestUnknown })
-			r.hand(msg("a", 0))
-			r.at(2 * time.Second)
-			r.done(counting("k", ack("a")))
-			r.at(4 * time.Second)
-			d := takenOf(r.fetch(NewCaller(), 1))[0]
-			r.equal("due", r.since(d.msg.Due.UnixMicro()), 2*time.Second)
-			r.done(ackOfP())
-		}, ""},
 		"whose envelope another program has deleted": {func(r *rig) {
 			r.waits(1)
 			r.hand(msg("a", 0))
@@ -237,6 +86,13 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 			r.equal("there", r.Cli.HExists(queuetest.CtxB, r.Keys.msg, queuetest.IDOf("p")).Val(), false)
 			r.do("DEL", r.Keys.pending, r.Keys.parts, r.Keys.key)
 		}, "wake 1h0m0s"},
+		"a billion": {func(r *rig) {
+			r.waits(message.MaxCountdown)
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a")))
+			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
+			r.done(counting("k", ack("b")))
+		}, "pending p@0s missing p=0 key k=p wake 0s"},
 	})
 }
 
@@ -262,10 +118,6 @@ func TestScriptThenPolicies(t *testing.T) {
 			r.hand(msg("a", 0), msg("o", 0, keyed("k")))
 			r.follows(then(ack("a"), on(ConflictReplace, true, msg("x", time.Hour, keyed("k")))), ends(OutcomeRetry, "o", 1, 0, "no", "k"))
 		}, "pending x@1h0m0s key k=x wake 1h0m0s"},
-		"replace what keeps its own key": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.follows(then(holding("a", 5*time.Second, "k"), on(ConflictReplace, true, msg("x", time.Hour, keyed("k")))))
-		}, "pending x@1h0m0s key k=x held k@5s wake 1h0m0s"},
 	})
 }
 

@@ -31,25 +31,6 @@ func TestScriptDoneAge(t *testing.T) {
 		r.done(keptAll(n, time.Minute, "v")...)
 	}
 	runScripts(t, map[string]scriptCase{
-		"some at a time, and then at once": {func(r *rig) {
-			keep(r, 250)
-			r.at(time.Minute)
-			for left := 150; left >= -50; left -= 100 {
-				f := r.fetch(NewCaller(), 0)
-				r.equal("more at once", int64(f.Next) == r.now, left > -50)
-				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(max(left, 0)))
-			}
-		}, ""},
-		"within one budget with garbage": {func(r *rig) {
-			r.with.GarbageAge = time.Minute
-			keep(r, 80)
-			r.hand(many(70, func(i int) *SendMessage { return msg(fmt.Sprint("g", i), 0) })...)
-			r.done(many(70, func(i int) Settlement { return ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "x") })...)
-			r.at(time.Minute)
-			r.tick()
-			r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val()+r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val(), int64(50))
-			r.tick()
-		}, ""},
 		"whatever state.done says": {func(r *rig) {
 			keep(r, 1)
 			r.at(time.Minute)
@@ -76,50 +57,6 @@ func TestScriptDoneAge(t *testing.T) {
 // TestScriptDoneLimit: if there are more done messages than the consumers' largest bound, those go that would be over soonest.
 func TestScriptDoneLimit(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"100 more than came in": {func(r *rig) {
-			r.hand(dueAlike(300, 0)...)
-			r.done(keptAll(300, time.Minute, "v")...)
-			r.with.DoneMax = 10
-			r.tickTo(2 * r.with.Lease) // nobody asks for any number any more
-			for _, left := range []int{200, 99, 10} {
-				r.hand(msg("a", 0))
-				r.done(kept("a", time.Hour, "v"))
-				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(left))
-				r.equal("delete", r.steers(SteerDelete, 0, "a"), StateDone)
-			}
-			r.at(2 * time.Minute)
-			r.tick()
-		}, ""},
-		"not what was acked just now": {func(r *rig) {
-			r.with.DoneMax = 3
-			for i := range 4 {
-				name := fmt.Sprint("l", i)
-				r.hand(msg(name, 0))
-				r.done(kept(name, time.Hour, ""))
-				r.at(r.since(r.now) + 2*time.Second)
-			}
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.expect("unack a@18s b@18s c@18s d@18s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s " +
-				"l3=2/0/0@6s")
-			r.done(kept("a", time.Minute, ""))
-			r.at(9 * time.Second)
-			r.done(kept("b", time.Minute, ""))
-			r.expect("unack c@18s d@18s done a@1m8s b@1m9s l3@1h0m6s fail a=2/0/0@8s b=2/0/0@9s l3=2/0/0@6s")
-			r.done(kept("c", 30*time.Second, ""))
-			r.expect("unack d@18s done c@39s a@1m8s b@1m9s fail a=2/0/0@8s b=2/0/0@9s c=2/0/0@9s") // all just now: the first
-			r.at(13 * time.Second)
-			r.done(kept("d", 10*time.Second, ""))
-		}, "done d@23s c@39s b@1m9s fail b=2/0/0@9s c=2/0/0@9s d=2/0/0@13s"},
-		"more lengths than it looks for": {func(r *rig) {
-			r.with.DoneMax = 6
-			r.hand(append(many(6, func(i int) *SendMessage { return msg(fmt.Sprint("l", i), 0) }), msg("x", 0))...)
-			for i := 5; i >= 0; i-- { // the longest first: it stands behind what is looked for
-				r.done(kept(fmt.Sprint("l", i), time.Duration(i+1)*time.Minute, ""))
-				r.at(r.since(r.now) + 100*time.Millisecond)
-			}
-			r.done(kept("x", time.Hour, "")) // the first of the four that were found
-		}, "done l0@1m0.5s l1@2m0.4s l2@3m0.3s l4@5m0.1s l5@6m0s x@1h0m0.6s fail x=2/0/0@600ms l0=2/0/0@500ms l1=2/0/0@400ms l2=2/0/0@300ms " +
-			"l4=2/0/0@100ms l5=2/0/0@0s"},
 		"rubbish": {func(r *rig) {
 			r.with.DoneMax = 2
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
@@ -252,48 +189,6 @@ func keepsAll(r *rig) func() string {
 		}
 		slices.Sort(there)
 		return strings.Join(there, " ")
-	}
-}
-
-const allKept = "caller done garbage history key result"
-
-// TestScriptClockAheadForSeconds: a clock that is ahead for some seconds deletes nothing, whatever caller comes meanwhile. Each
-// entry goes when its own time is over.
-func TestScriptClockAheadForSeconds(t *testing.T) {
-	for _, step := range []time.Duration{2 * time.Hour, century} {
-		subtest(t, step.String(), onBoth, func(r *rig) {
-			there := keepsAll(r)
-			a, b := NewCaller(), NewCaller()
-			call := func(callers ...*Caller) {
-				t.Helper()
-				for _, c := range callers {
-					r.do("HINCRBY", r.Keys.State, "delivered", 1) // so that there is something for history
-					r.fetch(c, 10)
-				}
-			}
-			call(a, b)
-			for i := range 3 { // it is right and wrong by turns
-				at := time.Duration(10*i) * time.Second
-				r.at(at + time.Second)
-				call(a, b, NewCaller())
-				for s := range 3 {
-					r.at(step + at + time.Duration(2+s)*time.Second)
-					call(b, NewCaller(), a, NewCaller())
-					r.equal("while it is ahead", there(), allKept)
-				}
-				r.at(at + 5*time.Second)
-				call(NewCaller(), b, a)
-				r.equal("when it is right", there(), allKept)
-			}
-			for _, at := range []time.Duration{30 * time.Minute, 59*time.Minute + 59*time.Second} {
-				r.at(at)
-				call(a)
-			}
-			r.equal("before their time is over", there(), allKept)
-			r.at(80 * time.Minute)
-			call(a)
-			r.equal("when it is over", there(), "history")
-		})
 	}
 }
 

@@ -2,45 +2,37 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// byAlarm is a tick of an idle consumer.
-func (r *rig) byAlarm(c *Caller) FetchReply {
-	r.t.Helper()
-	c.Next()
-	return r.ask(c, FetchRequest{Want: 10, ByAlarm: true})
-}
-
-// idleCaller is an idle consumer that has looked once.
-func (r *rig) idleCaller() *Caller {
-	r.t.Helper()
-	c := NewCaller()
-	r.fetch(c, 10)
-	return c
-}
-
 // TestScriptByAlarm: a tick that goes by the alarm sees rubbish in its place, and a lease that is too long.
 func TestScriptByAlarm(t *testing.T) {
+	byAlarm := func(spoil func(r *rig)) func(r *rig) {
+		return func(r *rig) {
+			c := NewCaller()
+			r.fetch(c, 10)
+			spoil(r)
+			c.Next()
+			r.ask(c, FetchRequest{Want: 10, ByAlarm: true})
+		}
+	}
 	runScripts(t, map[string]scriptCase{
-		"rubbish for an alarm": {func(r *rig) {
+		"rubbish for an alarm": {byAlarm(func(r *rig) {
 			r.put(msg("a", time.Second))
-			c := r.idleCaller()
 			r.do("HSET", r.Keys.State, "armed", "soon")
-			r.byAlarm(c)
-		}, "pending a@1s wake 1s"},
-		"a lease that a clock made too long": {func(r *rig) {
-			c := r.idleCaller()
+		}), "pending a@1s wake 1s"},
+		"a lease that a clock made too long": {byAlarm(func(r *rig) {
 			r.hand(msg("a", 0))
 			r.do("ZADD", r.Keys.unack, rigBase+time.Hour.Microseconds(), r.leases[queuetest.IDOf("a")].Name)
-			r.byAlarm(c)
-		}, "unack a@10s"},
+		}), "unack a@10s"},
 	})
 }
 
@@ -62,14 +54,6 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.equal("dropped again", f.Dropped, 0)
 			r.equal("next", r.since(int64(f.Next)), time.Hour)
 		}, "pending L@1h0m0s unack P@11s 2:Q@11s 2:R@11s fail Q=2/1/0@0s!y R=2/1/0@0s!x wake 1h0m0s dropped 3"},
-		"repeated when some are out of its hands": {func(r *rig) {
-			c := r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.equal("cancel", r.cancel("id", queuetest.IDOf("b")), stateUnack)
-			r.do("HDEL", r.Keys.msg, queuetest.IDOf("d"))
-			f := r.fetchAgain(c, 4)
-			r.equal("the repeat", handed(f), "a c")
-			r.equal("dropped", f.Dropped, 0) // it may have been canceled
-		}, "unack a@10s c@10s"},
 		"rubbish tags": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(ends(OutcomeReady, "a", 1, 0, "x"), ends(OutcomeRetry, "b", 1, 0, "y"))
@@ -106,61 +90,33 @@ func TestScriptFetchTrims(t *testing.T) {
 			r.at(1e4 * time.Hour)
 			r.tick()
 		}, "garbage a@0s fail a=2/1/0@0s!x"},
-		"garbage over its room": {func(r *rig) {
-			for i := range 6 {
-				r.at(time.Duration(i) * time.Second)
-				name := "g" + strconv.Itoa(i)
-				r.hand(msg(name, 0))
-				r.done(ends(OutcomeGarbage, name, 1, 0, ""))
-			}
-			r.do("HDEL", r.Keys.State, "settings")                  // nobody asks for more any longer
-			r.with.GarbageAge, r.with.GarbageMax = 4*time.Second, 2 // two are too old, two more are too many
-			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 2)
-			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 0)
-			r.do("HDEL", r.Keys.State, "settings")
-			r.with.GarbageMax = 1
-			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 1)
-		}, "garbage g5@5s fail g5=2/1/0@5s"},
 	})
 }
 
 // TestScriptFetchSweeps: the records of old callers go, and big is forgotten in an empty queue.
 func TestScriptFetchSweeps(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"old callers are forgotten": {func(r *rig) {
+		"old callers are forgotten, some at a time": {func(r *rig) {
 			call := func(age time.Duration) string { return fmt.Sprintf("3 %d ", r.now-age.Microseconds()) }
-			r.do("HSET", r.Keys.State, "call:old", call(time.Hour+time.Microsecond), "call:fresh", call(time.Hour), "call:broken", "?",
-				"call:ahead", call(-2*time.Hour))
-			r.tick()
-			fields := r.read().Fields
-			r.equal("old, broken, from the future", fields["call:old"]+fields["call:broken"]+fields["call:ahead"], "")
-			r.equal("fresh", fields["call:fresh"], call(time.Hour))
-			r.do("HSET", r.Keys.State, "call:old", call(25*time.Hour)) // the next sweep is 10 minutes from now
-			r.at(10 * time.Minute)
-			r.tick()
-			if r.read().Fields["call:old"] == "" {
-				r.t.Error("swept again at once")
-			}
-			r.at(10*time.Minute + time.Microsecond)
-			r.tick()
-			r.equal("old", r.read().Fields["call:old"], "")
-		}, ""},
-		"many old callers are forgotten, some at a time": {func(r *rig) {
-			args := []any{"HSET", r.Keys.State}
-			for i := range 3000 {
-				args = append(args, fmt.Sprintf("call:%d", i), fmt.Sprintf("3 %d some reply", r.now-int64(3600e6+1)*int64(i%2)))
+			args := []any{"HSET", r.Keys.State, "call:broken", "?", "call:ahead", call(-2 * time.Hour)}
+			for i := range 1000 {
+				args = append(args, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:fresh", i), call(time.Hour))
 			}
 			r.do(args...)
-			for range 100 {
+			for range 50 {
 				r.tick()
 			}
-			left := 0
-			for field := range r.read().Fields {
-				if strings.HasPrefix(field, "call:") {
-					left++
+			left := slices.DeleteFunc(slices.Collect(maps.Keys(r.read().Fields)), func(field string) bool { return !strings.HasPrefix(field, "call:") })
+			r.equal("left", len(left), 1000+1)                                                        // and the ticker's own
+			for _, at := range []time.Duration{10 * time.Minute, 10*time.Minute + time.Microsecond} { // the next sweep is then
+				r.at(at)
+				r.do("HSET", r.Keys.State, "call:old", call(25*time.Hour))
+				for range 30 {
+					r.tick()
 				}
+				r.equal(at.String(), r.read().Fields["call:old"] == "", at > 10*time.Minute)
 			}
-			r.equal("left", left, 1500+1) // and the ticker's own
+			r.do("DEL", r.Keys.State)
 		}, ""},
 		"big starts anew in an empty queue": {func(r *rig) {
 			r.put(msg("a", 0, sized(3000)))
@@ -189,75 +145,44 @@ func allEnd(f FetchReply, kind OutcomeKind) []Settlement {
 // TestScriptFetchBounds: one call moves at most 500 messages, and says so if more is due.
 func TestScriptFetchBounds(t *testing.T) {
 	t.Parallel()
-	const n = 2000
 	subtest(t, "moves", onReal, func(r *rig) {
-		for _, kind := range []OutcomeKind{OutcomeGarbage, OutcomeRetry, OutcomeReady} {
-			sendDue(r, fmt.Sprint("k", kind), n)
-			for range n / MaxBatch {
-				r.done(allEnd(r.fetch(NewCaller(), MaxBatch), kind)...)
-			}
-		}
-		sendDue(r, "u", n)
-		for range 4 { // out of ready first
-			if f := r.fetch(NewCaller(), MaxBatch); len(f.Tags) != MaxBatch {
-				r.t.Fatalf("fetched %d", len(f.Tags))
-			}
-		}
-		s := r.read()
-		r.equal("before", []int{len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), len(s.Garbage)}, []int{n, 0, n, n, n})
+		sendDue(r, "g", 200)
+		r.done(allEnd(r.fetch(NewCaller(), 200), OutcomeGarbage)...)
+		sendDue(r, "l", 150)
+		r.fetch(NewCaller(), 150)
+		sendDue(r, "p", MaxBatch)
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
+		r.do("HDEL", r.Keys.State, "settings") // nobody asks for more any longer
 		r.with.GarbageAge = time.Second
-		garbage := n
-		for call := 0; ; call++ {
-			f := r.fetch(NewCaller(), MaxBatch)
-			aged := garbage - int(r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val())
-			garbage -= aged
-			if moved := len(f.Tags) + f.Lost + aged; moved > MaxBatch || len(f.Tags) < 300 || f.Lost > 100 {
-				r.t.Fatalf("one call moved %d: %d handed out, %d lost, %d aged", moved, len(f.Tags), f.Lost, aged)
-			}
-			if f.Next == 0 || f.Next > f.Now {
-				r.t.Fatalf("next is %v with more to do", r.since(int64(f.Next)))
-			}
-			acks := allEnd(f, OutcomeAck)
-			slices.SortFunc(acks, func(a, b Settlement) int { return a.Number - b.Number })
-			r.done(acks...)
-			if f.Lost == 0 && aged == 0 {
-				r.equal("calls", call >= n/100, true)
-				break
-			}
-			sendDue(r, fmt.Sprintf("%02d", call), len(f.Tags))
-		}
-		r.read()
+		f := r.fetch(NewCaller(), MaxBatch)
+		s := r.read()
+		r.equal("lost, left in garbage, handed out", []int{f.Lost, len(s.Garbage), len(f.Tags)}, []int{100, 100, MaxBatch - 200})
+		r.equal("more at once", f.more(), true)
 	})
 	subtest(t, "moves, with many on their last chance", onReal, func(r *rig) {
-		r.with.MaxLosses = 2
-		sendDue(r, "l", 150)
-		f := r.fetch(NewCaller(), MaxBatch)
-		lasts := allEnd(f, OutcomeRetry)
-		for i := range lasts {
-			lasts[i].Failures, lasts[i].Losses = 0, 1
-		}
-		r.done(lasts...)
+		onLastChance(r, "l", 150)
 		r.at(time.Second)
-		r.equal("handed out, one alone", len(r.fetch(NewCaller(), 1).Tags), 1)
-		r.at(2 * time.Second)
 		sendDue(r, "p", MaxBatch)
-		f = r.fetch(NewCaller(), MaxBatch)
-		aside := 0
-		for _, e := range r.read().Retry {
-			if e.Score > r.now {
-				aside++
-			}
-		}
-		r.equal("set some aside", aside > 0, true)
-		r.equal("moved", len(f.Tags)+aside, MaxBatch)
-		r.read()
+		f := r.ask(newCall(), FetchRequest{Want: MaxBatch, HoldsLastChance: true})
+		aside := slices.DeleteFunc(r.read().Retry, func(e check.Entry) bool { return e.Score <= r.now })
+		r.equal("set aside, handed out", []int{len(aside), len(f.Tags)}, []int{150, MaxBatch - 150})
 	})
-	subtest(t, "more is wanted than one call gives", onReal, func(r *rig) {
-		sendDue(r, "a", n)
-		r.equal("handed out", len(r.fetch(NewCaller(), MaxBatch).Tags), MaxBatch)
-	})
+}
+
+// more says whether there is more to do at once.
+func (f *FetchReply) more() bool { return f.Next != 0 && f.Next <= f.Now }
+
+// onLastChance makes n messages that are due for a retry in a second, and are poison if they are lost once more.
+func onLastChance(r *rig, prefix string, n int) {
+	r.t.Helper()
+	r.with.MaxLosses = 2
+	sendDue(r, prefix, n)
+	all := allEnd(r.fetch(NewCaller(), n), OutcomeRetry)
+	for i := range all {
+		all[i].Failures, all[i].Losses = 0, 1
+	}
+	r.done(all...)
 }
 
 // TestScriptFetchSizes: the reply of one call has at most 1 MB, or one message.
@@ -273,20 +198,10 @@ func TestScriptFetchSizes(t *testing.T) {
 		}
 		r.at(time.Second)
 		var all []string
-		for {
+		for _, n := range []int{4, 4, 2} {
 			f := r.fetch(NewCaller(), 20)
-			size := 0
-			for _, e := range f.Envelopes {
-				size += len(e)
-			}
-			if size > 1<<20 || len(f.Tags) == 0 {
-				r.t.Fatalf("a reply of %d bytes, %s", size, handed(f))
-			}
+			r.equal("handed out, more at once", []any{len(f.Tags), f.more()}, []any{n, n == 4})
 			all = append(all, strings.Fields(handed(f))...)
-			if f.Next == 0 {
-				break
-			}
-			r.equal("next", f.Next <= f.Now, true)
 		}
 		r.equal("first", all[:2], []string{"2:q1", "2:q2"})
 		slices.Sort(all)
@@ -301,24 +216,18 @@ func TestScriptFetchSizes(t *testing.T) {
 		r.equal("handed out", handed(r.fetch(NewCaller(), 20)), "2:small 2:p2")
 		r.read()
 	})
-	t.Run("size, with retries", func(t *testing.T) { // neither starves the other of room
-		onReal(t, func(r *rig) {
-			for range 4 { // of each in turn, so as not to fetch what is not wanted yet
-				name := strconv.Itoa(int(r.now - rigBase))
-				r.hand(msg("r"+name, 0, sized(225<<10)))
-				r.done(ends(OutcomeRetry, "r"+name, 1, 0, ""))
-				r.at(r.since(r.now) + time.Microsecond)
-			}
-			for i := range 4 {
-				r.put(msg("p"+strconv.Itoa(i), 0, sized(225<<10)))
-			}
-			r.at(2 * time.Second)
-			f := r.fetch(NewCaller(), 20)
-			if n := len(f.Fails); n == 0 || n == len(f.Tags) {
-				r.t.Errorf("handed out %s with 4 of each due", handed(f))
-			}
-			r.read()
-		})
+	subtest(t, "size, with retries", onReal, func(r *rig) { // neither starves the other of room
+		for i := range 4 { // of each in turn, so as not to fetch what is not wanted yet
+			name := fmt.Sprint("r", i)
+			r.hand(msg(name, 0, sized(225<<10)))
+			r.done(ends(OutcomeRetry, name, 1, 0, ""))
+			r.at(r.since(r.now) + time.Microsecond)
+		}
+		r.put(many(4, func(i int) *SendMessage { return msg(fmt.Sprint("p", i), 0, sized(225<<10)) })...)
+		r.at(2 * time.Second)
+		f := r.fetch(NewCaller(), 20)
+		r.equal("some of both", len(f.Fails) > 0 && len(f.Fails) < len(f.Tags), true)
+		r.read()
 	})
 	subtest(t, "size of the dead", onReal, func(r *rig) {
 		r.with.MaxLosses = 1
@@ -329,15 +238,11 @@ func TestScriptFetchSizes(t *testing.T) {
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		dead := 0
-		for dead < 12 {
+		for calls := 0; dead < 12 && calls < 12; calls++ {
 			f := r.fetch(NewCaller(), 0)
-			if len(f.Dead) == 0 || len(f.Dead) > 5 {
-				r.t.Fatalf("%d dead in one reply", len(f.Dead))
-			}
 			dead += len(f.Dead)
-			if len(f.Dead) != f.Lost || (dead < 12) != (f.Next != 0 && f.Next <= f.Now) {
-				r.t.Errorf("%d dead, %d lost, next %v", len(f.Dead), f.Lost, r.since(int64(f.Next)))
-			}
+			r.equal("some die, and more at once", []any{len(f.Dead) > 0 && len(f.Dead) <= 5, len(f.Dead) == f.Lost, f.more()},
+				[]any{true, true, dead < 12})
 		}
 		r.equal("dead", dead, 12)
 		r.read()

@@ -222,16 +222,3 @@ func TestScriptStaleTurn(t *testing.T) {
 		r.comesInOrder("a", "b")
 	})
 }
-
-// TestScriptReplacedOutOfLane: a message that is replaced by one without a lane is due since it was due first, not since it got its turn.
-func TestScriptReplacedOutOfLane(t *testing.T) {
-	onReal(t, func(r *rig) {
-		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", 0, keyed("k")))
-		r.take("a")
-		r.at(time.Second)
-		r.done(lane("l", ack("a")))
-		r.send(NewCaller(), changes(ConflictReplace, msg("c", 0, keyed("k"))))
-		r.expect("pending b@0s key k=b wake 0s")
-		r.read()
-	})
-}

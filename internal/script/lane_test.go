@@ -74,48 +74,6 @@ func TestScriptLane(t *testing.T) {
 			r.equal("reschedule", r.steers(SteerAt, r.now, "c"), "waiting")
 			r.expect("pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s")
 		}, "pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s"},
-		"a message is replaced by one of another lane": {func(r *rig) {
-			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0), inLane("m", 1, "c", 0))
-			m := inLane("m", 1, "d", 0, keyed("k"))
-			m.Put.On = ConflictReplace
-			r.put(m)
-			r.expect("pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s")
-		}, "pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s"},
-		"a countdown that is complete stands in its lane": {func(r *rig) {
-			p := inLane("l", 1, "p", time.Hour, keyed("k"))
-			r.hand(msg("child", 0))
-			r.put(inL("a", 0), waitsFor(1, p))
-			r.done(counting("k", ack("child")))
-			r.handsOutInOrder("a", ackL)
-		}, "pending p@0s missing p=0 key k=p turns l=p wake 0s"},
-		"a loss keeps the turn, and poison ends it": {func(r *rig) {
-			r.with.MaxLosses = 2
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			r.lapse(15 * time.Second)
-			r.at(16 * time.Second)
-			r.take("2:a")
-			r.lapse(35 * time.Second)
-			r.handsOutInOrder("b", ackL)
-		}, "garbage a@26s~35s fail a=3/0/2@26s~35s!poison"},
-		"one at a time, in the order of the batch": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0), inL("c", 0), msg("x", 0))
-			r.expect("pending a@0s x@0s waiting b@0s c@0s turns l=a wake 0s")
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a x")
-			r.done(ackL("a"), ack("x"))
-			r.handsOutInOrder("b c", ackL)
-		}, ""},
-		"a turn comes behind what is due already": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			r.at(time.Second)
-			r.put(inLane("m", 1, "y", 0), msg("x", 0))
-			r.at(2 * time.Second)
-			r.done(ackL("a"))
-			r.expect("pending x@1s y@1s b@2s turns l=b m=y wake 1s")
-			r.take("x y b")
-			r.done(ack("x"), lane("m", ack("y")), ackL("b"))
-		}, ""},
 		"a message that its consumer cannot read": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")
@@ -263,37 +221,5 @@ func TestScriptPutLooksAtFewTurns(t *testing.T) {
 			batch = batch[len(out.Answers):]
 		}
 		r.read()
-	})
-}
-
-// TestScriptLaneBeforeFetch: a settlement that a fetch follows sets no marker for the next message of a lane, but armed. The fetch sets the
-// marker for what it leaves.
-func TestScriptLaneBeforeFetch(t *testing.T) {
-	follows := func(r *rig, names ...string) {
-		var all []Settlement
-		for _, name := range names {
-			all = append(all, lane(name[:1], ack(name)))
-		}
-		call := newSettleCall(newCall(), r.leased(all), "+")
-		queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
-		r.equal("marker", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
-		r.equal("armed", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "armed").Val() != "0", true)
-		r.read() // as if the consumer died
-	}
-	begin := func(r *rig) {
-		r.put(inLane("a", 1, "a1", 0), inLane("a", 1, "a2", 0), inLane("b", 1, "b1", 0), inLane("b", 1, "b2", 0), msg("x", time.Minute))
-		r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a1 b1")
-		r.expect("pending x@1m0s unack a1@10s b1@10s waiting a2@0s b2@0s turns a=a1 b=b1 wake 1m0s")
-		follows(r, "a1", "b1")
-	}
-	runScripts(t, map[string]scriptCase{
-		"all is fetched": {func(r *rig) {
-			begin(r)
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a2 b2")
-		}, "pending x@1m0s unack a2@10s b2@10s turns a=a2 b=b2 wake 1m0s"},
-		"one is left": {func(r *rig) {
-			begin(r)
-			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 1).Tags, " ")), "a2")
-		}, "pending b2@0s x@1m0s unack a2@10s turns a=a2 b=b2 wake 0s"},
 	})
 }

@@ -38,64 +38,21 @@ func (r *rig) gives(want int, tags string, next time.Duration) {
 	}
 }
 
-// TestScriptRate: as much is handed out as the rate allows, and the alarm stands at the instant at which the next message may
-// go.
-func TestScriptRate(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"a burst, then one each": {limited(tenPerSecond, func(r *rig) {
-			r.put(six()...)
-			r.gives(10, "a b c", 100*time.Millisecond)
-			r.at(100*time.Millisecond - time.Microsecond)
-			r.gives(10, "", 100*time.Millisecond)
-			r.at(100 * time.Millisecond)
-			r.gives(10, "d", 200*time.Millisecond)
-			r.at(450 * time.Millisecond)
-			r.gives(10, "e f", 0)
-		}), "unack a@10s b@10s c@10s d@10.1s e@10.45s f@10.45s"},
-		"one in a year": {limited(RateLimits{Rate: 1, Per: maxPer, Burst: maxRate}, func(r *rig) {
-			r.put(six()...)
-			r.gives(5, "a b c d e", 0)
-		}), "pending f@0s unack a@10s b@10s c@10s d@10s e@10s wake 0s"},
-	})
-}
-
-// TestScriptRateOfARepeat: a repeated fetch takes nothing from the rate.
-func TestScriptRateOfARepeat(t *testing.T) {
-	onBoth(t, limited(tenPerSecond, func(r *rig) {
-		r.put(six()...)
-		c := NewCaller()
-		r.equal("first", handed(r.fetch(c, 2)), "a b")
-		tat := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "tat").Val()
-		for _, a := range []FetchRequest{{Want: 2}, {Want: 2, Bytes: 1}, {Probe: true}} {
-			r.ask(c, a)
-			r.equal("tat", r.Cli.HGet(queuetest.CtxB, r.Keys.State, "tat").Val(), tat)
+// TestScriptManyThatAreOver: expired messages hold up others for one call per megabyte. TestModel compares those of few bytes.
+func TestScriptManyThatAreOver(t *testing.T) {
+	onReal(t, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
+		r.put(many(40, func(i int) *SendMessage {
+			return msg(fmt.Sprintf("m%04d", i), 0, sized(100_000), func(e *message.Envelope) { e.TTL = time.Second })
+		})...)
+		r.at(2 * time.Second)
+		r.put(msg("n", 0))
+		given := 0
+		for range 7 {
+			given += len(r.fetch(NewCaller(), 1).Tags)
 		}
-		r.gives(10, "2:b", 100*time.Millisecond) // it was given back, and counts again
-		r.at(100 * time.Millisecond)
-		r.gives(10, "c", 200*time.Millisecond)
+		r.equal("handed out", given, 41)
 		r.read()
 	}))
-}
-
-// TestScriptManyThatAreOver: expired messages hold up others for one call per 500 messages or per megabyte.
-func TestScriptManyThatAreOver(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ bytes, messages, most int }{"small": {10, 1200, 4}, "large": {100_000, 40, 7}} {
-		subtest(t, name, onReal, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
-			r.put(many(c.messages, func(i int) *SendMessage {
-				return msg(fmt.Sprintf("m%04d", i), 0, sized(c.bytes), func(e *message.Envelope) { e.TTL = time.Second })
-			})...)
-			r.at(2 * time.Second)
-			r.put(msg("n", 0))
-			calls, given := 0, 0
-			for ; given < c.messages+1 && calls < 100; calls++ {
-				given += len(r.fetch(NewCaller(), 1).Tags)
-			}
-			r.equal("handed out", given, c.messages+1)
-			r.equal("calls are few", calls <= c.most, true)
-			r.read()
-		}))
-	}
 }
 
 // TestScriptRateOfCenturies: a rate holds also if a full burst takes centuries to come back.
@@ -115,24 +72,6 @@ func TestScriptRateOfCenturies(t *testing.T) {
 
 // three bounds the concurrency.
 var three = RateLimits{Concurrency: 3}
-
-// TestScriptConcurrency: unack holds no more deliveries than there are places. A settlement that a fetch follows wakes nobody for
-// the place that becomes free.
-func TestScriptConcurrency(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"": {limited(three, func(r *rig) {
-			r.put(six()...)
-			r.gives(10, "a b c", 10*time.Second)
-			r.do("DEL", r.Keys.Wake) // a consumer has it
-			r.at(time.Second)
-			by := newCall()
-			call := newSettleCall(by, r.leased([]Settlement{ack("b"), ends(OutcomeRetry, "c", 1, 0, "x")}), "+")
-			queuetest.Must(r.t, queuetest.Failure(call.read(r.Store.run(queuetest.CtxB, SettleScript, call.args))))
-			r.equal("woken", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0)) // the fetch sets the alarm
-			r.gives(1, "d", 0)
-		}), "pending e@0s f@0s unack a@10s d@11s retry 2:c@2s fail c=2/1/0@1s!x wake 0s"},
-	})
-}
 
 // TestScriptRubbishInLimits: no value in the fields about limits makes a script raise or stops the queue.
 func TestScriptRubbishInLimits(t *testing.T) {
@@ -220,34 +159,19 @@ func throttles(name string, d time.Duration, text string) Settlement {
 	return s
 }
 
-// TestScriptThrottle: until a throttle is over nothing is handed out, with limits and without. Then as much goes as may.
-// TestModel compares the rest.
-func TestScriptThrottle(t *testing.T) {
-	begin := func(r *rig) {
-		r.put(six()...)
-		r.gives(2, "a b", 0)
-		r.done(throttles("a", time.Second, "429"), ack("b"))
-	}
-	clean := func(r *rig) {
-		for _, field := range []string{"limits", "throttled", "limited"} {
-			r.equal(field, r.Cli.HExists(queuetest.CtxB, r.Keys.State, field).Val(), false)
-		}
-	}
+// TestScriptLimitsAtTheirBounds: the slowest rate lets its largest burst out, and a throttle lasts an hour at most. TestModel compares the rest.
+func TestScriptLimitsAtTheirBounds(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"then all go, and nothing is left of it": {func(r *rig) {
-			begin(r)
-			r.at(time.Second)
-			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 5)
-			r.done(ack("2:a"), ack("c"), ack("d"), ack("e"), ack("f"))
-			clean(r)
-		}, ""},
+		"one in a year": {limited(RateLimits{Rate: 1, Per: maxPer, Burst: maxRate}, func(r *rig) {
+			r.put(six()...)
+			r.gives(5, "a b c d e", 0)
+		}), "pending f@0s unack a@10s b@10s c@10s d@10s e@10s wake 0s"},
 		"two hours are one": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.put(msg("b", 0))
 			r.done(throttles("a", 2*time.Hour, ""))
 			r.gives(1, "", time.Hour)
-		},
-			"pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+		}, "pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
 	})
 }
 

@@ -306,24 +306,6 @@ func TestLuaTexts(t *testing.T) {
 	(&luaWriter{taken: map[string]int{}}).take("time", "keyof", 0)
 }
 
-// TestLuaLocals: the locals that live at once are counted as a server counts them. It refuses a function with over 200.
-func TestLuaLocals(t *testing.T) {
-	for text, most := range map[string]int{
-		"local a, b\nlocal c = a":                                                 3,
-		"local a\ndo local b end\ndo local c, d end":                              3,
-		"local a\nlocal function f(b, c) local d, e end":                          4,
-		"local a\nlocal f = function() end\nlocal b":                              3,
-		"for i = 1, 2 do local a end":                                             5,
-		"for a, b in pairs({}) do end":                                            5,
-		"local a\nif a then local b, c elseif a then local d else local e end":    3,
-		"local a\nwhile a do local b end\nrepeat local c, d until d\nlocal x = a": 3,
-	} {
-		if got := readLua(t, "", text).text.locals; got != most {
-			t.Errorf("%q has %d, want %d", text, got, most)
-		}
-	}
-}
-
 // scriptBounds are how many locals of one function may live at once in a script, and how many bytes it may have: what is
 // there now. A server refuses more than 200 locals, and gets the whole text when it does not know the script.
 var scriptBounds = map[string]struct{ locals, bytes int }{

@@ -1,9 +1,11 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -30,16 +32,15 @@ type machine struct {
 
 	// Of a sequence.
 	*model
-	limiting   bool     // there are limits
-	heldLimits []string // and what Redis held of them
-	held       contents // what Redis held after the last call
-	blind      bool     // answers are compared, and not what Redis holds
-	seed       int64    // of the next fetch
-	calls      [4][]func(t *rapid.T)
-	who        [4]Caller
-	sent       int
-	given      []taken // the newest first
-	spent      map[spent]bool
+	limiting bool     // there are limits
+	held     contents // what Redis held after the last call
+	blind    bool     // answers are compared, and not what Redis holds
+	seed     int64    // of the next fetch
+	calls    [4][]func(t *rapid.T)
+	who      [4]Caller
+	sent     int
+	given    []taken // the newest first
+	spent    map[spent]bool
 }
 
 // spent is a delivery for which a settlement was made.
@@ -71,13 +72,14 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
   put(redis.call('HGETALL', key))
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
+out[#out + 1] = redis.call('ZSCORE', KEYS.wake, 'w') or '0'
 local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
   'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
@@ -131,29 +133,26 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return held.Err()
 	}
 	r := &reply{rest: held.Val()}
-	var sets [9]map[string]int64
-	for i := range sets {
-		sets[i] = pairsOf(r, r.int64)
+	m.held = newContents()
+	for _, set := range m.held.sets() {
+		*set = pairsOf(r, r.int64)
 	}
-	var hashes [7]map[string]string
-	for i := range hashes {
-		hashes[i] = pairsOf(r, r.text)
+	for _, hash := range m.held.hashes() {
+		*hash = pairsOf(r, r.text)
 	}
-	history := pairsOf(r, r.text)
-	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6], waiting: sets[7], lanes: sets[8],
-		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], listed: hashes[6], ready: r.take(r.number()),
-		armed: r.int64(), seen: r.int64(), canceled: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
-		holdAt: r.int64(), aging: r.int64(), history: history}
+	m.held.ready = slices.Concat(r.take(r.number())) // nil if empty
+	for _, n := range m.held.numbers() {
+		*n = r.int64()
+	}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}
 	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
-	m.heldLimits = r.take(5)
+	copy(m.held.limited[:], r.take(len(m.held.limited)))
 	for i, told := range strings.Fields(r.text()) { // what history has of the totals
 		n, _ := strconv.ParseInt(told, 10, 64)
 		m.held.counts[2*i] -= n
 	}
-	m.held.books = map[string]int64{}
 	for len(r.rest) > 0 && r.bad == nil {
 		if name, n := r.text(), r.int64(); n != 0 {
 			m.held.books[name] = n
@@ -181,18 +180,11 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	} else if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: %s\nwant %s", what, names(fmt.Sprintf("%+v", got)), names(fmt.Sprintf("%+v", want)))
 	}
-	if m.blind {
-		m.held = m.model.contents
-	} else {
-		m.sameLimits(t, what, m.heldLimits)
-	}
 	expected := m.model.contents
-	expected.lanes = m.laneMembers()
+	expected.lanes, expected.limited, expected.ready = m.laneMembers(), m.limits.fields(), slices.Concat(m.ready)
 	if m.blind {
-		m.held.lanes = expected.lanes
+		m.held = expected
 	}
-	m.held.ready = slices.Concat(m.held.ready) // nil if empty
-	expected.ready = slices.Concat(expected.ready)
 	if !reflect.DeepEqual(m.held, expected) {
 		g, w := reflect.ValueOf(m.held), reflect.ValueOf(expected)
 		for i := range g.NumField() {
@@ -207,11 +199,21 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	m.made.Add(1)
 }
 
+// ids are some of the messages that are there, and at times the newest, which may be gone, or one that was never sent.
+func (m *machine) ids(t *rapid.T) []string {
+	there := slices.Sorted(maps.Keys(m.msg))
+	for n := range 3 {
+		if id := queuetest.IDOf(strconv.Itoa(m.sent + 1 - n)); m.msg[id] == "" {
+			there = append(there, id)
+		}
+	}
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(there), 1, min(len(there), m.most, 20), rapid.ID[string]).Draw(t, "ids")
+}
+
 func (m *machine) intercepts(t *rapid.T) {
 	by, what := "key", rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "key")
 	if rapid.Bool().Draw(t, "by id") {
-		// The newest first, and one that was never sent.
-		by, what = "id", queuetest.IDOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
+		by, what = "id", m.ids(t)[0]
 	}
 	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c Caller) {
@@ -232,7 +234,10 @@ func (m *machine) layouts(t *rapid.T) {
 
 // pauses for some seconds, for ever, or not at all.
 func (m *machine) pauses(t *rapid.T) {
-	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6), rapid.Just(message.Forever)).Draw(t, "until")
+	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6)).Draw(t, "until")
+	if rapid.IntRange(0, 9).Draw(t, "for ever if 9") == 9 {
+		until = message.Forever
+	}
 	by, why := rapid.SampledFrom([]string{"", "ann"}).Draw(t, "by"), rapid.SampledFrom([]string{"", "12 is full"}).Draw(t, "why")
 	m.call(t, func(t *rapid.T, c Caller) { m.doPause(t, c, until, by, why) })
 }
@@ -246,18 +251,14 @@ func (m *machine) steers(t *rapid.T) {
 	do := SteerRequest{
 		What: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
 		Us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), Step: rapid.Int64Range(0, 1000).Draw(t, "step"),
-		Only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}).Draw(t, "only"),
 	}
+	ids := m.ids(t)
+	_, place, _ := m.found(ids[0], "")
+	do.Only = rapid.SampledFrom([]string{"", place, "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}[:rapid.SampledFrom([]int{2, 9}).Draw(t, "of")]).Draw(t, "only")
 	if do.What != "by" {
 		do.Us += m.now
 	}
-	var ids []string
-	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") { // the newest first, and one that was never sent
-		id := queuetest.IDOf(strconv.Itoa(m.sent + 1 - rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
-		if slices.Contains(ids, id) {
-			continue
-		}
-		ids = append(ids, id)
+	for _, id := range ids {
 		at := Spot{Tag: id}
 		if do.Only != "" { // as a list would have found it, or before it has moved
 			tag, _, score := m.found(id, do.Only)
@@ -278,4 +279,60 @@ func (m *machine) steers(t *rapid.T) {
 		got, err := m.store.Steer(queuetest.CtxB, &c, do)
 		m.same(t, "steer", got, err, m.existing(c, func() any { return m.steer(do) }))
 	})
+}
+
+// message draws a message, which is due as like says, without a key, or as is drawn.
+func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
+	e, due := m.content(t, like)
+	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
+}
+
+// content draws what a message holds, and when it is due.
+func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, message.When) {
+	m.sent++
+	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
+	if like == nil {
+		like = &message.When{Us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
+		if rapid.IntRange(0, 2).Draw(t, "an instant if 2") == 2 {
+			like = &message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
+		}
+		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+	}
+	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
+		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "limits if 3") == 3 {
+		e.Timeout, e.Deadline = time.Second, m.now+rapid.SampledFrom([]int64{1e6, 4e6, 8e6}).Draw(t, "deadline")
+	}
+	if rapid.Bool().Draw(t, "kept") {
+		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
+	}
+	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
+		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+	}
+	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
+	if like.Absolute && rapid.Bool().Draw(t, "of version 2") {
+		e.Deadline = cmp.Or(e.Deadline, 1<<52)
+	}
+	return e, *like
+}
+
+// whereabouts says where Redis has each message, and "" for one that is gone since it was last asked.
+func (m *machine) whereabouts() map[string]string {
+	places := map[string]string{}
+	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
+		for tag := range set {
+			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
+		}
+	}
+	for tag := range m.allHeld() {
+		places[queuetest.IDIn(tag)] = "held " + tag
+	}
+	for tag, at := range m.held.retry { // one that is set aside is moved
+		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
+	}
+	for _, tag := range m.held.ready {
+		places[queuetest.IDIn(tag)] = tag
+	}
+	return places
 }

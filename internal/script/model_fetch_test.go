@@ -48,7 +48,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	out.Lease = &Lease{Name: c.lease()}
 	out.Lease.Canceled.Store(m.canceled)
 	if _, there := m.listed[c.lease()]; repeat && there {
-		out.Tags = m.fitting(m.heldOf(c.lease()), a, &out)
+		out.Tags = append(out.Tags, m.heldOf(c.lease())...)
 		m.endLease(c.lease())
 	}
 	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet(byAge)
@@ -106,7 +106,6 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		m.sweep(c)
 	}
 	m.count("lost", out.Lost)
-	m.count("garbage", len(out.Dead))
 	m.count("superseded", out.Replaced)
 	m.keepHistory(byAge)
 	m.calls[c.ID], m.used = answered{n: c.N, at: m.now, before: before}, true
@@ -232,24 +231,17 @@ func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
 	id := queuetest.IDIn(tag)
 	r := m.record(id)
 	r.Losses++
-	over := r.Superseded
-	poison, text := !over && r.Losses >= int(m.claims[1].value), queuetest.LostText
+	poison, text := !r.Superseded && r.Losses >= int(m.claims[1].value), queuetest.LostText
 	if poison {
 		text = PoisonText
 	}
 	r.Errors = m.withError(r.Delivery, text, r.Errors, message.MaxErrorText)
-	if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
-		out.Replaced++
-		m.finish(id, r)
-	} else if poison {
-		m.freeKey(id)
-		m.takeUp(id, m.laneOf(id))
-		m.garbage[id] = m.now
-		m.note(id, r)
+	if poison {
+		r.Delivery, r.When = r.Delivery+1, m.now
+		m.bury(id, r)
 		out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})
-	} else {
-		m.note(id, r)
-		m.retry[queuetest.TagOf(id, r.Delivery)] = m.now + jitter(500_000*r.Losses)
+	} else if again, lives := m.next(id, r, out); lives {
+		m.retry[again] = m.now + jitter(500_000*r.Losses)
 	}
 }
 

@@ -13,10 +13,7 @@ import (
 )
 
 // laneOf is the lane of a message.
-func (m *model) laneOf(id string) message.Lane {
-	e, _ := message.DecodeEnvelope(m.msg[id])
-	return e.Lane
-}
+func (m *model) laneOf(id string) message.Lane { return m.envelope(id).Lane }
 
 // begun says whether a message was handed out since it got its turn.
 func (m *model) begun(id string) bool {
@@ -86,11 +83,7 @@ func (m *model) skip(id, what, text string) Steered {
 	out.Done = true
 	if what == SteerGarbage {
 		r.When, r.Errors = m.now, m.withError(0, text, r.Errors, message.MaxErrorText)
-		m.freeKey(id)
-		m.note(id, r)
-		m.takeUp(id, l)
-		m.garbage[id] = m.now
-		m.count("garbage", 1)
+		m.bury(id, r)
 		return out
 	}
 	last := int64(0)
@@ -106,7 +99,7 @@ func (m *model) skip(id, what, text string) Steered {
 	m.takeUp(id, l)
 	m.layDown(id, due)
 	if tag == id {
-		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
+		m.redue(id, due)
 	}
 	return out
 }
@@ -228,17 +221,10 @@ func (m *model) append(id string, o *SendMessage) (added, full bool) {
 	if e.Group.Count >= most {
 		return false, true
 	}
-	text := o.Text
-	if !o.When.Absolute {
-		text = fmt.Sprintf("%c%016d%s", o.Version, 1, text)
-	}
-	other, err := message.DecodeEnvelope(text)
-	if err != nil {
-		panic(err)
-	}
+	payload := decoded(stored(o, 1)).Payload
 	e.Group.Count++
-	e.Group.Bytes += len(other.Payload)
-	m.parts[fmt.Sprint(id, ":", e.Group.Count)] = other.Payload
+	e.Group.Bytes += len(payload)
+	m.parts[fmt.Sprint(id, ":", e.Group.Count)] = payload
 	m.write(id, e)
 	return true, e.Group.Count >= most
 }
@@ -271,30 +257,18 @@ func (m *model) dropParts(id string) {
 
 // addParts adds those of a group to the reply of a fetch.
 func (m *model) addParts(out *FetchReply, nth int, id, envelope string) {
-	e, err := message.DecodeEnvelope(envelope)
-	if err == nil && e.Countdown > 0 {
+	e := decoded(envelope)
+	if e.Countdown > 0 {
 		if out.Missing == nil {
 			out.Missing = map[int]int{}
 		}
 		counted, n := m.countdown(id)
 		out.Missing[nth] = max(n-counted, 0)
 	}
-	if err != nil || e.Group.Count < 2 {
-		return
-	}
-	if out.Parts == nil {
+	if e.Group.Count > 1 && out.Parts == nil {
 		out.Parts = map[int][]string{}
 	}
 	for n := 2; n <= e.Group.Count; n++ {
 		out.Parts[nth] = append(out.Parts[nth], m.parts[fmt.Sprint(id, ":", n)])
 	}
-}
-
-// weight is what a message counts in a reply.
-func (m *model) weight(id string) int {
-	n := len(m.msg[id])
-	if e, err := message.DecodeEnvelope(m.msg[id]); err == nil && e.Group.Count > 1 {
-		n += e.Group.Bytes + 256*e.Group.Count
-	}
-	return n
 }

@@ -3,7 +3,6 @@ package script
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -105,6 +104,11 @@ func (m *model) tokens(l RateLimits) int64 {
 	return (int64(l.Burst)*per - (max(m.limits.tat, m.now)-m.now)*int64(l.Rate)) / per
 }
 
+// takes is how long n take by a rate.
+func takes(l RateLimits, n int) int64 {
+	return (int64(n)*l.Per.Microseconds() + int64(l.Rate) - 1) / int64(l.Rate)
+}
+
 // bound cuts what a fetch wants to what may go.
 func (m *model) bound(f *aFetchLimit, want int) int {
 	if !f.on {
@@ -117,8 +121,7 @@ func (m *model) bound(f *aFetchLimit, want int) int {
 		want = max(min(want, f.l.Concurrency-m.taken()), 0)
 	}
 	if f.l.Rate > 0 {
-		per, n := f.l.Per.Microseconds(), int64(f.l.Rate)
-		m.limits.tat = min(m.limits.tat, m.now+(int64(f.l.Burst)*per+n-1)/n)
+		m.limits.tat = min(m.limits.tat, m.now+takes(f.l, f.l.Burst))
 		want = max(min(want, int(m.tokens(f.l))), 0)
 	}
 	return want
@@ -130,12 +133,11 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 		return next, 0, false
 	}
 	if f.l.Rate > 0 {
-		per, n := f.l.Per.Microseconds(), int64(f.l.Rate)
 		if given > 0 {
-			m.limits.tat = max(m.limits.tat, m.now) + (int64(given)*per+n-1)/n
+			m.limits.tat = max(m.limits.tat, m.now) + takes(f.l, given)
 		}
 		if m.tokens(f.l) < 1 {
-			f.open = max(f.open, m.limits.tat-(int64(f.l.Burst)-1)*per/n, m.now+1)
+			f.open = max(f.open, m.limits.tat-int64(f.l.Burst-1)*f.l.Per.Microseconds()/int64(f.l.Rate), m.now+1)
 		}
 	}
 	switch {
@@ -179,9 +181,7 @@ func (m *model) firstOver(leased, ends int64) int64 {
 // spared is how many of these come to no handler, for their time is over, and so do not count for a rate.
 func (m *model) spared(tags []string) (n int) {
 	for _, tag := range tags {
-		e, err := message.DecodeEnvelope(m.msg[queuetest.IDIn(tag)])
-		_, number := message.SplitTag(tag)
-		if err == nil && (e.Deadline != 0 && m.now >= e.Deadline || m.pastTTL(e, number)) {
+		if id, number := message.SplitTag(tag); m.isOver(id, number) {
 			n++
 		}
 	}
@@ -219,14 +219,10 @@ func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	}
 	m.limits.putOff = heldBack{}
 	if off != 0 {
-		p := heldBack{since: f.before.since, armed: m.armed, open: f.open, marker: next}
-		if p.since == 0 {
-			p.since = m.now
-		}
+		m.limits.putOff = heldBack{since: cmp.Or(f.before.since, m.now), armed: m.armed, open: f.open, marker: next}
 		if full {
-			p.full = 1
+			m.limits.putOff.full = 1
 		}
-		m.limits.putOff = p
 	}
 }
 
@@ -334,12 +330,4 @@ func (m *machine) limit(t *rapid.T) {
 func (m *machine) doLimit(t *rapid.T, c Caller, l RateLimits) {
 	got, err := m.store.SetLimits(queuetest.CtxB, &c, l)
 	m.same(t, "limit", got, err, m.existing(c, func() any { return m.setLimits(l) }))
-}
-
-// sameLimits compares what Redis holds of limits.
-func (m *machine) sameLimits(t *rapid.T, what string, got []string) {
-	t.Helper()
-	if want := m.limits.fields(); strings.Join(got, "|") != strings.Join(want[:], "|") {
-		t.Errorf("after %s at %d: limits are %q\nwant %q", what, m.now, got, want)
-	}
 }

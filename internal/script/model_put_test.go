@@ -2,7 +2,6 @@ package script
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -102,16 +101,30 @@ func (m *model) latest(o *SendMessage) int64 {
 func (m *model) putLatest(id string, latest int64) {
 	if e := m.envelope(id); latest != 0 && e.Latest != 0 {
 		e.Latest = latest
-		m.msg[id] = e.Encode(message.When{Us: e.Due, Absolute: true})
+		m.write(id, e)
 	}
 }
 
-func (m *model) envelope(id string) message.Envelope {
-	e, err := message.DecodeEnvelope(m.msg[id])
-	if err != nil {
-		panic(err)
-	}
+// envelope is that of a message; the zero value if there is none.
+func (m *model) envelope(id string) message.Envelope { return decoded(m.msg[id]) }
+
+func decoded(text string) message.Envelope {
+	e, _ := message.DecodeEnvelope(text)
 	return e
+}
+
+// stored is the envelope of a message that is sent, once it is due then.
+func stored(o *SendMessage, due int64) string {
+	version, tail := o.Version, o.Text
+	if o.When.Absolute {
+		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
+	}
+	return fmt.Sprintf("%c%016d%s", version, due, tail)
+}
+
+// redue writes another instant into an envelope.
+func (m *model) redue(id string, due int64) {
+	m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
 }
 
 // change makes a message that waits another one, or due at another time.
@@ -134,8 +147,7 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	a = SendAnswer{Kind: AnswerKept, Holder: id, Due: score}
 	due, latest := o.When.Due(m.now), m.latest(o)
 	said, added, full := o.Put.On == ConflictReschedule || o.Put.Timed, true, false
-	e := m.envelope(id)
-	if o.Put.On == ConflictAppend && (m.pastTTL(e, m.record(id).Delivery) || e.Deadline != 0 && e.Deadline <= m.now) {
+	if o.Put.On == ConflictAppend && m.isOver(id, m.record(id).Delivery) {
 		m.leave(id)
 		return SendAnswer{}, 0
 	}
@@ -161,12 +173,8 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	if !said {
 		due = score
 	}
-	limit := m.envelope(id).Latest
-	if limit > message.LatestUnknown && movable && (latest != 0 || o.Put.On != ConflictReplace) {
-		since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
-		if fresh || limit > m.now || since {
-			latest = limit
-		}
+	if movable {
+		latest = m.bounded(id, o, latest, fresh)
 	}
 	if latest != 0 {
 		due = max(min(due, latest), m.now)
@@ -174,14 +182,14 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	moves := (said || due < score) && (score > m.now || due > m.now)
 	anew := fresh && !moves && score <= m.now && o.Put.On != ConflictAppend
 	lane := m.laneOf(id)
-	relanes := o.Put.On == ConflictReplace && lane != laneIn(o)
+	relanes := o.Put.On == ConflictReplace && lane != decoded(stored(o, 1)).Lane
 	if moves {
 		a.Due = due
 		if !relanes {
 			m.shift(id, due)
 		}
 		if fresh {
-			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
+			m.redue(id, due)
 		}
 		if o.Put.On != ConflictReplace && !full {
 			m.putLatest(id, latest)
@@ -198,15 +206,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		if relanes {
 			m.takeUp(id, lane)
 		}
-		version, tail := o.Version, o.Text
-		if o.When.Absolute {
-			version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
-		}
 		left, counts := m.parts[id+":0"]
 		if m.dropParts(id); counts {
 			m.parts[id+":0"] = left
 		}
-		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		m.msg[id] = stored(o, at)
 		if relanes && fresh && place == "pending" {
 			m.layDown(id, at) // not when it got its turn
 		} else if relanes {
@@ -225,27 +229,25 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	return a, wait
 }
 
-// laneIn is the lane of a message that is sent.
-func laneIn(o *SendMessage) message.Lane {
-	text := o.Text
-	if !o.When.Absolute {
-		text = fmt.Sprintf("%c%016d%s", o.Version, 1, text)
+// bounded is latest, unless an earlier send has said until when the message may be put off, and it was not handed out since.
+func (m *model) bounded(id string, o *SendMessage, latest int64, fresh bool) int64 {
+	limit := m.envelope(id).Latest
+	since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
+	if limit > message.LatestUnknown && (latest != 0 || o.Put.On != ConflictReplace) && (fresh || limit > m.now || since) {
+		return limit
 	}
-	e, _ := message.DecodeEnvelope(text)
-	return e.Lane
+	return latest
 }
 
-// pastTTL says whether a first delivery comes too late, by the TTL of its message.
-func (m *model) pastTTL(e message.Envelope, delivery int) bool {
-	return e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
+// isOver says whether the time of a delivery's message is over, by its deadline or, of a first delivery, by its TTL.
+func (m *model) isOver(id string, delivery int) bool {
+	e := m.envelope(id)
+	return e.Deadline != 0 && e.Deadline <= m.now ||
+		e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
 }
 
 // storeAt makes a message pending.
 func (m *model) storeAt(o *SendMessage, due int64) {
-	version, tail := o.Version, o.Text
-	if o.When.Absolute {
-		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
-	}
 	if _, there := m.msg[o.ID]; !there { // a late repeat may find it
 		m.count("sent", 1)
 		m.books["in:stored"]++
@@ -255,7 +257,7 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 			m.books["in:imported"]++
 		}
 	}
-	m.msg[o.ID] = fmt.Sprintf("%c%016d%s", version, due, tail)
+	m.msg[o.ID] = stored(o, due)
 	if m.laneOf(o.ID).Width > 0 {
 		m.layDown(o.ID, due)
 	} else {
@@ -303,26 +305,13 @@ func (m *machine) puts(t *rapid.T) {
 
 // withPut draws a message with a policy for its key, and perhaps a countdown.
 func (m *machine) withPut(t *rapid.T) *SendMessage {
-	m.sent++
-	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
-	due := message.When{Us: rapid.Int64Range(0, 8e6).Draw(t, "delay")}
-	if rapid.Bool().Draw(t, "at an instant") {
-		due = message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
-	}
-	e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
-		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
-	}
-	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
-		e.TTL, e.Since = time.Second, message.LatestUnknown
-	}
-	if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
-		e.Deadline = m.now + 4e6
+	e, due := m.content(t, nil)
+	if e.TTL > 0 && rapid.Bool().Draw(t, "since it is due anew") {
+		e.Since = message.LatestUnknown
 	}
 	if e.Key != "" {
-		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
+		e.Countdown = rapid.SampledFrom([]int{0, 1, 1, 2, 5}).Draw(t, "countdown")
 	}
-	m.counts(t, &e)
 	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
 		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
 		if e.Lane.Name == "a" {
@@ -338,9 +327,4 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 1, 2, 3, 5}).Draw(t, "parts")
 	}
 	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
-}
-
-// counts draws for whose countdown the ack of a message counts.
-func (m *machine) counts(t *rapid.T, e *message.Envelope) {
-	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
 }

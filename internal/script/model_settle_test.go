@@ -18,7 +18,8 @@ type settling struct {
 	dead, kept int
 }
 
-func (m *model) settle(batch []Settlement) any {
+// settle ends deliveries. fetched: a fetch follows, which sets the alarm for places that are free and for what is due now in lanes.
+func (m *model) settle(batch []Settlement, fetched bool) any {
 	s := settling{out: SettleReply{Now: m.now}}
 	alive, settled := map[string]bool{}, map[string]int{}
 	for _, o := range batch {
@@ -38,8 +39,14 @@ func (m *model) settle(batch []Settlement) any {
 	for name, n := range settled {
 		m.letGo(name, n)
 	}
-	m.arm(sooner(s.first, m.sinceTurned()))
-	m.freed()
+	if first := sooner(s.first, m.sinceTurned()); fetched && first != 0 && first <= m.now && (m.armed == 0 || first < m.armed) {
+		m.wake, m.armed = 0, first
+	} else {
+		m.arm(first)
+	}
+	if !fetched {
+		m.freed()
+	}
 	if s.dead > 0 {
 		s.out.Overflow = m.trim(m.garbage, m.room(3), 500)
 	}
@@ -82,7 +89,7 @@ func (m *model) follow(s *settling, i int, o Settlement) {
 	}
 	if waits && counted+1 == n && due > m.now {
 		m.shift(id, m.now)
-		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], m.now, m.msg[id][message.EnvelopeHead:])
+		m.redue(id, m.now)
 	}
 }
 
@@ -127,20 +134,17 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 		m.forget(o.ID, "")
 	default:
 		m.note(o.ID, next)
-		m.place(s, o)
+		m.place(s, o, next)
 	}
 }
 
 // place puts a message that lives on where its outcome says.
-func (m *model) place(s *settling, o Settlement) {
+func (m *model) place(s *settling, o Settlement, next message.FailRecord) {
 	at := m.now + o.Delay.Microseconds()
 	switch {
 	case o.Kind == OutcomeGarbage:
 		s.dead++
-		m.count("garbage", 1)
-		m.freeKey(o.ID)
-		m.takeUp(o.ID, m.laneOf(o.ID))
-		m.garbage[o.ID] = m.now
+		m.bury(o.ID, next)
 	case o.Kind == OutcomeDone:
 		s.kept++
 		m.freeKey(o.ID)
@@ -159,6 +163,28 @@ func (m *model) place(s *settling, o Settlement) {
 		m.retry[queuetest.TagOf(o.ID, o.Number+1)] = at
 		s.first = sooner(s.first, at)
 	}
+}
+
+// bury puts a message into garbage.
+func (m *model) bury(id string, r message.FailRecord) {
+	m.note(id, r)
+	m.count("garbage", 1)
+	m.freeKey(id)
+	m.takeUp(id, m.laneOf(id))
+	m.garbage[id] = m.now
+}
+
+// next is a message's next delivery, which it gets unless it was superseded: then it has ended.
+func (m *model) next(id string, r message.FailRecord, out *FetchReply) (tag string, lives bool) {
+	over := r.Superseded
+	r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false
+	if over {
+		out.Replaced++
+		m.finish(id, r)
+		return "", false
+	}
+	m.note(id, r)
+	return queuetest.TagOf(id, r.Delivery), true
 }
 
 // finish ends a message that was superseded, with a record if it is kept, and says whether it is.
@@ -250,37 +276,6 @@ func (m *model) withError(delivery int, text, errors string, most int) string {
 func (m *model) lastChance(tag string) bool {
 	losses := m.record(queuetest.IDIn(tag)).Losses
 	return losses > 0 && losses >= int(m.claims[1].value)-1
-}
-
-// fitting gives back what has no room in the reply to a repeat.
-func (m *model) fitting(tags []string, a FetchRequest, out *FetchReply) []string {
-	bytes, total := cmp.Or(a.Bytes, MaxBatchBytes), 0
-	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		size := m.weight(queuetest.IDIn(tag))
-		if total+size > bytes {
-			return true
-		}
-		total += size
-		return false
-	})
-	if len(fit) == 0 && len(tags) > 0 {
-		fit = tags[:1]
-	}
-	for _, tag := range tags {
-		if !slices.Contains(fit, tag) {
-			id := queuetest.IDIn(tag)
-			r := m.record(id)
-			over := r.Superseded
-			if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
-				out.Replaced++
-				m.finish(id, r)
-			} else {
-				m.note(id, r)
-				m.ready = append(m.ready, queuetest.TagOf(id, r.Delivery))
-			}
-		}
-	}
-	return fit
 }
 
 // toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is

@@ -144,30 +144,15 @@ func (m *model) intercept(by, id string, running bool) any {
 
 // takeOut takes out one message, if it may be.
 func (m *model) takeOut(id string, running bool) InterceptReply {
-	if m.msg[id] == "" {
+	tag, state, at := m.found(id, "")
+	switch {
+	case state == "":
 		return InterceptReply{State: StateGone}
-	}
-	tag, state := queuetest.TagOf(id, m.record(id).Delivery), stateReady
-	if due, ok := m.pending[tag]; ok && due > m.now {
-		state = statePending
-	} else if _, ok := m.allHeld()[tag]; ok {
-		state = stateUnack
-	} else if _, ok := m.retry[tag]; ok {
-		state = stateRetry
-	} else if _, ok := m.waiting[tag]; ok {
-		state = stateWaiting
-	} else if _, ok := m.garbage[id]; ok {
-		state = stateGarbage
-	} else if until, ok := m.done[id]; ok && until > m.now {
-		return InterceptReply{State: StateDone, ID: id}
-	} else if ok {
-		return InterceptReply{State: StateGone}
-	}
-	if state == stateUnack && !running {
+	case state == StateDone || state == stateUnack && !running:
 		return InterceptReply{State: state, ID: id}
-	}
-	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
-	if state == stateUnack {
+	case state == statePending && at <= m.now:
+		state = stateReady
+	case state == stateUnack:
 		m.noteCancel()
 		m.overrun(tag)
 	}
@@ -229,10 +214,7 @@ func (m *model) steer(do SteerRequest) any {
 			place == "done" && !deletes {
 			continue
 		}
-		e, err := message.DecodeEnvelope(m.msg[id])
-		if err != nil {
-			panic(err)
-		}
+		e := m.envelope(id)
 		if holder, held := m.holder(e.Key); do.What == "requeue" && holder != "" && holder != id {
 			out[i].Holder, out[i].Held = holder, held
 			continue
@@ -263,7 +245,7 @@ func (m *model) steer(do SteerRequest) any {
 			m.shift(id, next)
 		}
 		if tag == id && place != "garbage" {
-			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][message.EnvelopeHead:])
+			m.redue(id, next)
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
@@ -340,10 +322,7 @@ func (m *model) await(ids []string) []AwaitReply {
 
 // awaits looks for some messages.
 func (m *machine) awaits(t *rapid.T) {
-	var ids []string
-	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
-		ids = append(ids, queuetest.IDOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
-	}
+	ids := m.ids(t)
 	got, err := m.store.Await(queuetest.CtxB, ids)
 	m.same(t, "await", got, err, m.await(ids))
 }

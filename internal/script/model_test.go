@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
@@ -43,6 +42,7 @@ type contents struct {
 	parts, listed                        map[string]string // listed: the hash lease
 	holds                                map[string]int64  // message key -> until when an acked message keeps it
 	holdAt                               int64             // the first of these
+	limited                              [5]string         // fields of state about limits; of the model, modelLimits.fields
 	wake                                 int64             // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, canceled, pause, counted, doneAt, aging int64
@@ -75,12 +75,28 @@ func newModel(with FetchSettings) *model {
 	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}, placed: map[string]string{}}
 }
 
+// sets, hashes and numbers are what Redis has as such, in the order of contentsScript.
+func (c *contents) sets() []*map[string]int64 {
+	return []*map[string]int64{&c.pending, &c.unack, &c.retry, &c.garbage, &c.done, &c.holds, &c.waiting, &c.lanes}
+}
+
+func (c *contents) hashes() []*map[string]string {
+	return []*map[string]string{&c.msg, &c.fail, &c.key, &c.sequence, &c.result, &c.parts, &c.listed, &c.history}
+}
+
+func (c *contents) numbers() []*int64 {
+	return []*int64{&c.wake, &c.armed, &c.seen, &c.canceled, &c.pause, &c.counted, &c.doneAt, &c.holdAt, &c.aging}
+}
+
 func newContents() contents {
-	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{},
-		retry: map[string]int64{}, garbage: map[string]int64{}, waiting: map[string]int64{},
-		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{}, listed: map[string]string{},
-		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
-		history: map[string]string{}, books: map[string]int64{}}
+	c := contents{books: map[string]int64{}}
+	for _, set := range c.sets() {
+		*set = map[string]int64{}
+	}
+	for _, hash := range c.hashes() {
+		*hash = map[string]string{}
+	}
+	return c
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.
@@ -125,9 +141,7 @@ func (m *model) send(batch []*SendMessage) any {
 			if out.refused == nil {
 				out.refused = map[int]string{}
 			}
-			if out.refused[i] = holder; held {
-				out.refused[i] = acked + holder
-			}
+			out.refused[i] = map[bool]string{true: acked}[held] + holder
 			continue
 		}
 		due := o.When.Due(m.now)
@@ -146,21 +160,17 @@ func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)
 // countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for those after
 // them, but for those that are over: each of them counts.
 func (m *model) countLate(tags, over []string) {
-	first := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return queuetest.IDIn(tag) != tag })
-	step := (len(first) + 15) / 16
 	var late, latest int64
-	for i := 0; i < len(first); i += step {
-		due, _ := strconv.ParseInt(m.msg[first[i]][1:17], 10, 64)
-		late, latest = late+max(m.now-due, 0)*int64(min(step, len(first)-i)), max(latest, m.now-due)
-	}
-	for _, tag := range over {
-		if queuetest.IDIn(tag) == tag {
-			first = append(first, tag)
-			due, _ := strconv.ParseInt(m.msg[tag][1:17], 10, 64)
-			late, latest = late+max(m.now-due, 0), max(latest, m.now-due)
+	add := func(tags []string, most int) {
+		first := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return queuetest.IDIn(tag) != tag })
+		m.count("started", len(first))
+		for step, i := (len(first)+most-1)/most, 0; i < len(first); i += step {
+			by := max(m.now-m.envelope(first[i]).Due, 0)
+			late, latest = late+by*int64(min(step, len(first)-i)), max(latest, by)
 		}
 	}
-	m.count("started", len(first))
+	add(tags, 16)
+	add(over, max(len(over), 1))
 	m.count("late", int(late+500)/1000)
 	last := &m.counts[len(m.counts)-1]
 	*last = max(*last, (latest+500)/1000)
@@ -222,8 +232,8 @@ func (m *model) freeKey(id string) {
 			delete(m.key, key)
 		}
 	}
-	if e, err := message.DecodeEnvelope(m.msg[id]); err == nil && keyBefore(e) != "" {
-		m.setLeft(keyBefore(e), id, false)
+	if key := keyBefore(m.envelope(id)); key != "" {
+		m.setLeft(key, id, false)
 	}
 }
 
@@ -234,12 +244,12 @@ func (m *model) forget(id, out string) {
 	}
 	m.takeUp(id, m.laneOf(id))
 	m.freeKey(id)
+	m.dropParts(id)
 	delete(m.garbage, id)
 	delete(m.done, id)
-	delete(m.result, id)
-	delete(m.msg, id)
-	m.dropParts(id)
-	delete(m.fail, id)
+	for _, hash := range []map[string]string{m.result, m.msg, m.fail} {
+		delete(hash, id)
+	}
 }
 
 // until is at most limit of those whose instant has come, in the order of a sorted set.

@@ -80,11 +80,6 @@ func TestScriptPutSequence(t *testing.T) {
 				last = n
 			}
 		}, "sequence s=9223372036854775807 wake 1s"},
-		"each name has its own": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", 0), "s", 5), numbered(msg("b", 0), "t", 1),
-				numbered(msg("c", 0), "\x00 =#", 1)), "+0s +0s +0s")
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("d", 0), "t", 1), numbered(msg("e", 0), "\x00 =#", 1)), "#1 #1")
-		}, "pending a@0s b@0s c@0s sequence \x00 =#=1 s=5 t=1 wake 0s"},
 		"rubbish counts as none": {func(r *rig) {
 			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
 				r.do("HSET", r.Keys.sequence, "s", value)
@@ -153,12 +148,6 @@ func TestScriptSequenceWithoutMessages(t *testing.T) {
 // TestScriptPutState: a put counts what it stores, and notes what is long.
 func TestScriptPutState(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"nothing is stored": {func(r *rig) {
-			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
-			r.answers(NewCaller(), numbered(msg("b", 0, sized(3000)), "s", 1))
-			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{"", "1"})
-		}, "pending a@1s sequence s=1 wake 1s"},
 		"big, sent": {func(r *rig) {
 			long := numbered(msg("a", time.Second, sized(3000)), "s", 1)
 			r.answers(NewCaller(), long, numbered(msg("b", time.Second), "s", 2), numbered(msg("c", 0), "s", 2))

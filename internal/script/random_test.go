@@ -23,11 +23,11 @@ var modelCalls = flag.Int64("model.calls", 0, "how many calls TestModel compares
 // of them held up, repeated or late, and compares every answer and the whole state after each. A
 // failure is shrunk to the shortest sequence, and printed with its seed.
 func TestModel(t *testing.T) {
-	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "100"} { // sequences, and steps of one on average
+	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "600"} { // sequences, and steps of one on average
 		queuetest.Must(t, flag.Set(name, value))
 	}
 	t.Parallel()
-	calls := cmp.Or(*modelCalls, testkit.Size[int64](8_000, 4_000))
+	calls := cmp.Or(*modelCalls, testkit.Size[int64](16_000, 8_000))
 	var made atomic.Int64
 	t.Run("with", func(t *testing.T) {
 		for name, most := range map[string]int{"few": 4, "as few": 4, "many": MaxBatch} {
@@ -48,19 +48,19 @@ func TestModel(t *testing.T) {
 // sequence is one test of rapid's: random steps, then all that is left comes out.
 func (m *machine) sequence(t *rapid.T) {
 	m.delete()
-	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), GarbageAge: time.Minute,
+	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"),
+		GarbageAge: rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute}).Draw(t, "age of garbage"),
 		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
 		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
-	m.limiting = rapid.Bool().Draw(t, "limits")
+	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
-	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "keep": m.keeps, "intercept": m.intercepts,
-		"layout": m.layouts, "limit": m.limit,
-		"marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
-		"steer": m.steers, "ticks": m.ticks,
+	t.Repeat(map[string]func(*rapid.T){ // rapid draws the first of these, in the order of their names, more often
+		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers, "f send": m.sends, "g again": m.again,
+		"h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k ticks": m.ticks, "l forget": m.forgets, "m keep": m.keeps,
+		"n overrun": m.overrun, "o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
 	})
 	m.newer = true
 	m.layouts(t) // as this version knows it
@@ -96,7 +96,7 @@ func (m *machine) sequence(t *rapid.T) {
 			}
 		}
 		if m.who[1].N++; acks != nil {
-			m.doSettle(t, m.who[1], acks)
+			m.doSettle(t, m.who[1], acks, false)
 		}
 	}
 }
@@ -127,6 +127,22 @@ func (m *machine) again(t *rapid.T) {
 	calls[len(calls)-back](t)
 }
 
+// late repeats a fetch when its lease has ended, or another caller has settled some of what it handed out.
+func (m *machine) late(t *rapid.T) {
+	c := &m.who[rapid.IntRange(1, len(m.who)-1).Draw(t, "caller")]
+	c.N++
+	late, a := *c, m.ask(t)
+	m.draw(t)
+	m.doFetch(t, late, a)
+	if rapid.Bool().Draw(t, "after the end") {
+		m.ticks(t)
+	} else {
+		m.settles(t)
+	}
+	m.draw(t)
+	m.doFetch(t, late, a)
+}
+
 func (m *machine) draw(t *rapid.T) { m.seed = rapid.Int64Range(1, 1<<31-2).Draw(t, "seed") }
 
 func (m *machine) pass(t *rapid.T) {
@@ -136,10 +152,12 @@ func (m *machine) pass(t *rapid.T) {
 	}
 	m.now = rapid.OneOf(
 		rapid.Int64Range(m.now, m.now+4),
+		rapid.Int64Range(m.now, m.now+1e5),
 		rapid.Int64Range(m.now, m.now+1e6),
 		rapid.Int64Range(m.now, m.now+5e6),
-		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
-			m.now + 3602e6, m.now - 3602e6}),
+		rapid.SampledFrom([]int64{next - 1, next, next + 1}),
+		rapid.OneOf(rapid.Int64Range(m.now, m.now+16e6), rapid.SampledFrom([]int64{m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
+			m.now + 3602e6, m.now - 3602e6})),
 	).Draw(t, "to")
 }
 
@@ -165,7 +183,7 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 	}
 	return FetchRequest{
 		Limits:          l,
-		Want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), MaxBatch), // at times all that it may
+		Want:            min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
 		Rearm:           rapid.Bool().Draw(t, "rearm"),
 		ByAlarm:         rapid.Bool().Draw(t, "by alarm"),
 		HoldsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
@@ -199,37 +217,6 @@ func (m *machine) sends(t *rapid.T) {
 	})
 }
 
-// message draws a message, which is due as like says, without a key, or as is drawn.
-func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
-	m.sent++
-	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
-	if like == nil {
-		like = &message.When{Us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
-		if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
-			like = &message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
-		}
-		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-	}
-	due := *like
-	if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
-		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
-	}
-	if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
-		e.Timeout, e.Deadline = time.Second, m.now+8e6
-	}
-	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
-		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
-	}
-	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
-		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
-	}
-	m.counts(t, &e)
-	if due.Absolute && rapid.Bool().Draw(t, "of version 2") {
-		e.Deadline = cmp.Or(e.Deadline, 1<<52)
-	}
-	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
-}
-
 func (m *machine) fetches(t *rapid.T) {
 	m.draw(t)
 	a := m.ask(t)
@@ -237,7 +224,7 @@ func (m *machine) fetches(t *rapid.T) {
 }
 
 func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
-	before := m.places()
+	before := m.whereabouts()
 	a.Settings = &m.with
 	got, err := m.store.Fetch(queuetest.CtxB, &c, a)
 	ds := takenOf(got)
@@ -253,7 +240,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 		}
 	}
 	moved := 0
-	for id, place := range m.places() {
+	for id, place := range m.whereabouts() {
 		if before[id] != place {
 			moved++
 		}
@@ -264,26 +251,6 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	m.given = append(ds, slices.DeleteFunc(m.given, func(old taken) bool {
 		return slices.ContainsFunc(ds, func(d taken) bool { return d.tag == old.tag && d.lease.Name == old.lease.Name })
 	})...)
-}
-
-// places says where Redis has each message, and "" for one that is gone since it was last asked.
-func (m *machine) places() map[string]string {
-	places := map[string]string{}
-	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
-		for tag := range set {
-			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
-		}
-	}
-	for tag := range m.allHeld() {
-		places[queuetest.IDIn(tag)] = "held " + tag
-	}
-	for tag, at := range m.held.retry { // one that is set aside is moved
-		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
-	}
-	for _, tag := range m.held.ready {
-		places[queuetest.IDIn(tag)] = tag
-	}
-	return places
 }
 
 // some are deliveries: mostly those that are held, and some older ones.
@@ -332,12 +299,13 @@ func (m *machine) settles(t *rapid.T) {
 	}
 	plain := slices.DeleteFunc(slices.Clone(batch), func(o Settlement) bool { return !o.plain() })
 	batch = append(plain, slices.DeleteFunc(batch, func(o Settlement) bool { return o.plain() })...)
-	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch) })
+	fetched := rapid.IntRange(0, 2).Draw(t, "a fetch follows if 0") == 0
+	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch, fetched) })
 }
 
 // ends draws how a delivery ends.
 func (m *machine) ends(t *rapid.T, d taken) Settlement {
-	s := d.ends(OutcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome")))
+	s := d.ends(rapid.SampledFrom([]OutcomeKind{OutcomeAck, OutcomeAck, OutcomeAck, OutcomeReady, OutcomeGarbage, OutcomeRetry}).Draw(t, "outcome"))
 	delay := time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
 	result := rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 	switch s.Kind {
@@ -366,9 +334,13 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 	return s
 }
 
-func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement) {
-	got, err := m.store.Settle(queuetest.CtxB, &c, batch)
-	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch) }))
+func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement, fetched bool) {
+	call := newSettleCall(&c, batch, map[bool]string{true: "+"}[fetched])
+	if fetched { // as by SettleAndFetch
+		call.script = SettleScript
+	}
+	got, err := call.read(m.store.run(queuetest.CtxB, call.script, call.args))
+	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch, fetched) }))
 }
 
 func (m *machine) extends(t *rapid.T) {

@@ -179,26 +179,16 @@ func runsOn(name string) Settlement {
 	return s
 }
 
-// TestScriptOverruns: a handler that runs on keeps its place until it returns, or until its process has not renewed the place
-// for a lease.
-// TestModel compares the rest.
+// TestScriptOverruns: nothing is written for a handler that runs on when its queue is deleted. TestModel compares the rest.
 func TestScriptOverruns(t *testing.T) {
-	one := RateLimits{Concurrency: 1}
-	begin := func(r *rig) {
-		r.put(msg("a", 0), msg("b", 0))
-		r.gives(1, "a", 10*time.Second)
+	onBoth(t, limited(RateLimits{Concurrency: 1}, func(r *rig) {
+		r.hand(msg("a", 0))
 		r.done(runsOn("a"))
-		r.gives(1, "", 10*time.Second)
-	}
-	runScripts(t, map[string]scriptCase{
-		"the queue was deleted": {limited(one, func(r *rig) {
-			begin(r)
-			if _, _, err := r.Store.Drop(queuetest.CtxB, true); err != nil {
-				t.Error(err)
-			}
-			r.overrun(10*time.Second, "a")
-		}), ""},
-	})
+		_, _, err := r.Store.Drop(queuetest.CtxB, true)
+		queuetest.Must(r.t, err)
+		r.overrun(10*time.Second, "a")
+		r.expect("")
+	}))
 }
 
 // TestScriptInterceptNotDue: messages with infinite instants, and of ten deliveries and more, are found.
