@@ -228,7 +228,6 @@ func TestListenEventObeysItsContext(t *testing.T) {
 	defer server.Resume()
 	ctx, cancel := context.WithTimeout(queuetest.CtxB, 50*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
 	if sub, err := m.ListenEvent(ctx, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("on a server that hangs: %v", err)
 	}
@@ -236,9 +235,6 @@ func TestListenEventObeysItsContext(t *testing.T) {
 		if name != "" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("queues of a server that hangs: %q, %v", name, err)
 		}
-	}
-	if took := time.Since(begun); took > queuetest.Patience/2 {
-		t.Errorf("it took %v", took)
 	}
 }
 

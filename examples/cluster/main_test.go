@@ -8,8 +8,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
@@ -59,14 +59,7 @@ func TestInterrupted(t *testing.T) {
 	var out, errs testkit.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-before", "2s", "-rate", "500"}, &out, &errs) }()
-	killed := regexp.MustCompile("is killed")
-	for !killed.MatchString(out.String()) {
-		select {
-		case <-out.Written():
-		case <-time.After(2 * time.Minute):
-			t.Fatal(out.String())
-		}
-	}
+	testkit.Until(t, "a server is killed", func() bool { return strings.Contains(out.String(), "is killed") })
 	cancel()
 	if got := testkit.Receive(t, "the end", code); got != 0 || !regexp.MustCompile(`not handled yet \d+`).MatchString(out.String()) {
 		t.Errorf("exit %d, %s\n%s", got, errs.String(), out.String())

@@ -21,8 +21,6 @@ var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{Disab
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-const deadline = 60 * time.Second // of what must happen; no measure of speed
-
 // start runs the program until the end of the test and returns where it listens.
 func start(t *testing.T) string {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // prometheusServer is a real one, on a free port, that scrapes the service.
@@ -59,7 +60,7 @@ func startPrometheus(t *testing.T, target string) *prometheusServer {
 		text, err := os.ReadFile(output.Name())
 		return fmt.Sprint(string(text), err)
 	}
-	for end := time.Now().Add(deadline); time.Now().Before(end); { // a free port may be taken before it is used
+	for begun := testkit.Worked(); testkit.Worked()-begun < testkit.Patience; { // a free port may be taken before it is used
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func startPrometheus(t *testing.T, target string) *prometheusServer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for !process.Ended() && time.Now().Before(end) {
+		for !process.Ended() && testkit.Worked()-begun < testkit.Patience {
 			if answer, err := client.Get("http://" + p.addr + "/-/ready"); err == nil {
 				answer.Body.Close()
 				if answer.StatusCode == http.StatusOK {
@@ -132,7 +133,7 @@ func (p *prometheusServer) query(expr string) (values []float64) {
 // eventually waits until an expression has values, all of them from low to high.
 func (p *prometheusServer) eventually(expr string, low, high float64) {
 	p.t.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(100 * time.Millisecond) {
+	for begun := testkit.Worked(); ; time.Sleep(100 * time.Millisecond) {
 		values := p.query(expr)
 		good := len(values) > 0
 		for _, v := range values {
@@ -141,7 +142,7 @@ func (p *prometheusServer) eventually(expr string, low, high float64) {
 		if good {
 			return
 		}
-		if time.Now().After(end) {
+		if testkit.Worked()-begun > testkit.Patience {
 			p.t.Errorf("%s\nis %v, want values from %v to %v", expr, values, low, high)
 			return
 		}

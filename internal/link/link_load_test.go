@@ -27,7 +27,7 @@ type crowd struct {
 }
 
 func newCrowd(f *queuetest.Base, addr string) *crowd {
-	cli := redis.NewClient(&redis.Options{Addr: addr})
+	cli := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Hour}) // the library has bounds of its own
 	f.T.Cleanup(func() { _ = cli.Close() })
 	c := &crowd{f, cli, linkOf(cli), "set of " + f.Name}
 	f.T.Cleanup(c.link.release)

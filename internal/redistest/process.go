@@ -100,11 +100,6 @@ func (p *Process) Pause() {
 // Resume lets a paused child go on.
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
 
-var began = time.Now()
-
-// passed stands for the time that a process has worked where that is not known.
-func passed() time.Duration { return time.Since(began) }
-
 // until looks at cond every few milliseconds, until it holds or limit has
 // passed, and tells whether it held.
 func until(limit time.Duration, cond func() bool) bool {

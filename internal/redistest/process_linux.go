@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 )
 
 // childAttr makes the kernel kill the child when the thread that started it
@@ -26,15 +25,4 @@ func standsStill(pid int) bool {
 	// "pid (command) state ...", and the command may hold spaces and brackets.
 	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
-}
-
-// busy is for how long a process's main thread has worked.
-func busy(pid int) time.Duration {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/schedstat")
-	ns, _, _ := bytes.Cut(stat, []byte(" "))
-	n, perr := strconv.ParseInt(string(ns), 10, 64)
-	if err != nil || perr != nil {
-		return passed() // a kernel that does not count
-	}
-	return time.Duration(n)
 }

@@ -4,7 +4,6 @@ package redistest
 
 import (
 	"syscall"
-	"time"
 )
 
 // childAttr has nothing to ask for: only Linux ends a child with its parent.
@@ -12,6 +11,3 @@ func childAttr() *syscall.SysProcAttr { return nil }
 
 // standsStill cannot be told here without a tool of the system's own.
 func standsStill(int) bool { return true }
-
-// busy cannot be told here without a tool of the system's own.
-func busy(int) time.Duration { return passed() }

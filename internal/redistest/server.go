@@ -185,12 +185,6 @@ func (s *Server) Pid() int {
 	return s.proc.Pid()
 }
 
-// Busy returns for how long the server has worked; the difference of two results is what
-// it did in between. Unlike the time that passes, it does not grow with what else the machine
-// does. Threads beside the server's main one are left out. On systems other than Linux it
-// is the time that has passed.
-func (s *Server) Busy() time.Duration { return busy(s.Pid()) }
-
 // Output returns what the server has logged so far, over all its restarts.
 func (s *Server) Output() string {
 	s.mu.Lock()

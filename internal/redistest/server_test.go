@@ -200,20 +200,3 @@ func TestFailureShowsOutput(t *testing.T) {
 		t.Fatalf("log: %q", fake.log)
 	}
 }
-
-// Busy counts the server's work, not the time that passes.
-func TestServerBusy(t *testing.T) {
-	t.Parallel()
-	s := Start(t)
-	cli := s.Client(t)
-	work := func() time.Duration {
-		before := s.Busy()
-		if err := cli.Eval(testCtx(t), "for i = 1, 1000000 do end return 1", nil).Err(); err != nil {
-			t.Fatal(err)
-		}
-		return s.Busy() - before
-	}
-	if took := work(); took <= 0 {
-		t.Errorf("a million rounds took %v", took)
-	}
-}

@@ -143,6 +143,12 @@ func (r *rig) takenOver(more ...func(*message.Envelope)) {
 // delivery, also beside what other programs do. TestModel compares the rest.
 func TestScriptSuperseded(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"the hand-out is forgotten, and the message is replaced": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot(r.Keys.pending, "a")
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
+			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
+		}, "pending a@3s key k=a wake 0s~3s"},
 		"somebody else deleted it": {func(r *rig) {
 			r.takenOver()
 			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))

@@ -114,8 +114,8 @@ func (r *rig) rubbishIn(values []string, fields ...string) {
 	goesOn(r)
 }
 
-// TestScriptLongTextInState: 100 KB in a field cost a script little more than a short text. Patterns begin at a fixed place, or the
-// field is not read. A pattern that begins at each place keeps the server busy for many seconds, on a slow machine for longer.
+// TestScriptLongTextInState: a megabyte in a field costs a script little more than a short text. Patterns begin at a fixed place,
+// or the field is not read. A pattern that begins at each place keeps the server busy for an hour.
 func TestScriptLongTextInState(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -125,14 +125,12 @@ func TestScriptLongTextInState(t *testing.T) {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			r := rigAt(t, server.Addr())
 			for _, field := range fields {
-				r.do("HSET", r.Keys.State, field, strings.Repeat(text, 100_000/len(text)))
+				r.do("HSET", r.Keys.State, field, strings.Repeat(text, 1_000_000/len(text)))
 			}
-			before := server.Busy()
-			for _, err := range everyCall(r, NewCaller(), 1) {
+			called := make(chan []error, 1)
+			go func() { called <- everyCall(r, NewCaller(), 1) }()
+			for _, err := range queuetest.Receive(t, "the calls return", called) {
 				t.Error(err)
-			}
-			if spent := server.Busy() - before; spent > testkit.Scaled(3*time.Second) {
-				t.Errorf("100 KB cost the server %v", spent)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,47 +113,6 @@ func TestBalanceWhileInUse(t *testing.T) {
 	untilHandled(f)
 	if b := balance(f, 0); looks < 50 || b.Followed == 0 || b.Canceled == 0 || b.Acked == 0 || b.Sent != 2001 {
 		t.Errorf("%d looks; %+v", looks, b)
-	}
-}
-
-// TestBalanceAfterUpgrade: the books of a queue that a version without books has used are opened at what is there, and history goes on.
-func TestBalanceAfterUpgrade(t *testing.T) {
-	t.Parallel()
-	for name, first := range map[string]func(f *face.Fixture){
-		"a consumer": func(f *face.Fixture) {
-			f.Queue(func(string) bool { return true }).StartConsume()
-			queuetest.Eventually(f.T, "the books are open", func() bool {
-				b, err := delayqueue.NewMonitor(f.Name, f.Cli).Balance(queuetest.CtxB)
-				return err == nil && !b.Since.IsZero()
-			})
-		},
-		"a send":  func(f *face.Fixture) { f.Send(f.Queue(nil), "x", face.InAnHour) },
-		"a batch": func(f *face.Fixture) { f.Send(f.Queue(nil), "x", face.InAnHour, delayqueue.WithKey("k")) },
-		"a message with a lane": func(f *face.Fixture) {
-			f.Send(f.Queue(nil), "x", face.InAnHour, delayqueue.WithLane("l"))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			for range 30 {
-				f.Send(f.Queue(nil), "old", face.InAnHour)
-			}
-			state := f.Cli.HGetAll(queuetest.CtxB, f.Key("state")).Val()
-			for field := range state {
-				if field != "armed" && !strings.HasPrefix(field, "call:") {
-					f.Must(f.Cli.HDel(queuetest.CtxB, f.Key("state"), field).Err())
-				}
-			}
-			f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "sent", "30", "acked", "5").Err())
-			if b, err := delayqueue.NewMonitor(f.Name, f.Cli).Balance(queuetest.CtxB); err != nil || b != (delayqueue.Balance{Here: 30}) {
-				t.Errorf("before: %+v, %v", b, err)
-			}
-			first(f)
-			if b := balance(f, 0); b.Found != 30 || b.Entered != b.Here || b.Since.IsZero() {
-				t.Errorf("%+v", b)
-			}
-		})
 	}
 }
 

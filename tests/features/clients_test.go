@@ -21,8 +21,7 @@ import (
 // works sends, consumes, retries and takes back through a client, with wake-ups alone.
 func works(t *testing.T, f *face.Fixture, cli redis.UniversalClient) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*queuetest.Patience)
-	defer cancel()
+	ctx := queuetest.WithTimeout(t)
 	handled, ended := make(chan string, 4), make(chan error, 1)
 	q := unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).
 		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {

@@ -90,43 +90,6 @@ func TestDebounce(t *testing.T) {
 	})
 }
 
-// TestWithMaxWait: what is put off again and again comes all the same, when the time is over that the first send gave it.
-func TestWithMaxWait(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	handled := make(chan delayqueue.Message, 100)
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- *msg; return nil })
-	q.StartConsume()
-	ended := make(chan struct{})
-	const most = 500 * time.Millisecond
-	first := f.Send(q, "0", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithDelay(most), delayqueue.WithMaxWait(most))
-	go func() { // a stream that never stops, and that would put it off by an hour each time
-		defer close(ended)
-		for n := 1; ; n++ {
-			info, err := q.Send(queuetest.CtxB, fmt.Sprint(n), delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithSchedule(time.Now().Add(time.Hour)),
-				delayqueue.WithMaxWait(most))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if info.ID != first.ID { // the first was handed out
-				return
-			}
-			if !info.Due.Equal(first.Due) {
-				t.Errorf("due %v, want %v", info.Due, first.Due)
-			}
-		}
-	}()
-	if msg := queuetest.Receive(t, "it is handled", handled); msg.ID != first.ID || !msg.Due.Equal(first.Due) {
-		t.Errorf("%+v", msg)
-	}
-	queuetest.Receive(t, "the others are a message of their own", ended)
-	if msg := queuetest.Receive(t, "that is handled too", handled); msg.ID == first.ID {
-		t.Errorf("%+v", msg)
-	}
-	f.Drained()
-}
-
 type badOptions struct {
 	options []delayqueue.MsgOption
 	texts   []string // of the error
@@ -205,24 +168,6 @@ func TestWithPayloadKey(t *testing.T) {
 	if info := f.Send(q, "hello", face.InAnHour, delayqueue.WithKey("l"), delayqueue.WithPayloadKey(delayqueue.Keep)); !info.Existed || info.ID != first.ID {
 		t.Errorf("the last one wins: %+v", info)
 	}
-}
-
-// TestKeyHoldEnds: the key of a message that failed for good is free at once, and that of an acked one when its time is over.
-func TestKeyHoldEnds(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(func(payload string) bool { return payload != "fails" })
-	q.StartConsume()
-	f.Send(q, "fails", delayqueue.WithKey("a"), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetryCount(0))
-	queuetest.Eventually(t, "it is garbage", func() bool { return len(f.Check().Garbage) == 1 })
-	f.Send(q, "free", face.InAnHour, delayqueue.WithKey("a"))
-	f.Send(q, "short", delayqueue.WithKey("b"), delayqueue.WithKeyHold(20*time.Millisecond))
-	queuetest.Eventually(t, "the key is free", func() bool {
-		_, err := q.Send(queuetest.CtxB, "free", face.InAnHour, delayqueue.WithKey("b"))
-		return err == nil
-	})
-	f.Send(q, "short", delayqueue.WithKey("c"), delayqueue.WithKeyHold(time.Millisecond))
-	queuetest.Eventually(t, "nothing is left of the holds", func() bool { s := f.Check(); return len(s.Held) == 0 && len(s.Keys) == 2 })
 }
 
 // TestWithKeyConflict: what a send is told of the message that has its key.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestBaseContextEnds: handlers' contexts end with it and its cause; nothing more is started, and nothing fails for it.
@@ -80,7 +81,7 @@ func TestConcurrent(t *testing.T) {
 				}
 				select {
 				case <-full:
-				case <-time.After(queuetest.Patience):
+				case <-time.After(testkit.Scaled(queuetest.Patience)):
 				}
 				time.Sleep(2 * time.Millisecond) // a slow handler
 				handled.Add(1)

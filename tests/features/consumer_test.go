@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // TestAgain: it is no failure, uses up no retry, and failures count anew.
@@ -152,65 +150,4 @@ func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 	}
 	close(release)
 	f.Drained()
-}
-
-// TestSlowNowAndThen: if one handler in a hundred is slow, others are not fetched and given back for each of those.
-func TestSlowNowAndThen(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const n = 1500
-	var calls, deliveries atomic.Int64
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		deliveries.Add(int64(msg.Delivery))
-		if calls.Add(1)%120 == 0 {
-			time.Sleep(120 * time.Millisecond) // longer than a message waits for a worker
-		}
-		return nil
-	})
-	f.Must(queuetest.Failure(q.SendBatch(context.Background(), make([]delayqueue.Outgoing, n))))
-	q.StartConsume()
-	f.Drained()
-	if got := deliveries.Load(); calls.Load() != n || got > 2*n {
-		t.Errorf("%d messages were handed out %d times before their handlers had them, want at most twice on average", n, got)
-	}
-}
-
-// TestLastChanceOfMany: they pass one at a time, in a moment each, and without a busy loop.
-func TestLastChanceOfMany(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	var got queuetest.Tally
-	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
-	const n = 30
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i].Payload = strconv.Itoa(i)
-	}
-	sent, err := q.SendBatch(context.Background(), batch) // to one shard
-	f.Must(err)
-	// A consumer that dies twice with all of them in hand.
-	dying := script.NewCaller()
-	set := &script.FetchSettings{Lease: time.Second, MaxLosses: 3}
-	fetch := func(want int) script.FetchReply {
-		t.Helper()
-		dying.Next()
-		out, err := f.CallsOf(sent[0].Info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: set})
-		f.Must(err)
-		return out
-	}
-	for range 2 {
-		queuetest.Eventually(t, "all are due", func() bool {
-			s := f.Check()
-			return len(s.Pending) == n || s.Retry[n-1].Score < s.Now
-		})
-		if held := len(fetch(n).Tags); held != n {
-			t.Fatalf("it holds %d, want %d", held, n)
-		}
-		queuetest.Eventually(t, "all are lost", func() bool { fetch(0); return len(f.Check().Retry) == n })
-	}
-	q.StartConsume()
-	f.Drained()
-	if distinct, total := got.Counts(); distinct != n || total != n {
-		t.Errorf("%d handled %d times, want %d once", distinct, total, n)
-	}
 }

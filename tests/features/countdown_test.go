@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +12,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // countsFor are n messages whose acks count for a key.
@@ -115,33 +112,13 @@ func TestCountdownAtItsInstant(t *testing.T) {
 	queuetest.Eventually(t, "all is settled", func() bool { s := f.Check(); return len(s.Messages) == 1 && len(s.Garbage) == 1 })
 }
 
-// TestCountdownReplyLost: a settlement whose reply is lost is repeated, and its acks count once.
-func TestCountdownReplyLost(t *testing.T) {
-	t.Parallel()
-	f, wire, cli := face.Wired(t)
-	q := f.QueueOn(cli, func(string) bool { return true })
-	parent := f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(10), face.InAnHour)
-	child := f.Send(q, "child", delayqueue.WithCounts("k"))
-	wire.DropReply(redistest.Script(script.SettleScript.SHA))
-	q.StartConsume()
-	queuetest.Eventually(t, "it is acked", func() bool { return f.Where(child.ID) == "gone" })
-	last := f.Send(q, "last")
-	queuetest.Eventually(t, "settling goes on", func() bool { return f.Where(last.ID) == "gone" })
-	if left := f.Check().Missing[parent.ID]; left != 9 {
-		t.Errorf("%d acks are missing, want 9", left)
-	}
-}
-
 // TestCountdownOptions: what cannot be is refused with a sentence, and a countdown of nothing is due now.
 func TestCountdownOptions(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := f.Queue(nil)
 	key, hour := delayqueue.WithKey("k"), face.InAnHour
-	for name, c := range map[string]struct {
-		opts  []delayqueue.MsgOption
-		texts []string
-	}{
+	refusesOptions(f, map[string]badOptions{
 		"negative":            {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(-1)}, []string{"WithCountdown(-1)"}},
 		"too many":            {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(1_000_000_001)}, []string{"from 0 to 1000000000"}},
 		"no key":              {[]delayqueue.MsgOption{hour, delayqueue.WithCountdown(5)}, []string{"WithCountdown(5) without a key", "WithCounts"}},
@@ -152,17 +129,7 @@ func TestCountdownOptions(t *testing.T) {
 		"counts for a long":   {[]delayqueue.MsgOption{delayqueue.WithCounts(strings.Repeat("k", 513))}, []string{"513 bytes"}},
 		"counts for itself":   {[]delayqueue.MsgOption{key, delayqueue.WithCounts("k")}, []string{`WithCounts("k")`, "itself"}},
 		"a deadline too soon": {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(5), delayqueue.WithDeadline(time.Now().Add(time.Minute))}, []string{"WithDeadline"}},
-	} {
-		_, err := q.Send(queuetest.CtxB, "x", c.opts...)
-		if !errors.Is(err, delayqueue.ErrBadOption) || face.Fate(f, err) != delayqueue.StoredNo {
-			t.Errorf("%s: %v", name, err)
-		}
-		for _, text := range c.texts {
-			if !strings.Contains(fmt.Sprint(err), text) {
-				t.Errorf("%s: %v; want %q in it", name, err, text)
-			}
-		}
-	}
+	})
 	f.Must(q.SendDelayMsg("due now", time.Hour, key, delayqueue.WithCountdown(0)))
 	if s := f.Check(); len(s.Pending) != 1 || s.Pending[0].Score > s.Now || len(s.Missing) > 0 {
 		t.Errorf("due at %d, now is %d: %v", s.Pending[0].Score, s.Now, s.Missing)
@@ -192,31 +159,6 @@ func TestCountdownInABatch(t *testing.T) {
 		t.Errorf("%+v", msg)
 	}
 	f.Drained()
-}
-
-// TestCountdownOfUnknownNumber: a sender that does not know the number begins with more, and says the number when it knows. What has counted
-// by then stays counted.
-func TestCountdownOfUnknownNumber(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	var handled queuetest.Tally
-	q := face.NoTick(f.Queue(nil)).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		handled.Add(msg.Payload)
-		return nil
-	})
-	q.StartConsume()
-	first := f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(1_000_000), face.InAnHour)
-	_, err := q.SendBatch(queuetest.CtxB, countsFor("k", 20))
-	f.Must(err)
-	queuetest.Eventually(t, "most have counted", func() bool { return f.Check().Missing[first.ID] == 999980 })
-	again := f.Send(q, "parent", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithCountdown(20))
-	if again.ID != first.ID || !again.Existed {
-		t.Errorf("%+v, want that of %s", again, first.ID)
-	}
-	f.Drained()
-	if handled.Of("parent") != 1 {
-		t.Errorf("handled %d times", handled.Of("parent"))
-	}
 }
 
 // TestThenAppends: the results of many handlers come together in one message, each once, although handlers run twice; it is due with the last.
@@ -260,30 +202,6 @@ func TestThenAppends(t *testing.T) {
 	queuetest.Eventually(t, "it is told that the group moved", func() bool { return told.Load() == n-1 })
 }
 
-// TestThenReplaces: with Keep, Replace and Reschedule a follower does what a send would, also to a message that is long, of which one call of
-// settle may read few.
-func TestThenReplaces(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const n = 20
-	q := f.Queue(nil).WithConcurrent(n).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		return errors.Join(delayqueue.Then(ctx, "kept not", delayqueue.WithKey("key {"+msg.Payload+"}", delayqueue.Keep)),
-			delayqueue.Then(ctx, "new "+msg.Payload, delayqueue.WithKey("key {"+msg.Payload+"}", delayqueue.Replace), delayqueue.WithDelay(2*time.Hour)))
-	})
-	for i := range n {
-		f.Send(q, strings.Repeat("x", 200<<10), delayqueue.WithKey("key {"+strconv.Itoa(i)+"}"), face.InAnHour)
-		f.Send(q, strconv.Itoa(i), delayqueue.WithKey(strconv.Itoa(i))) // which lies where its followers do
-	}
-	q.StartConsume()
-	queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == n && len(f.Check().Unack) == 0 })
-	s := f.Check()
-	for _, e := range s.Pending {
-		if m := s.Messages[e.ID]; m.Key != "key {"+strings.TrimPrefix(m.Payload, "new ")+"}" || e.Score < s.Now+100*60e6 {
-			t.Errorf("%s has %.20q, due at %d, now is %d", m.Key, m.Payload, e.Score, s.Now)
-		}
-	}
-}
-
 // TestThenChangesTooMuch: a message whose followers would change over 4 MB is garbage, and the garbage handler is told why. Its neighbours are
 // acked.
 func TestThenChangesTooMuch(t *testing.T) {
@@ -315,45 +233,4 @@ func TestThenChangesTooMuch(t *testing.T) {
 	if s := f.Check(); s.Where(all.ID) != "garbage" || !strings.Contains(s.Fail[all.ID].Error, "4 MB") || s.Pending[n-1].Score > s.Now+3600e6 {
 		t.Errorf("%s, %q", s.Where(all.ID), s.Fail[all.ID].Error)
 	}
-}
-
-// TestDescribeCountdown: the options are data, and come back.
-func TestDescribeCountdown(t *testing.T) {
-	none := 0
-	for _, opts := range [][]delayqueue.MsgOption{
-		{delayqueue.WithCountdown(0), delayqueue.WithKey("k")}, {delayqueue.WithCountdown(500)}, {delayqueue.WithCounts("k")}, nil,
-	} {
-		d := delayqueue.Describe(opts...)
-		if again := delayqueue.Describe(d.Options()...); !reflect.DeepEqual(again, d) {
-			t.Errorf("%v, and again %v", d, again)
-		}
-	}
-	d := delayqueue.Describe(delayqueue.WithCountdown(0), delayqueue.WithCounts("k"))
-	if !reflect.DeepEqual(d, delayqueue.Description{Countdown: &none, Counts: "k"}) || d.String() != "countdown=0 counts=k" {
-		t.Errorf("%v", d)
-	}
-}
-
-// TestGroupOfOne: a group of at most one part is full with the first, so it is due now, and each is a message of its own.
-func TestGroupOfOne(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil)
-	one := func() *delayqueue.MessageInfo {
-		return f.Send(q, "x", delayqueue.WithKey("k", delayqueue.Append), delayqueue.WithMaxParts(1), face.InAnHour)
-	}
-	if first, second := one(), one(); first.ID == second.ID || second.Existed || second.Due.After(time.Now().Add(time.Minute)) {
-		t.Errorf("%+v, then %+v", first, second)
-	}
-	parts := make(chan []string, 2)
-	q.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		parts <- msg.Parts
-		return nil
-	}).StartConsume()
-	for range 2 {
-		if got := queuetest.Receive(t, "a group", parts); !slices.Equal(got, []string{"x"}) {
-			t.Errorf("parts %q", got)
-		}
-	}
-	f.Drained()
 }

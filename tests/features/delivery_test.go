@@ -2,7 +2,6 @@ package features
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -98,41 +96,6 @@ func TestTagsWithoutMessages(t *testing.T) {
 		return f.Cli.HGet(ctx, f.Key("state"), "dropped").Val() == "3"
 	})
 	queuetest.Eventually(t, "it is logged", func() bool { return f.Log.Count("dropped tags without a message") > 0 })
-}
-
-// TestManyMessagesOfANewerVersion: one line says so for all of them, and one that nobody can read is given up in the end.
-func TestManyMessagesOfANewerVersion(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	got, deaths := make(chan string, 1), make(chan error, 1)
-	q := f.Queue(func(payload string) bool { got <- payload; return true }).WithConcurrent(4).
-		WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
-	sender := f.Queue(nil)
-	var last string
-	ids := make([]string, 30)
-	for i := range ids {
-		last = f.Send(sender, "newer", delayqueue.WithKey(fmt.Sprint("key ", i))).ID
-		ids[i] = last
-		rewriteIn(f.Base, last, func(e string) string { return "\x03" + e[1:] })
-	}
-	f.Send(sender, "ours")
-	q.StartConsume()
-	queuetest.Receive(t, "the rest goes on", got)
-	ctx := context.Background()
-	queuetest.Eventually(t, "all are set aside", func() bool { return f.Cli.ZCard(ctx, f.Key("retry")).Val() == 30 })
-	f.Log.Says(t, 1, "only a newer version")
-	f.Cli.ZRem(ctx, f.KeyOf(last, "retry"), "2:"+last)
-	f.Cli.HSet(ctx, f.KeyOf(last, "fail"), last, "1000 0 0 1 ")
-	f.Cli.ZAdd(ctx, f.KeyOf(last, "retry"), redis.Z{Score: 1, Member: "1000:" + last})
-	if err := queuetest.Receive(t, "it is given up", deaths); !errors.Is(err, message.ErrNewerVersion) {
-		t.Errorf("given up for %v", err)
-	}
-	queuetest.ScoreIn(f.Base, f.KeyOf(last, "garbage"), last)
-	q.StopConsume()
-	f.Send(sender, "has its key", face.InAnHour, delayqueue.WithKey("key 29"))
-	for _, id := range ids { // so that the checker finds none
-		rewriteIn(f.Base, id, func(e string) string { return "\x01" + e[1:] })
-	}
 }
 
 // TestLeasesAreRenewedEveryThird: from the beginning of one renewal to that of the next, however slow the line is.

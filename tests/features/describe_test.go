@@ -17,7 +17,7 @@ import (
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
-	two, none, minute := 2, time.Duration(0), time.Minute
+	zero, two, none, minute := 0, 2, time.Duration(0), time.Minute
 	for text, c := range map[string]struct {
 		opts []delayqueue.MsgOption
 		want delayqueue.Description
@@ -41,6 +41,8 @@ func TestDescribe(t *testing.T) {
 		"timeout=0s": {[]delayqueue.MsgOption{delayqueue.WithTimeout(0)}, delayqueue.Description{Timeout: &none}},
 		"deadline=2031-01-02T03:04:05Z retention=1m0s": {[]delayqueue.MsgOption{delayqueue.WithDeadline(at), delayqueue.WithRetention(minute)},
 			delayqueue.Description{Deadline: at, Retention: minute}},
+		"countdown=0 counts=k": {[]delayqueue.MsgOption{delayqueue.WithCountdown(0), delayqueue.WithCounts("k")},
+			delayqueue.Description{Countdown: &zero, Counts: "k"}},
 		`header a="1" header b="2"`: {[]delayqueue.MsgOption{delayqueue.WithHeader("b", "2"), delayqueue.WithHeader("a", "1")},
 			delayqueue.Description{Headers: map[string]string{"a": "1", "b": "2"}}},
 	} {

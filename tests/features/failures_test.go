@@ -90,36 +90,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestRetryWaits sees the delays in Redis: the queue's own, and RetryAfter above it.
-func TestRetryWaits(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	failed := make(chan string, 2)
-	q := f.Queue(nil).WithRetryDelays(time.Hour).
-		WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-			defer func() { failed <- msg.ID }()
-			if msg.Payload == "own" {
-				return delayqueue.RetryAfter(2*time.Hour, queuetest.ErrBoom)
-			}
-			return queuetest.ErrBoom
-		})
-	plain, own := f.Send(q, "plain"), f.Send(q, "own")
-	q.StartConsume()
-	queuetest.Receive(t, "one fails", failed)
-	queuetest.Receive(t, "the other fails", failed)
-	queuetest.Eventually(t, "both wait for their retry", func() bool { return len(f.Check().Retry) == 2 })
-	state := f.Check()
-	for _, e := range state.Retry {
-		want := map[string]int64{plain.ID: 1, own.ID: 2}[e.ID] * time.Hour.Microseconds()
-		if in := e.Score - state.Fail[e.ID].When; in != want {
-			t.Errorf("message %s waits %d us, want %d", e.ID, in, want)
-		}
-	}
-	if text := state.Fail[own.ID].Error; !strings.Contains(text, "boom") {
-		t.Errorf("last error %q", text)
-	}
-}
-
 // TestLastErrors: the last five of seven failures, whatever is in their texts, wherever one looks.
 func TestLastErrors(t *testing.T) {
 	t.Parallel()

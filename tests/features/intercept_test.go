@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,31 +146,6 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 		t.Errorf("%d callers of %d interceptions, want few", callers, n)
 	}
 	f.CheckEmpty()
-}
-
-// TestInterceptSaysWhy: the reason of the last attempt that failed by itself, not the deadline twice.
-func TestInterceptSaysWhy(t *testing.T) {
-	t.Parallel()
-	cli := redis.NewClient(&redis.Options{})
-	defer cli.Close()
-	var calls atomic.Int64
-	second, deadline := make(chan struct{}), make(chan struct{})
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		if n := calls.Add(1); n > 1 { // no answer
-			if n == 2 {
-				close(second)
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		cmd.SetErr(io.ErrUnexpectedEOF)
-		return io.ErrUnexpectedEOF
-	})))
-	go func() { <-second; close(deadline) }()
-	_, err := delayqueue.NewPublisher("q", cli).Intercept(queuetest.EndsAt{Context: context.Background(), Over: deadline}, "the id")
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("Intercept: %v; want the deadline and the reason, %v", err, io.ErrUnexpectedEOF)
-	}
 }
 
 // TestCancelOfARunningMessage: its handler's context ends, and it is delivered no more; an interception leaves it alone.

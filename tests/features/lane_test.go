@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,16 +89,13 @@ func TestLanes(t *testing.T) {
 // TestLaneOptions: what a lane may not be.
 func TestLaneOptions(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
-	for _, bad := range []delayqueue.MsgOption{
-		delayqueue.WithLane(""), delayqueue.WithLane("a\x00b"), delayqueue.WithLane(strings.Repeat("x", 201)),
-		delayqueue.WithLane("a", 0), delayqueue.WithLane("a", 101), delayqueue.WithLane("a", 1, 2),
-	} {
-		_, err := f.Queue(nil).Send(queuetest.CtxB, "x", bad)
-		if t.Log(err); err == nil || !slices.Contains([]bool{true}, strings.Contains(err.Error(), "WithLane")) {
-			t.Errorf("%v", err)
-		}
+	bad := func(name string, width ...int) badOptions {
+		return badOptions{[]delayqueue.MsgOption{delayqueue.WithLane(name, width...)}, []string{"WithLane"}}
 	}
+	refusesOptions(face.New(t), map[string]badOptions{
+		"no name": bad(""), "a control character": bad("a\x00b"), "a long name": bad(strings.Repeat("x", 201)),
+		"no width": bad("a", 0), "too wide": bad("a", 101), "two widths": bad("a", 1, 2),
+	})
 }
 
 // laneTrips counts the round trips of the queues of a client.
@@ -228,47 +224,5 @@ func TestLanesLoseReplies(t *testing.T) {
 	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
 	if n.joint.Load() < 25 {
 		t.Errorf("%d joint calls", n.joint.Load())
-	}
-}
-
-// TestLanesWithoutWakeUps: a lane does not wait for ticks, of which there is one in 20 s.
-func TestLanesWithoutWakeUps(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const messages = 20
-	var next atomic.Int64
-	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, nil)).WithHandler(inOrder(t, &next))
-	sendsLane(f, messages)
-	begun := time.Now()
-	q.StartConsume()
-	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
-	if took := time.Since(begun); took > 100*time.Second { // one at a tick would take 400 s
-		t.Errorf("that took %v", took)
-	}
-}
-
-// TestLaneIsNoMissedWake: a message that waited long for its turn is no sign that the connection for wake-ups is dead.
-func TestLaneIsNoMissedWake(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	cli := f.Client()
-	n := countTrips(t, cli)
-	sender := f.Queue(nil)
-	var handled atomic.Int64
-	q := unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(4).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if msg.Payload == "1" {
-			f.Send(sender, "2", delayqueue.WithLane("l"))
-			time.Sleep(200 * time.Millisecond) // more than what counts as missed
-		}
-		handled.Add(1)
-		return nil
-	})
-	sendsLane(f, 2)
-	q.StartConsume()
-	f.Drained()
-	f.Send(sender, "3") // needs a wake-up
-	f.Drained()
-	if handled.Load() != 4 || n.joint.Load() < 1 || n.broken.Load() > 0 {
-		t.Errorf("%d handled, %d joint calls, %d waits broke", handled.Load(), n.joint.Load(), n.broken.Load())
 	}
 }

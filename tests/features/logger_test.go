@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/redis/go-redis/v9"
 )
@@ -111,7 +111,7 @@ func TestPublisherLogThatPanics(t *testing.T) {
 	var told atomic.Int64
 	cli := queuetest.RedisClient(t, "127.0.0.1:1")
 	p := delayqueue.NewPublisher("q", cli).WithLogger(slog.New(panickyLog{&told}))
-	for begun := time.Now(); told.Load() == 0 && time.Since(begun) < queuetest.Patience; {
+	for begun := testkit.Worked(); told.Load() == 0 && testkit.Worked()-begun < queuetest.Patience; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*link.OutageAfter)
 		if _, err := p.Send(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a send without Redis: %v", err)
@@ -120,55 +120,6 @@ func TestPublisherLogThatPanics(t *testing.T) {
 	}
 	if told.Load() == 0 {
 		t.Error("nothing was to be logged")
-	}
-}
-
-// wildLog does with each record what it is told to.
-type wildLog struct {
-	slog.Handler
-	act func()
-}
-
-func (h wildLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h wildLog) Handle(context.Context, slog.Record) error { h.act(); return nil }
-
-func (h wildLog) WithAttrs([]slog.Attr) slog.Handler { return h }
-
-// TestLogThatEndsOrHangs: what is settled while the log's handler ends its goroutine, hangs, or calls the queue, is settled,
-// and so is what comes after it.
-func TestLogThatEndsOrHangs(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var q atomic.Pointer[delayqueue.DelayQueue]
-	for name, act := range map[string]func(){
-		"ends": runtime.Goexit, "hangs": func() { <-ctx.Done() },
-		"calls back": func() { q.Load().WithLogger(slog.Default()) }, // which takes the queue's lock, and panics
-	} {
-		f := face.New(t)
-		f.Name += strings.ReplaceAll(name, " ", "_")
-		handled := make(chan string, 10)
-		queue := f.Queue(nil).WithLogger(slog.New(wildLog{act: act})).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-			handled <- msg.Payload
-			if msg.Payload == "bad" {
-				return delayqueue.ErrSkipRetry
-			}
-			return nil
-		})
-		q.Store(queue)
-		done := queue.StartConsume()
-		for _, payload := range []string{"bad", "good", "bad", "good"} {
-			f.Send(queue, payload)
-			if got := queuetest.Receive(t, name+": it is handled", handled); got != payload {
-				t.Errorf("%s: handled %q", name, got)
-			}
-		}
-		f.Must(queue.Shutdown(ctx))
-		queuetest.Receive(t, name+": it has ended", done)
-		if state := f.Check(); len(state.Unack) != 0 || len(state.Garbage) != 2 {
-			t.Errorf("%s: %d in unack, %d in garbage", name, len(state.Unack), len(state.Garbage))
-		}
 	}
 }
 
@@ -191,8 +142,7 @@ func TestClientThatPanics(t *testing.T) {
 		return nil
 	})})
 	t.Cleanup(func() { _ = cli.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
-	defer cancel()
+	ctx := queuetest.Within(t, queuetest.Patience)
 	q := f.QueueOn(cli, nil)
 	for name, err := range map[string]error{
 		"Send":         queuetest.Failure(q.Send(ctx, "x")),

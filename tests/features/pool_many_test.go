@@ -42,9 +42,7 @@ func TestPoolOfManyQueues(t *testing.T) {
 		}
 		stop := start(all)
 		defer func() {
-			ctx, cancel := context.WithTimeout(queuetest.CtxB, queuetest.Patience)
-			defer cancel()
-			f.Must(stop(ctx))
+			f.Must(stop(queuetest.Within(t, queuetest.Patience)))
 		}()
 		queuetest.Eventually(t, "all wait for wake-ups", func() bool { return int(count.Load()) >= queues })
 		due := time.Now().Add(2 * time.Second)

@@ -141,27 +141,6 @@ func TestDoneLimitSparesCalls(t *testing.T) {
 	}
 }
 
-// TestDoneLimit: the queue keeps so many, and says in the log what had to go.
-func TestDoneLimit(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil).WithHandler(face.Echo).WithDoneLimit(2)
-	q.StartConsume()
-	ctx := queuetest.WithTimeout(t)
-	var ids []string
-	for i := range 4 {
-		r, err := q.Call(ctx, fmt.Sprint(i), delayqueue.WithRetention(time.Hour+time.Duration(i)*time.Minute))
-		f.Must(err)
-		ids = append(ids, r.ID)
-	}
-	for i, id := range ids {
-		if r, err := q.Await(ctx, id); i < 2 && !errors.Is(err, delayqueue.ErrNoResult) || i >= 2 && (err != nil || r.Value != fmt.Sprint("to ", i)) {
-			t.Errorf("%d: %+v, %v", i, r, err)
-		}
-	}
-	queuetest.Eventually(t, "the log says of both", func() bool { return f.Log.Count("for want of room", "done") == 2 })
-}
-
 // TestAwaitWhatIsDeleted: who waits for what is deleted hears that there is nothing to wait for any more.
 func TestAwaitWhatIsDeleted(t *testing.T) {
 	t.Parallel()

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,40 +13,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
-
-// TestShutdownBesideStart: a run that Shutdown gave up on has been stopped. One that had not would
-// take every message and release it, for ever.
-func TestShutdownBesideStart(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	var got queuetest.Tally
-	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
-	var wg sync.WaitGroup
-	over, quit := queuetest.Over(), make(chan struct{})
-	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-quit:
-					return
-				default:
-					q.StartConsume()
-				}
-			}
-		})
-	}
-	for i := range 100 {
-		q.StartConsume()
-		_ = q.Shutdown(over)
-		q.StartConsume()
-		f.Send(q, strconv.Itoa(i))
-		queuetest.Eventually(t, "whoever consumes now has workers", func() bool { return got.Of(strconv.Itoa(i)) > 0 })
-	}
-	close(quit)
-	wg.Wait()
-}
 
 // TestShutdownByAHandler: with the handler's own context, or one made of it, it cannot end.
 func TestShutdownByAHandler(t *testing.T) {
@@ -105,7 +72,7 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	})))
-	began := time.Now()
+	began := testkit.Worked()
 	for _, g := range face.Siblings(f, 12) {
 		q := g.QueueOn(cli, func(string) bool { return true }).WithLease(2 * time.Second)
 		q.StartConsume()
@@ -116,7 +83,7 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 			t.Errorf("Shutdown: %v", err)
 		}
 	}
-	if took := time.Since(began); took >= 12*time.Second {
+	if took := testkit.Worked() - began; took >= 12*time.Second {
 		t.Errorf("12 queues took %v to stop", took)
 	}
 }

@@ -3,7 +3,6 @@ package features
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -58,53 +56,6 @@ func TestStopWhileAFetchIsAnswered(t *testing.T) {
 				queuetest.Receive(t, "another consumer has it before its first tick", got)
 			}
 			queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == 0 })
-		})
-	}
-}
-
-// TestStopHandsTheAlarmOnTwice: a stop looks twice, and the second look sets the alarm for
-// whatever waits, taken or not.
-func TestStopHandsTheAlarmOnTwice(t *testing.T) {
-	t.Parallel()
-	for name, waits := range map[string]bool{"something waits": true, "nothing waits": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, _, cli := face.Wired(t) // the server hears late that a connection was closed
-			q := face.NoTick(f.QueueOn(cli, func(string) bool { return true }))
-			var due int64
-			if waits {
-				due = f.Send(f.Queue(nil), "x", delayqueue.WithDelay(time.Hour)).Due.UnixMicro()
-			}
-			done := q.StartConsume()
-			queuetest.Eventually(t, "the consumer listens, and has the alarm if there is one", func() bool {
-				s := f.Check()
-				return s.Fields["seen"] != "" && s.Wake == 0 && (s.Fields["armed"] == strconv.FormatInt(due, 10) || !waits)
-			})
-			type look struct {
-				want  int
-				rearm bool
-			}
-			var mu sync.Mutex
-			var looks []look
-			t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-				if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
-					args = args[3+args[2].(int):] // what follows the keys
-					mu.Lock()
-					looks = append(looks, look{args[2].(int), args[7] == 1})
-					mu.Unlock()
-				}
-				return next(ctx, cmd)
-			})))
-			q.StopConsume()
-			queuetest.Receive(t, "done closes", done)
-			mu.Lock()
-			defer mu.Unlock()
-			if want := []look{{0, false}, {0, true}}; !slices.Equal(looks, want) {
-				t.Errorf("the stop looked as %v, want %v", looks, want)
-			}
-			if state := f.Check(); state.Wake != due {
-				t.Errorf("the alarm stands at %d, want %d:\n%s", state.Wake, due, state.Dump())
-			}
 		})
 	}
 }
@@ -257,11 +208,7 @@ func TestStartAndStopFromEverywhere(t *testing.T) {
 	if n := most.Load(); n > 6 {
 		t.Errorf("%d handlers at a time", n)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
-	defer cancel()
-	if err := q.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	f.Must(q.Shutdown(queuetest.Within(t, queuetest.Patience)))
 }
 
 // TestConcurrencyIsTheQueues: runs that follow each other share the workers.

@@ -155,29 +155,6 @@ func TestCallOfSuperseded(t *testing.T) {
 	}
 }
 
-// TestDebouncedStateIsTheLast: the recipe "Debounce": of two versions of a document the second is handled last, also if
-// the handler of the first fails while the second is sent, or its consumer dies.
-func TestDebouncedStateIsTheLast(t *testing.T) {
-	t.Parallel()
-	r := newReplacedOnce(t, func() error { return queuetest.ErrBoom })
-	version := func(text string) *delayqueue.MessageInfo {
-		return r.Send(r.sender, text, delayqueue.WithKey("document-42", delayqueue.Replace), delayqueue.WithDelay(time.Millisecond),
-			delayqueue.WithMaxWait(time.Minute))
-	}
-	version("old")
-	r.q.StartConsume()
-	queuetest.Receive(t, "version 1", r.begun)
-	last := version("new")
-	if msg := queuetest.Receive(t, "version 2", r.got); msg.ID != last.ID {
-		t.Errorf("handled %+v", msg)
-	}
-	close(r.end)
-	r.Drained()
-	if len(r.got) > 0 {
-		t.Errorf("handled once more: %+v", <-r.got)
-	}
-}
-
 // TestSupersededIsSeen: while its handler runs, a look says that a message is superseded, and finds the new one by the key. If it is
 // kept, a look says later whether it was acked.
 func TestSupersededIsSeen(t *testing.T) {

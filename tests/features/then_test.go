@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // TestThen: what a handler names follows the message if it is acked, with its options; after anything else nothing does.
@@ -94,27 +92,6 @@ func TestThenChain(t *testing.T) {
 		t.Errorf("%d of %d links were handled, %d times", distinct, links, total)
 	}
 	f.CheckEmpty()
-}
-
-// TestThenReplyLost: the settlement is repeated, and what follows is stored once.
-func TestThenReplyLost(t *testing.T) {
-	t.Parallel()
-	f, wire, cli := face.Wired(t)
-	q := f.QueueOn(cli, nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		if msg.Payload == "x" {
-			return delayqueue.Then(ctx, "next", delayqueue.WithDelay(time.Hour))
-		}
-		return nil
-	})
-	wire.DropReply(redistest.Script(script.SettleScript.SHA))
-	info := f.Send(q, "x")
-	q.StartConsume()
-	queuetest.Eventually(t, "it is acked", func() bool { return f.Where(info.ID) == "gone" })
-	last := f.Send(q, "last")
-	queuetest.Eventually(t, "settling goes on", func() bool { return f.Where(last.ID) == "gone" })
-	if s := f.Check(); len(s.Pending) != 1 || s.Messages[s.Pending[0].ID].Payload != "next" {
-		t.Errorf("followed by %v", s.Pending)
-	}
 }
 
 // TestThenKeyTaken: the ack stands, the successor is not stored; the log and an event say so.
@@ -260,30 +237,5 @@ func TestThenAfterShutdown(t *testing.T) {
 	queuetest.Eventually(t, "it is given back", func() bool { return f.Where(info.ID) == "ready" })
 	if n := len(f.Check().Messages); n != 1 {
 		t.Errorf("%d messages", n)
-	}
-}
-
-// TestThenWithKeyHold: a chain of messages of one key goes on although each keeps that taken after its ack.
-func TestThenWithKeyHold(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	handled := make(chan string, 10)
-	q := f.Queue(nil).WithHandler(func(ctx context.Context, m *delayqueue.Message) error {
-		handled <- m.Payload
-		if m.Payload == "3" {
-			return nil
-		}
-		return delayqueue.Then(ctx, string(m.Payload[0]+1), delayqueue.WithKey(m.Key), delayqueue.WithKeyHold(time.Hour))
-	})
-	q.StartConsume()
-	f.Send(q, "1", delayqueue.WithKey("k"), delayqueue.WithKeyHold(time.Hour))
-	for _, want := range []string{"1", "2", "3"} {
-		if got := queuetest.Receive(t, "delivery", handled); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	queuetest.Eventually(t, "the last one is acked", func() bool { return len(f.Check().Messages) == 0 })
-	if _, err := q.Send(queuetest.CtxB, "4", delayqueue.WithKey("k")); !errors.Is(err, delayqueue.ErrDuplicateKey) {
-		t.Errorf("the key of the last one: %v", err)
 	}
 }

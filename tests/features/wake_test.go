@@ -12,10 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -79,22 +77,6 @@ func TestWakeUpsOfAnUnknownClient(t *testing.T) {
 	queuetest.Eventually(t, "it says that wake-ups are off", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.ShardCount() })
 }
 
-// TestWakeConnectionDrops: the marker that was on the wire is lost, and the next message is
-// on time all the same.
-func TestWakeConnectionDrops(t *testing.T) {
-	t.Parallel()
-	f := face.OnShared(t)
-	wire := redistest.NewWire(t, queuetest.Shared.Addr())
-	cli := queuetest.RedisClient(t, wire.Addr())
-	got := make(chan string, 1)
-	struck := wire.DropReply(func(cmd []string) bool { return cmd[0] == "bzpopmin" })
-	face.NoTick(f.QueueOn(cli, func(payload string) bool { got <- payload; return true })).StartConsume()
-	p := delayqueue.NewPublisher(f.Name, f.Client())
-	f.Must(p.SendDelayMsg("a", 20*time.Millisecond))
-	queuetest.Receive(t, "the marker is lost", struck)
-	queuetest.Receive(t, "the message arrives before the first tick", got)
-}
-
 // TestWakeUpIsLeftBySaturatedConsumer: who has no free worker puts a marker back.
 func TestWakeUpIsLeftBySaturatedConsumer(t *testing.T) {
 	t.Parallel()
@@ -124,23 +106,6 @@ func TestWakeUpIsLeftBySaturatedConsumer(t *testing.T) {
 	}
 }
 
-// TestWakeUpIsPassedOnByStoppedConsumer: who stops puts back the alarm that it holds.
-func TestWakeUpIsPassedOnByStoppedConsumer(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	got := make(chan string, 4)
-	first := face.NoTick(f.QueueOn(f.Client(), func(payload string) bool { got <- "first"; return true }))
-	done := first.StartConsume()
-	f.Send(f.Queue(nil), "x", delayqueue.WithDelay(10*time.Second)) // not before the first one has stopped
-	queuetest.Eventually(t, "the first consumer holds the alarm", func() bool { s := f.Check(); return s.Wake == 0 && s.Fields["armed"] != "0" })
-	face.NoTick(f.QueueOn(f.Client(), func(payload string) bool { got <- "second"; return true })).StartConsume()
-	first.StopConsume()
-	queuetest.Receive(t, "the first one stops", done)
-	if by := queuetest.Receive(t, "it arrives before the first tick", got); by != "second" {
-		t.Errorf("handled by the %s consumer", by)
-	}
-}
-
 // TestWakeUpIsOfOneConsumer: an instant wakes one consumer, not all.
 func TestWakeUpIsOfOneConsumer(t *testing.T) {
 	t.Parallel()
@@ -163,29 +128,6 @@ func TestWakeUpIsOfOneConsumer(t *testing.T) {
 	// One send and one settlement a message, and at most two fetches, or some more on a slow machine. All would make 16.
 	if calls := f.ScriptCalls() - before; calls > 8*messages+2*consumers {
 		t.Errorf("%d script calls for %d messages and %d consumers", calls, messages, consumers)
-	}
-}
-
-// TestWakeUpOtherThanTheOneHeld: the message that the consumer held the alarm for is taken
-// back; the marker for the next one comes to the same consumer, and is not thrown away.
-func TestWakeUpOtherThanTheOneHeld(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	got := make(chan string, 2)
-	q := face.NoTick(f.Queue(func(payload string) bool { got <- payload; return true }))
-	first := f.Send(q, "first", delayqueue.WithDelay(10*time.Second)) // not before it is taken back
-	f.Send(q, "second", delayqueue.WithDelay(10300*time.Millisecond))
-	q.StartConsume()
-	queuetest.Eventually(t, "the consumer holds the alarm", func() bool { return f.Check().Wake == 0 })
-	f.Must(queuetest.Failure(q.TryIntercept(first)))
-	c := script.NewCaller() // another consumer's tick, which has no free worker
-	c.Next()
-	if _, err := f.CallsOf(first.ID).Fetch(context.Background(), c,
-		script.FetchRequest{Want: 0, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}}); err != nil {
-		t.Fatal(err)
-	}
-	if p := queuetest.Receive(t, "the second one arrives before the first tick", got); p != "second" {
-		t.Errorf("got %q", p)
 	}
 }
 

@@ -41,14 +41,12 @@ func TestStopAtFrozenServer(t *testing.T) {
 	queuetest.Eventually(t, "all wait", func() bool { return waiting() == len(all) })
 	freeze()
 	defer thaw()
-	begun := time.Now()
 	for _, q := range all {
 		q.StopConsume()
 	}
 	for _, d := range done {
 		queuetest.Receive(t, "it has stopped", d)
 	}
-	t.Logf("stopped in %v", time.Since(begun))
 }
 
 // TestStopAtFrozenServerWithoutALink: neither does one over a client of a kind that tells no options, of which the library has no

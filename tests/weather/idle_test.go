@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -104,61 +102,6 @@ func TestIdleLostWakeUp(t *testing.T) {
 	}
 }
 
-// TestIdleQueuesTickRarely: 16 of one client each let nearly a third of a lease pass, woken as ever; one that holds
-// something ticks as one that is alone.
-func TestIdleQueuesTickRarely(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	handled, release := make(chan string, 100), make(chan struct{})
-	queues := face.Siblings(f, 16)
-	l, all := consumersOf(queues, func(payload string) bool {
-		if handled <- payload; payload == "long" {
-			<-release
-		}
-		return true
-	})
-	for _, g := range queues {
-		l.rests(t, g, 2500*time.Millisecond)
-	}
-	for i, q := range all {
-		queues[i].Send(q, "short", delayqueue.WithDelay(time.Duration(i)*100*time.Millisecond))
-	}
-	for range all {
-		queuetest.Receive(t, "each is woken", handled)
-	}
-	queues[0].Send(all[0], "long")
-	queuetest.Receive(t, "its handler runs", handled)
-	_, _, begun := l.last(queues[0])
-	queuetest.Eventually(t, "it ticks", func() bool { _, _, n := l.last(queues[0]); return n > begun+3 })
-	if before, last, _ := l.last(queues[0]); before.byAlarm || last.byAlarm {
-		t.Error("while it holds something it goes by the alarm")
-	}
-	close(release)
-	l.rests(t, queues[0], 2500*time.Millisecond)
-	queuetest.Eventually(t, "it is alive", func() bool {
-		return len(queues[0].Check().Consumers) == 1
-	})
-}
-
-// TestIdlePause: a pause rules an idle consumer with its next fetch, and its end wakes one.
-func TestIdlePause(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	handled := make(chan string, 1)
-	queues := face.Siblings(f, 8)
-	l, all := consumersOf(queues, func(payload string) bool { handled <- payload; return true })
-	l.rests(t, queues[0], 1500*time.Millisecond)
-	queues[0].Pause(message.Forever)
-	queues[0].Send(all[0], "x")
-	_, _, before := l.last(queues[0])
-	queuetest.Eventually(t, "it is looked at", func() bool { _, _, n := l.last(queues[0]); return n > before+1 })
-	if len(handled) > 0 {
-		t.Error("it was handed out")
-	}
-	queues[0].Pause(0)
-	queuetest.Receive(t, "it is handed out", handled)
-}
-
 // TestIdleGoroutines: an idle consumer has two, before its first message and after its last one.
 func TestIdleGoroutines(t *testing.T) {
 	t.Parallel()
@@ -175,29 +118,4 @@ func TestIdleGoroutines(t *testing.T) {
 		queuetest.Receive(t, "the garbage handler is told", garbage)
 		queuetest.Eventually(t, "it is idle again", func() bool { return count() <= idle })
 	}
-}
-
-// TestIdleQueuesNoticeADeath: what a consumer held that is killed beside 16 idle queues of another process comes back at the end
-// of its lease.
-func TestIdleQueuesNoticeADeath(t *testing.T) {
-	t.Parallel()
-	f := face.OnShared(t)
-	queues := face.Siblings(f, 16)
-	dying := queues[0]
-	crew := crewOf(dying, childSpec{Lease: 10 * time.Second, HangOn: "work"})
-	child := crew.start()
-	info := dying.Send(dying.Queue(nil), "work")
-	crew.tells("start", "work")
-	handled := make(chan string, 1)
-	l, _ := consumersOf(queues, func(payload string) bool { handled <- payload; return true })
-	l.rests(t, dying, 1500*time.Millisecond)
-	child.signal(syscall.SIGKILL)
-	killed := time.Now()
-	child.awaitExit(t)
-	queuetest.Receive(t, "it comes back", handled)
-	// A lease (of which some may be over), a second, and what this process needs on a busy machine.
-	if took := time.Since(killed); took > crew.spec.Lease+time.Second+soon/2 {
-		t.Errorf("redelivered %v after the kill, want within a lease and a second", took)
-	}
-	queuetest.Eventually(t, "it is acked", func() bool { return dying.Where(info.ID) == "gone" })
 }

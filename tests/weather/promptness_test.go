@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/conc"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -25,70 +24,6 @@ func hastily(t *testing.T) (*face.Fixture, *redistest.Wire, *redis.Client) {
 	f, wire, _ := face.Wired(t)
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), ReadTimeout: queuetest.Hasty})
 	return f, wire, cli
-}
-
-// TestLargeSendBesideSmallOnes: on a line on which a large send needs many times what an attempt has, it gets through while small
-// ones are answered at once.
-func TestLargeSendBesideSmallOnes(t *testing.T) {
-	t.Parallel()
-	f := face.OnShared(t)
-	cli := queuetest.ClientWith(t, &redis.Options{Addr: slowLine(t, queuetest.Shared.Addr(), link.AttemptBytesPerSecond/8), ReadTimeout: queuetest.Hasty})
-	q := f.QueueOn(cli, nil)
-	large := make(chan error, 1)
-	go func() {
-		_, err := q.Send(queuetest.Within(t, queuetest.Patience), strings.Repeat("x", link.AttemptBytesPerSecond/16), face.InAnHour) // 0.5 s
-		large <- err
-	}()
-	small := 0
-	for sent := false; !sent; small++ {
-		select {
-		case err := <-large:
-			if sent = true; err != nil {
-				t.Error(err)
-			}
-		default:
-			f.Send(q, "small", face.InAnHour)
-		}
-	}
-	if n := len(f.Check().Pending); n != small {
-		t.Errorf("%d messages, want %d", n, small)
-	}
-}
-
-// TestSilentOutage: connections are dead without a word, and so is what is dialled meanwhile. What waits, and what is
-// begun afterwards, gets through.
-func TestSilentOutage(t *testing.T) {
-	t.Parallel()
-	f, wire, cli := hastily(t)
-	var got queuetest.Tally
-	q := f.QueueOn(cli, func(payload string) bool { got.Add(payload); return true })
-	q.StartConsume()
-	f.Send(q, "before")
-	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("before") == 1 })
-	var vain atomic.Int64
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if err != nil {
-			vain.Add(1)
-		}
-		return err
-	})))
-	wire.Darken()
-	waits := make(chan error, 1)
-	go func() { _, err := q.Send(queuetest.Within(t, queuetest.Patience), "while"); waits <- err }()
-	queuetest.Eventually(t, "some attempts were in vain", func() bool { return vain.Load() > 5 })
-	_, err := q.Send(queuetest.Within(t, 20*queuetest.Hasty), "given up")
-	notStored := face.Fate(f, err) == delayqueue.StoredNo // it may be unknown, on a machine so slow that the first attempt was not over
-	wire.Lighten()
-	if err := queuetest.Receive(t, "what waited is sent", waits); err != nil {
-		t.Error(err)
-	}
-	f.Send(q, "after")
-	queuetest.Eventually(t, "consuming goes on", func() bool { return got.Of("while") == 1 && got.Of("after") == 1 })
-	queuetest.Eventually(t, "all is acked", func() bool { return len(f.Check().Messages) == 0 })
-	if notStored && got.Of("given up") != 0 {
-		t.Error("a message that was not stored is handled")
-	}
 }
 
 // TestSlowLine: a line on which no attempt is answered in time still brings sends, deliveries and outcomes through, once each.

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/redis/go-redis/v9"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // Tally counts how often each payload was handled.
@@ -164,21 +162,6 @@ func Commands(t *testing.T, cli *redis.Client, call func()) map[string]int {
 		}
 	}
 	return spent
-}
-
-// HeldFor is how long the server worked on a command of this name, on average, during a call that makes no other.
-func HeldFor(t *testing.T, server *redistest.Server, name string, call func()) time.Duration {
-	t.Helper()
-	cli := RedisClient(t, server.Addr())
-	Must(t, cli.ConfigResetStat(CtxB).Err())
-	before := server.Busy()
-	call()
-	held := server.Busy() - before
-	calls := infoNumber(t, cli, "commandstats", "cmdstat_"+name+":calls=%d,")
-	if calls == 0 {
-		t.Fatalf("the server knows of no %s", name)
-	}
-	return held / time.Duration(calls)
 }
 
 // heldScript reads the tags that are held: those of a lease's list whose message is there, and is in no later delivery.
