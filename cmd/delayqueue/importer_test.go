@@ -135,7 +135,7 @@ func TestImportOfWhatServersLeftBehind(t *testing.T) {
 // A bridge runs without a terminal, begins before there is a queue of theirs, and outlasts restarts of Redis.
 func TestImportFollowsFromNothingOverRestarts(t *testing.T) {
 	world, s := ownServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	world.patience = hasty
+	world.patience, world.hurried = hasty, true
 	w := newHdtWorld(world, hdtPrefix)
 	var said testkit.Buffer
 	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--into", "orders", "--follow")
