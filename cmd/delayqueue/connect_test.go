@@ -114,7 +114,7 @@ func TestAddressesThatDoNotAnswer(t *testing.T) {
 
 func TestOutageDuringWatch(t *testing.T) {
 	w, s := ownServer(t)
-	w.patience = hasty
+	w.patience, w.hurried = hasty, true
 	w.send("orders", "a", inAnHour)
 	term := w.terminal("top", "orders", "-n", "50ms")
 	term.sees("no consumers")
@@ -131,7 +131,7 @@ func TestOutageDuringWatch(t *testing.T) {
 // A server that accepts and never answers, as one behind a network that drops packets, is given up on.
 func TestServerThatHangs(t *testing.T) {
 	w, s := ownServer(t)
-	w.patience = hasty
+	w.patience, w.hurried = hasty, true
 	s.Pause()
 	defer s.Resume()
 	w.refused(exitNoRedis, "nothing answers at redis://"+s.Addr(), "doctor", "orders")

@@ -135,13 +135,17 @@ func TestImportOfWhatServersLeftBehind(t *testing.T) {
 // A bridge runs without a terminal, begins before there is a queue of theirs, and outlasts restarts of Redis.
 func TestImportFollowsFromNothingOverRestarts(t *testing.T) {
 	world, s := ownServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	world.patience = hasty
+	world.hurried = true
 	w := newHdtWorld(world, hdtPrefix)
 	var said testkit.Buffer
 	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--into", "orders", "--follow")
 	cmd.Stderr = &said
 	ok(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case that the test failed
+	t.Cleanup(func() {
+		if _ = cmd.Process.Kill(); t.Failed() {
+			t.Logf("it said:\n%s", &said)
+		}
+	})
 	says := func(text string, times int) {
 		t.Helper()
 		w.until("it says "+text, func() bool { return strings.Count(said.String(), text) >= times })

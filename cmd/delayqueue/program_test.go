@@ -18,9 +18,13 @@ import (
 func (w *world) command(args ...string) *exec.Cmd {
 	path, err := os.Executable()
 	ok(w, err)
+	patience := cmp.Or(w.patience, 30*time.Second)
+	if !w.hurried {
+		patience = testkit.Scaled(patience)
+	}
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+w.url, "NO_COLOR=", "TERM=xterm", "TZ=UTC", "GORACE=atexit_sleep_ms=0",
-		asProgram+"="+testkit.Scaled(cmp.Or(w.patience, 30*time.Second)).String())
+		asProgram+"="+patience.String())
 	cmd.Env = append(cmd.Env, w.env...)
 	cmd.Args = append(cmd.Args, "--prefix", w.prefix)
 	return cmd

@@ -45,6 +45,7 @@ type world struct {
 	env      []string
 	columns  int           // of terminals; 0: 150
 	patience time.Duration // of the program, on an idle machine; 0: so long that no server is taken for one that is away
+	hurried  bool          // patience is the same on a busy machine: an answer that comes late does no harm
 }
 
 // inAnHour is when messages are due that nobody is to handle.
