@@ -222,6 +222,12 @@ func (r *rig) takesOut(running bool, want string) {
 // TestScriptLeft: a group that left its key is listed under it as long as the group lives. TestModel compares each end of the group.
 func TestScriptLeft(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"expired": {func(r *rig) {
+			r.answers(NewCaller(), part("a", 0, 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }))
+			r.at(2 * time.Second)
+			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
+			r.byKey("b a")
+		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
 		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
 			"pending b@1h0m0s retry 2:a@11s~11.5s parts a:2=1 left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
 	})

@@ -36,12 +36,6 @@ func counting(key string, s Settlement) Settlement {
 	return s
 }
 
-// replacing makes a message take the place of another one.
-func replacing(m *SendMessage) *SendMessage {
-	m.Put.On = ConflictReplace
-	return m
-}
-
 // waits sends a message p with the key k and a countdown, which is due in an hour.
 func (r *rig) waits(n int, rest ...func(*message.Envelope)) {
 	r.t.Helper()

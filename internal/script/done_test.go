@@ -31,6 +31,15 @@ func TestScriptDoneAge(t *testing.T) {
 		r.done(keptAll(n, time.Minute, "v")...)
 	}
 	runScripts(t, map[string]scriptCase{
+		"some at a time, and then at once": {func(r *rig) {
+			keep(r, 250)
+			r.at(time.Minute)
+			for left := 150; left >= -50; left -= 100 {
+				f := r.fetch(NewCaller(), 0)
+				r.equal("more at once", int64(f.Next) == r.now, left > -50)
+				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(max(left, 0)))
+			}
+		}, ""},
 		"whatever state.done says": {func(r *rig) {
 			keep(r, 1)
 			r.at(time.Minute)

@@ -84,6 +84,21 @@ func TestScriptFetchDrops(t *testing.T) {
 // TestScriptFetchTrims: garbage goes when it is too old, or too much.
 func TestScriptFetchTrims(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
+		"garbage over its room": {func(r *rig) {
+			for i := range 6 {
+				r.at(time.Duration(i) * time.Second)
+				name := "g" + strconv.Itoa(i)
+				r.hand(msg(name, 0))
+				r.done(ends(OutcomeGarbage, name, 1, 0, ""))
+			}
+			r.do("HDEL", r.Keys.State, "settings")                  // nobody asks for more any longer
+			r.with.GarbageAge, r.with.GarbageMax = 4*time.Second, 2 // two are too old, two more are too many
+			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 2)
+			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 0)
+			r.do("HDEL", r.Keys.State, "settings")
+			r.with.GarbageMax = 1
+			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 1)
+		}, "garbage g5@5s fail g5=2/1/0@5s"},
 		"garbage for ever": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(OutcomeGarbage, "a", 1, 0, "x"))
