@@ -313,7 +313,7 @@ func TestBulkAgain(t *testing.T) {
 		cancel()
 		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
 	})))
-	broken, b, at := unhurriedMonitor(f.Name, cli), Bulk{Filter: Filter{Limit: 3}}, time.Now().Add(9*time.Hour).Truncate(time.Microsecond)
+	broken, b, at := Of(delayqueue.NewMonitor(f.Name, cli)), Bulk{Filter: Filter{Limit: 3}}, time.Now().Add(9*time.Hour).Truncate(time.Microsecond)
 	got, err := broken.BulkReschedule(ctx, b, at)
 	b.Before = got.At
 	for calls := 0; err != nil && calls < 10*n; calls++ {

@@ -135,7 +135,7 @@ func TestFindIsCutOff(t *testing.T) {
 		}
 		return next(c, cmd)
 	})))
-	got, err := unhurriedMonitor(f.Name, cli).Find(ctx, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, "")
+	got, err := Of(delayqueue.NewMonitor(f.Name, cli)).Find(ctx, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, "")
 	if !errors.Is(err, context.Canceled) || len(got.Matches) != walkPage || got.Looked != walkPage || got.Total != n || got.Next == "" {
 		t.Fatalf("%d found, %+v, %v", len(got.Matches), got, err)
 	}

@@ -200,7 +200,7 @@ func diesIn(f *face.Fixture, k int, arrives bool, call func(ctx context.Context,
 		}
 		return next(c, cmd)
 	})))
-	if err := call(ctx, unhurriedMonitor(f.Name, cli).WithOperator("ann")); err == nil {
+	if err := call(ctx, Of(delayqueue.NewMonitor(f.Name, cli)).WithOperator("ann")); err == nil {
 		f.T.Fatal("it did not die")
 	}
 	return entryOf(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))
@@ -294,7 +294,7 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	})))
-	got, err := unhurriedMonitor(f.Name, cli).BulkDelete(queuetest.CtxB,
+	got, err := Of(delayqueue.NewMonitor(f.Name, cli)).BulkDelete(queuetest.CtxB,
 		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
 			if r.Done == 2 {
 				away = true

@@ -186,7 +186,7 @@ func TestJournalOnce(t *testing.T) {
 		lost--
 		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
 	})))
-	m := unhurriedMonitor(f.Name, cli).WithOperator("ann")
+	m := Of(delayqueue.NewMonitor(f.Name, cli)).WithOperator("ann")
 	m.log = f.Logger()
 	f.Must(m.Pause(queuetest.CtxB))
 	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)), JournalEntry{By: "ann", Act: ActPause})

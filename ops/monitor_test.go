@@ -419,11 +419,3 @@ func TestKeyForAnID(t *testing.T) {
 		t.Errorf("%d wait", n)
 	}
 }
-
-// unhurriedMonitor is a Monitor none of whose attempts is given up and repeated because the machine is slow: the hooks of tests count
-// them, and are not made for two at a time.
-func unhurriedMonitor(name string, cli redis.UniversalClient) *Queue {
-	m := Of(delayqueue.NewMonitor(name, cli))
-	m.store.AttemptTimeout = time.Hour
-	return m
-}
