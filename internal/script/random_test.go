@@ -27,7 +27,7 @@ func TestModel(t *testing.T) {
 		queuetest.Must(t, flag.Set(name, value))
 	}
 	t.Parallel()
-	calls := cmp.Or(*modelCalls, testkit.Size[int64](16_000, 8_000))
+	calls := cmp.Or(*modelCalls, testkit.Size[int64](16_000, 6_000))
 	var made atomic.Int64
 	t.Run("with", func(t *testing.T) {
 		for name, most := range map[string]int{"few": 4, "as few": 4, "many": MaxBatch} {
