@@ -161,7 +161,7 @@ func liveInLanes(t *testing.T, f *face.Fixture, server *redistest.Server, lanes,
 			t.Errorf("lane %d: %d messages handled, want %d", i, n, each)
 		}
 	}
-	nothingLeft(f)
+	f.CheckEmpty()
 	return costs
 }
 
@@ -186,7 +186,7 @@ func workInLane(t *testing.T, f *face.Fixture, server *redistest.Server, n, hand
 	q, m, costs := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli)), map[string]int{}
 	costs["send"] = scriptCost(t, server, 1, func() { fillLanes(f, 1, 100) })
 	f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: everyWaiting})))
-	nothingLeft(f)
+	f.CheckEmpty()
 	fillLanes(f, 1, n)
 
 	w, upTo := watchLanes(t, 1), 0
@@ -202,7 +202,7 @@ func workInLane(t *testing.T, f *face.Fixture, server *redistest.Server, n, hand
 		f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: everyWaiting, Most: 100})))
 	})
 	f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: append(everyWaiting, delayqueue.StateGarbage), Filter: Filter{Limit: 500}})))
-	nothingLeft(f)
+	f.CheckEmpty()
 	return costs
 }
 
