@@ -320,13 +320,13 @@ func (m *machine) content(t *rapid.T, like *message.When) (message.Envelope, mes
 // whereabouts says where Redis has each message, and "" for one that is gone since it was last asked.
 func (m *machine) whereabouts() map[string]string {
 	places := map[string]string{}
+	for tag := range m.allHeld() { // a lease may list what has ended
+		places[queuetest.IDIn(tag)] = "held " + tag
+	}
 	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
 		for tag := range set {
 			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
 		}
-	}
-	for tag := range m.allHeld() {
-		places[queuetest.IDIn(tag)] = "held " + tag
 	}
 	for tag, at := range m.held.retry { // one that is set aside is moved
 		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
