@@ -3,6 +3,7 @@ package delayqueuetest_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,4 +48,27 @@ func TestBubble(t *testing.T) {
 			t.Errorf("at %v: %+v", rig.Now().Sub(start), got)
 		}
 	})
+}
+
+// TestBeside: another queue is handled beside a handler that has run for two seconds, and after any number of quicker ones.
+func TestBeside(t *testing.T) {
+	for takes, want := range map[time.Duration]int64{300 * time.Millisecond: 10, 5 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			rig := newRig(t, "first", "second")
+			var begun, before atomic.Int64
+			first := rig.Queue("first").WithHandler(func(context.Context, *delayqueue.Message) error {
+				begun.Add(1)
+				time.Sleep(takes)
+				return nil
+			})
+			second := rig.Queue("second").WithHandler(func(context.Context, *delayqueue.Message) error { before.Store(begun.Load()); return nil })
+			for range 10 {
+				send(t, first, "x")
+			}
+			send(t, second, "x")
+			if n := rig.Advance(0); n != 11 || before.Load() != want {
+				t.Errorf("handlers of %v: %d handled; the other queue's after %d, want %d", takes, n, before.Load(), want)
+			}
+		})
+	}
 }

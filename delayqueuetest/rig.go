@@ -55,7 +55,7 @@ type rigged struct {
 	mu      sync.Mutex     // guards the fields below
 	atOnce  int            // deliveries at this instant
 	ofOne   map[string]int // of them, by message
-	begun   time.Time      // when the handler at work began; zero: none is
+	moved   time.Time      // when the drain began, or a handler last began or returned
 	endless string         // payload of a message that comes again and again; "": none does
 	cancel  context.CancelFunc
 }
@@ -157,25 +157,24 @@ func (q *rigged) watch(next delayqueue.Handler) delayqueue.Handler {
 			q.endless = msg.Payload
 			q.cancel()
 		}
-		q.begun = time.Now()
 		q.mu.Unlock()
-		defer func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.begun = time.Time{}
-		}()
+		q.moves()
+		defer q.moves()
 		return next(ctx, msg)
 	}
 }
 
-// works is for how long the handler at work has run; 0: none is.
-func (q *rigged) works() time.Duration {
+func (q *rigged) moves() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.begun.IsZero() {
-		return 0
-	}
-	return time.Since(q.begun)
+	q.moved = time.Now()
+}
+
+// stands is for how long the drain has stood still: mostly, for how long its handler has run.
+func (q *rigged) stands() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Since(q.moved)
 }
 
 // Advance moves the clock by d, and stops at each instant at which something falls due on the way: that is handled, with all
@@ -301,6 +300,7 @@ func (r *Rig) drain(q *rigged) (handled int) {
 	}
 	ended := make(chan result, 1)
 	q.draining = true
+	q.moves()
 	go func() {
 		defer func() {
 			if p := recover(); p != nil { // it has no handler
@@ -321,11 +321,11 @@ func (r *Rig) drain(q *rigged) (handled int) {
 		case <-r.awaited:
 			handled += r.drainAll()
 		case <-time.After(besideAfter / 4):
-			if q.works() > besideAfter {
+			if q.stands() >= besideAfter {
 				handled += r.drainAll()
 			}
 		}
-		if !hinted && q.works() > hintAfter {
+		if !hinted && q.stands() > hintAfter {
 			hinted = true
 			r.t.Logf("delayqueuetest: a handler of queue %q has run for %v: "+
 				"does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is handled at a time",
