@@ -134,8 +134,12 @@ func play(ctx context.Context, s settings, nodes nodes, out io.Writer) error {
 // killOne kills the primary of the first shard, and starts it again.
 func (w *watch) killOne(ctx context.Context, s settings) error {
 	never := func() bool { return false }
+	first := func() int {
+		return slices.IndexFunc(w.nodes, func(n *node) bool { return slices.Contains(w.seen[n].shards, 1) })
+	}
 	w.until(ctx, s.phases[before], never)
-	i := slices.IndexFunc(w.nodes, func(n *node) bool { return slices.Contains(w.seen[n].shards, 1) })
+	w.until(ctx, patience, func() bool { return first() >= 0 }) // on a busy machine the first look takes longer
+	i := first()
 	if ctx.Err() != nil {
 		return nil
 	} else if i < 0 {

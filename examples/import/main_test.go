@@ -46,7 +46,7 @@ func write(t *testing.T, rows int) (path string, cents int) {
 	return path, cents
 }
 
-var varying = regexp.MustCompile(`(?m)^redis: .*\n|^\d+ of \d+ rows\n| +(took|[\d.]+m?s) *$|^ +`)
+var varying = regexp.MustCompile(`(?m)^redis: .*\n|^\d+ of \d+ rows\n| +(took|[\dhm.]+s) *$|^ +`)
 
 // tidy is what the program said, without the progress and times, and with single blanks.
 func tidy(said string) string {
