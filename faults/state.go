@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -55,7 +54,7 @@ func (w *whole) shardOf(id string) int {
 func (t *trial) read() *whole { return t.readQueue(queue) }
 
 func (t *trial) readQueue(name string) *whole {
-	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.ctx, settleLimit)
 	defer cancel()
 	sharded, err := check.ReadShards(ctx, t.admin, "dq", name)
 	if err != nil {
