@@ -51,7 +51,8 @@ func TestPart(t *testing.T) {
 		fails             bool
 	}{
 		{part: "good", rows: good}, {part: "other", rows: both}, {part: "bad", rows: both, fails: true},
-		{env: "MAKEFLAGS=i", part: "bad", rows: both, fails: true}, {env: "FUZZTIME=1s", part: "good", rows: both, fails: true},
+		{env: "MAKEFLAGS=i", part: "bad", rows: both, fails: true},
+		{env: "FUZZTIME=1s", part: "good", rows: both, fails: true},
 		{part: "none", rows: both, fails: true}, {part: "changed", rows: both, fails: true},
 		{part: "good", change: "new.go", rows: row("good", ", with changes") + row("other", "")},
 	} {
