@@ -6,7 +6,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 MODULES := cmd/delayqueue web . schedule metrics web/browsertest examples/observed examples/reports bench faults release
 
 # The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
-# or send scripts, so another go-redis or another server can break them. TESTED: all.
+# or send scripts, so another go-redis or another server can break them. TESTED: all but examples, which test-all has.
 FACE := . ./tests/features ./tests/weather
 CALLERS := $(FACE) ./internal/link ./internal/script ./internal/shard ./internal/wake ./ops
 TESTED := . ./tests/... ./internal/... ./ops/... ./typed/... ./delayqueuetest/...
