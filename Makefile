@@ -96,7 +96,8 @@ test-servers:
 	.ci/servers test "$(SHORT) $(SERVED)" $(SERVERS)
 
 lint: vulnerabilities redis
-	@unformatted=$$(gofmt -l .) || exit 1; if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l .) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
 	go run $(STATICCHECK) $(MODULES:%=./%/...)
 	go test ./bench/... ./faults/...

@@ -168,7 +168,7 @@ func TestHangUp(t *testing.T) {
 		t.Fatalf("the client reads on: %v", err)
 	}
 	write(t, conn, "INCR n\r\n")
-	testkit.Until(t, "what the client sent afterwards arrives", func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" })
+	testkit.Until(t, "what was sent afterwards arrives", func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" })
 }
 
 func TestTrickle(t *testing.T) {

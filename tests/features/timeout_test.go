@@ -105,7 +105,7 @@ func TestLimitThenGoexit(t *testing.T) {
 // handler before has another cause, and is no deadline.
 func TestHandlerHasADeadline(t *testing.T) {
 	t.Parallel()
-	const limit, long = 100 * time.Millisecond, 9 * time.Second // a pause of the machine is shorter than two thirds of long
+	const limit, long = 100 * time.Millisecond, 9 * time.Second // a pause of the machine is shorter than long
 	for name, c := range map[string]struct {
 		limit time.Duration
 		opts  func() []delayqueue.MsgOption

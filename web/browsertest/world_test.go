@@ -44,7 +44,7 @@ func all(m *testing.M) int {
 		return 1
 	}
 	defer shop.close()
-	defer func() { log.Print("output of the redis-server:\n" + shop.server.Output()) }() // shown if a test fails
+	defer func() { log.Print("output of the redis-server:\n" + shop.server.Output()) }()
 	return m.Run()
 }
 
