@@ -6,7 +6,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 MODULES := cmd/delayqueue web . schedule metrics web/browsertest examples/observed examples/reports bench faults release
 
 # The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
-# or send scripts, so another go-redis or another server can break them. TESTED: all.
+# or send scripts, so another go-redis or another server can break them. TESTED: all but examples, which test-all has.
 FACE := . ./tests/features ./tests/weather
 CALLERS := $(FACE) ./internal/link ./internal/script ./internal/shard ./internal/wake ./ops
 TESTED := . ./tests/... ./internal/... ./ops/... ./typed/... ./delayqueuetest/...
@@ -59,13 +59,13 @@ test-all: redis prometheus
 	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m \
 		$(patsubst %,./%/...,$(filter-out web/browsertest bench faults release,$(MODULES)))
 
-# The pages in a real browser.
+# The pages in a real browser. Results are not cached, because go test does not see that there is another browser.
 test-web: redis chromium
-	cd web/browsertest && go test $(RACE) -timeout 30m -v .
+	cd web/browsertest && go test -count=1 $(RACE) -timeout 30m -v .
 
 # The pictures of the page in docs/.
 pictures: redis chromium
-	cd web/browsertest && go test -run '^TestPictures$$' -pictures "$(CURDIR)/docs" .
+	cd web/browsertest && ../../.ci/named go test -run '^TestPictures$$' -pictures "$(CURDIR)/docs" .
 
 # The tests of NEWER with another go-redis; a workspace takes no other go.mod.
 NEWER ?= $(TESTED)
@@ -96,11 +96,12 @@ test-servers:
 	.ci/servers test "$(SHORT) $(SERVED)" $(SERVERS)
 
 lint: vulnerabilities redis
-	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l .) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
 	go run $(STATICCHECK) $(MODULES:%=./%/...)
 	go test ./bench/... ./faults/...
-	go test ./internal/script -run '^TestScriptBounds$$'
+	.ci/named go test ./internal/script -run '^TestScriptBounds$$'
 	cd release && go run . check
 
 # What users can name, of each module; lint compares it.
@@ -131,26 +132,26 @@ vulnerabilities:
 	done
 
 model: redis
-	go test ./internal/script -run '^TestModel$$' -v -timeout 30m -model.calls 200000
+	.ci/named go test ./internal/script -run '^TestModel$$' -v -timeout 30m -model.calls 200000
 
 fuzz: redis
-	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' .); do \
-		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' $$file | cut -c6-); do \
-			echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+	@set -e; files=$$(grep -rl '^func Fuzz' --include='*_test.go' .); for file in $$files; do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$file | cut -c6-); do \
+			echo "$$target:"; .ci/named go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
 		done; \
 	done
 
 # Each half hour of ten years in every zone.
 zones:
-	cd schedule && go test -run '^TestEveryHalfHourOfEveryZone$$' -v -zones .
+	cd schedule && ../.ci/named go test -run '^TestEveryHalfHourOfEveryZone$$' -v -zones .
 
 # 16 replicas with 200 entries, killed and frozen at random for five minutes over a failover of Redis.
 schedules: redis
-	cd schedule && go test -run '^TestReplicasAreKilled$$' -v -timeout 20m -replicas 16 -entries 200 -for 5m .
+	cd schedule && ../.ci/named go test -run '^TestReplicasAreKilled$$' -v -timeout 20m -replicas 16 -entries 200 -for 5m .
 
 # A lane of a million messages, of which half are handled one at a time, in some ten minutes.
 lanes: redis
-	go test ./ops -run '^TestLongLane$$' -v -timeout 60m -lane 1000000
+	.ci/named go test ./ops -run '^TestLongLane$$' -v -timeout 60m -lane 1000000
 
 bench: redis
 	cd bench && go run .

@@ -20,10 +20,11 @@ import (
 // gives up. A bound stands at what is there, or lower. The bounds of the locals and bytes of scripts stand in
 // internal/script (TestScriptBounds), because only that package puts scripts together.
 
-// layers are the packages of the root module, from low to high. A package imports lower ones only.
+// layers are the packages of the root module, from low to high. A package imports lower ones only, and none of the
+// module that is not here.
 var layers = []string{
-	"internal/conc", "internal/event", "internal/message", "internal/link", "internal/script", "internal/shard",
-	"internal/wake", "internal/produce", "internal/consume", ".", "ops",
+	"internal/clock", "internal/userlog", "internal/conc", "internal/event", "internal/message", "internal/link",
+	"internal/script", "internal/shard", "internal/wake", "internal/produce", "internal/consume", ".", "ops",
 }
 
 // A bound says how much of something there may be, and why no more.
@@ -71,8 +72,11 @@ func checkLayers(dir string) []string {
 		err := eachFile(token.NewFileSet(), filepath.Join(dir, layer), func(name string, file *ast.File) {
 			for _, spec := range file.Imports {
 				path, _ := strconv.Unquote(spec.Path.Value)
-				other := modulePath(path)
-				if at := slices.Index(layers, other); at >= rank {
+				other, own := modulePath(path)
+				switch at := slices.Index(layers, other); {
+				case own && at < 0:
+					wrong = append(wrong, fmt.Sprintf("%s: %s imports %s, which is in no layer", name, layer, other))
+				case at >= rank:
 					wrong = append(wrong, fmt.Sprintf("%s: %s imports %s, which is not below it", name, layer, other))
 				}
 			}
@@ -84,13 +88,13 @@ func checkLayers(dir string) []string {
 	return wrong
 }
 
-// modulePath is the folder of a package of the root module; of any other import, the import.
-func modulePath(path string) string {
+// modulePath is the folder of a package of the root module; of any other import, the import, which is not its own.
+func modulePath(path string) (folder string, own bool) {
 	const module = "github.com/go-delayqueue/delayqueue"
 	if path == module {
-		return "."
+		return ".", true
 	}
-	return strings.TrimPrefix(path, module+"/")
+	return strings.CutPrefix(path, module+"/")
 }
 
 // eachFile parses the Go files of one folder that are not tests.

@@ -127,6 +127,7 @@ func TestCheckLayers(t *testing.T) {
 		"the face from ops":  {"ops/b.go", module, ""},
 		"a downward import":  {"ops/b.go", module + "/internal/link", ""},
 		"another's package":  {"internal/conc/b.go", "fmt", ""},
+		"one of no layer":    {"internal/conc/b.go", module + "/internal/check", "internal/check, which is in no layer"},
 		"no Go":              {"internal/conc/b.go", "\"", "string literal not terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,7 +109,7 @@ func checkLinks(dir string) []string {
 		switch path.Ext(file) {
 		case ".md":
 			pages[file] = readPage(source)
-		case ".go", ".lua":
+		case ".go", ".lua", ".yml", ".html", ".js", "": // those without are Makefile and the scripts of CI
 			for _, name := range documentName.FindAllString(string(source), -1) {
 				if !slices.Contains(files, name) {
 					wrong = append(wrong, fmt.Sprintf("%s names %s, which does not exist", file, name))

@@ -20,6 +20,7 @@ func TestCheckLinks(t *testing.T) {
 			"| `consume/b.go` | `sume/a.go` |\n|---|---|\n",
 		"b.go":     "package a\n\n// docs/PROTOCOL.md, " + nowhere + ", my" + nowhere + "\n",
 		"lib.lua":  "-- " + nowhere + "\n",
+		"Makefile": "# " + nowhere + "\n",
 		"text.txt": nowhere,
 	})
 	var want []string
@@ -31,7 +32,7 @@ func TestCheckLinks(t *testing.T) {
 	}
 	for _, name := range [][2]string{
 		{"pages/wrong.md", "consume/b.go"}, {"pages/wrong.md", "sume/a.go"},
-		{"b.go", nowhere}, {"lib.lua", nowhere},
+		{"b.go", nowhere}, {"lib.lua", nowhere}, {"Makefile", nowhere},
 	} {
 		want = append(want, name[0]+" names "+name[1]+", which does not exist")
 	}

@@ -72,13 +72,11 @@ func (t *tree) checkWork() []string {
 	if err != nil {
 		return append(wrong, err.Error())
 	}
-	for line := range strings.Lines(string(makefile)) {
-		if list, ok := strings.CutPrefix(line, "MODULES := "); ok {
-			for _, m := range t.modules {
-				if !slices.Contains(strings.Fields(list), m.dir) {
-					wrong = append(wrong, "the Makefile's MODULES lacks "+m.dir)
-				}
-			}
+	_, list, _ := strings.Cut(string(makefile), "\nMODULES := ")
+	list, _, _ = strings.Cut(list, "\n")
+	for _, m := range t.modules {
+		if !slices.Contains(strings.Fields(list), m.dir) {
+			wrong = append(wrong, "the Makefile's MODULES lacks "+m.dir)
 		}
 	}
 	return wrong

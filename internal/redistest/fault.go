@@ -4,9 +4,11 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-// releaseLimit bounds how long a release waits for what it has let go.
+// releaseLimit bounds how long a release waits for what it has let go, by the clock of testkit.Worked.
 const releaseLimit = 5 * time.Second
 
 // faultKind is what a fault does to the command it strikes.
@@ -124,10 +126,11 @@ func (w *Wire) release(f *fault) {
 		f.through.fire()
 	}
 	w.faultMu.Unlock()
-	limit := time.NewTimer(releaseLimit)
-	defer limit.Stop()
-	select {
-	case <-f.through.c:
-	case <-limit.C:
+	for begun := testkit.Worked(); testkit.Worked()-begun < releaseLimit; {
+		select {
+		case <-f.through.c:
+			return
+		case <-time.After(pollPeriod):
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -25,7 +26,7 @@ func TestDropReplyOfScript(t *testing.T) {
 		if err := script.Run(ctx, cli, []string{"n"}).Err(); err == nil {
 			t.Fatal("the reply came")
 		}
-		mustClose(t, struck, "the drop")
+		testkit.Receive(t, "the drop", struck)
 		if n, err := s.Client(t).Get(ctx, "n").Int(); n != 1 {
 			t.Fatalf("the script ran %d times: %v", n, err)
 		}
@@ -56,7 +57,7 @@ func TestDropReplyInPipeline(t *testing.T) {
 		if err == nil {
 			t.Fatal("no reply was dropped")
 		}
-		mustClose(t, struck, "the drop")
+		testkit.Receive(t, "the drop", struck)
 		// go-redis puts the error on every command; the values tell what came.
 		for i, cmd := range cmds {
 			cmd, ok := cmd.(*redis.IntCmd)
@@ -95,7 +96,7 @@ func TestDropReplyAmongPushes(t *testing.T) {
 	if _, err := got.ReadFrom(conn); err != nil {
 		t.Fatal(err)
 	}
-	mustClose(t, struck, "the drop")
+	testkit.Receive(t, "the drop", struck)
 	// The push before the dropped reply has its own frame, and passes.
 	if want := push + ":0\r\n" + push + attr + "~1\r\n:1\r\n" + push + push + push; got.String() != want {
 		t.Fatalf("got %q, want %q", got.String(), want)
@@ -109,7 +110,7 @@ func TestHoldReply(t *testing.T) {
 		struck, release := w.HoldReply(is("incr", "n"))
 		result := make(chan error, 1)
 		go func() { result <- cli.Incr(ctx, "n").Err() }()
-		mustClose(t, struck, "the hold")
+		testkit.Receive(t, "the hold", struck)
 		if n, err := s.Client(t).Get(ctx, "n").Int(); n != 1 {
 			t.Fatalf("the command was not executed: %d, %v", n, err)
 		}
@@ -145,7 +146,7 @@ func TestHoldCommandOutlivesItsClient(t *testing.T) {
 		pipe.RPush(ctx, "l", "original")
 		pipe.RPush(ctx, "l", "behind")
 		go func() { _, err := pipe.Exec(ctx); given <- err }()
-		mustClose(t, struck, "the hold")
+		testkit.Receive(t, "the hold", struck)
 		hasty.Close()
 		if err := <-given; err == nil {
 			t.Fatal("the reply came")
@@ -188,12 +189,12 @@ func TestFaultsStrikeInOrder(t *testing.T) {
 	if err := cli.Incr(ctx, "n").Err(); err == nil {
 		t.Fatal("no reply was dropped")
 	}
-	mustClose(t, first, "the first drop")
+	testkit.Receive(t, "the first drop", first)
 	mustBeOpen(t, second, "the second drop")
 	if err := cli.Incr(ctx, "n").Err(); err == nil {
 		t.Fatal("no second reply was dropped")
 	}
-	mustClose(t, second, "the second drop")
+	testkit.Receive(t, "the second drop", second)
 	if n, err := cli.Incr(ctx, "n").Result(); n != 3 {
 		t.Fatalf("%d, %v", n, err)
 	}

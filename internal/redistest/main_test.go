@@ -40,12 +40,6 @@ func testCtx(t *testing.T) context.Context {
 	return ctx
 }
 
-// mustClose fails the test unless c closes soon.
-func mustClose(t *testing.T, c <-chan struct{}, what string) {
-	t.Helper()
-	testkit.Receive(t, what, c)
-}
-
 // mustBeOpen fails the test if c is closed.
 func mustBeOpen(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()

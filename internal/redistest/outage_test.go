@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -28,14 +28,14 @@ func TestCutReply(t *testing.T) {
 	if err != nil || string(got) != "$-" { // of $-1\r\n
 		t.Fatalf("read %q, %v", got, err)
 	}
-	mustClose(t, struck, "the cut")
+	testkit.Receive(t, "the cut", struck)
 	struck = w.CutReply(is("get"))
 	conn = dial(t, w.Addr())
 	write(t, conn, "PING\r\nGET k\r\nINCR n\r\n")
 	if got, err := io.ReadAll(conn); err != nil || string(got) != "+PONG\r\n$10\r\n012" {
 		t.Fatalf("read %q, %v", got, err)
 	}
-	mustClose(t, struck, "the cut")
+	testkit.Receive(t, "the cut", struck)
 	if n, err := s.Client(t).Get(ctx, "n").Int(); n != 1 {
 		t.Fatalf("what came behind was not executed: %v", err)
 	}
@@ -168,15 +168,12 @@ func TestHangUp(t *testing.T) {
 		t.Fatalf("the client reads on: %v", err)
 	}
 	write(t, conn, "INCR n\r\n")
-	if !until(time.Minute, func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" }) {
-		t.Fatal("what the client sent afterwards was lost")
-	}
+	testkit.Until(t, "what was sent afterwards arrives", func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" })
 }
 
 func TestTrickle(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	ctx := testCtx(t)
 	_, w, cli := wired(t, 3)
 	w.SetTrickle(true)
 	value := bytes.Repeat([]byte("0123456789"), 1000)

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"bufio"
-	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -14,9 +13,7 @@ import (
 // A test binary that is killed cannot clean up: Linux ends its servers.
 func TestServerDiesWithBinary(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd := exec.CommandContext(testCtx(t), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Main starts the server that all tests of a package share, runs them, 16 at a time because they wait most of the
-// time, and returns the exit code.
+// time, and returns the exit code. If they fail, what the server said is shown with the rest: see Quietly.
 func Main(m *testing.M, shared **Server) int {
 	return Quietly(func() int {
 		server, err := Run()
@@ -30,7 +30,11 @@ func Main(m *testing.M, shared **Server) int {
 			panic(err)
 		}
 		*shared = server
-		return m.Run()
+		code := m.Run()
+		if code != 0 {
+			log.Print("output of the shared redis-server:\n" + server.Output())
+		}
+		return code
 	})
 }
 

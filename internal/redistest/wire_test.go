@@ -154,7 +154,7 @@ func TestCutLosesWhatIsHeld(t *testing.T) {
 	struck, release := w.HoldCommand(is("incr"))
 	result := make(chan error, 1)
 	go func() { result <- cli.Incr(ctx, "n").Err() }()
-	mustClose(t, struck, "the hold")
+	testkit.Receive(t, "the hold", struck)
 	w.Cut()
 	if err := <-result; err == nil {
 		t.Fatal("a reply came over a cut wire")
@@ -205,7 +205,7 @@ func TestSubscribersPassThrough(t *testing.T) {
 				t.Fatalf("received %v, %v", msg, err)
 			}
 		}
-		mustClose(t, struck, "the drop")
+		testkit.Receive(t, "the drop", struck)
 	})
 }
 
@@ -254,8 +254,8 @@ func TestWireClosesWhateverIsUnderWay(t *testing.T) {
 	for _, cmd := range []string{"one\r\n", "two\r\n"} {
 		write(t, dial(t, w.Addr()), cmd)
 	}
-	mustClose(t, struckCmd, "the hold of a command")
-	mustClose(t, struckReply, "the hold of a reply")
+	testkit.Receive(t, "the hold of a command", struckCmd)
+	testkit.Receive(t, "the hold of a reply", struckReply)
 	s.Pause()
 	write(t, dial(t, w.Addr()), "three\r\n")
 	w.SetDelay(time.Hour)

@@ -105,7 +105,7 @@ func TestLimitThenGoexit(t *testing.T) {
 // handler before has another cause, and is no deadline.
 func TestHandlerHasADeadline(t *testing.T) {
 	t.Parallel()
-	const limit = 100 * time.Millisecond
+	const limit, long = 100 * time.Millisecond, 9 * time.Second // a pause of the machine is shorter than long
 	for name, c := range map[string]struct {
 		limit time.Duration
 		opts  func() []delayqueue.MsgOption
@@ -116,7 +116,7 @@ func TestHandlerHasADeadline(t *testing.T) {
 		"the message's own": {time.Hour, func() []delayqueue.MsgOption { return []delayqueue.MsgOption{delayqueue.WithTimeout(limit)} },
 			delayqueue.ErrConsumeTimeout, context.DeadlineExceeded},
 		"its deadline": {0, func() []delayqueue.MsgOption {
-			return []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now().Add(5 * time.Second))}
+			return []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now().Add(long))}
 		}, delayqueue.ErrExpired, context.DeadlineExceeded},
 		"canceled before it": {time.Hour, nil, delayqueue.ErrCanceled, context.Canceled},
 		"none":               {0, nil, delayqueue.ErrCanceled, context.Canceled},
@@ -125,7 +125,7 @@ func TestHandlerHasADeadline(t *testing.T) {
 			t.Parallel()
 			f := face.New(t)
 			ids, said, failed := make(chan string, 1), make(chan string, 1), make(chan error, 1)
-			q := f.Queue(nil).WithLease(5 * time.Second).WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) { failed <- err }).
+			q := f.Queue(nil).WithLease(long).WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) { failed <- err }).
 				WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 					ids <- msg.ID
 					_, limited := ctx.Deadline()

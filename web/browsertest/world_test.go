@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +29,7 @@ var (
 	shop    *world
 )
 
-func TestMain(m *testing.M) { os.Exit(all(m)) }
+func TestMain(m *testing.M) { os.Exit(redistest.Quietly(func() int { return all(m) })) }
 
 func all(m *testing.M) int {
 	var end func()
@@ -43,6 +44,7 @@ func all(m *testing.M) int {
 		return 1
 	}
 	defer shop.close()
+	defer func() { log.Print("output of the redis-server:\n" + shop.server.Output()) }()
 	return m.Run()
 }
 
@@ -91,7 +93,6 @@ func anybody(*http.Request, web.Action, string) (string, error) { return "ann", 
 
 // serve mounts a page at /queues/.
 func (w *world) serve(c web.Config) (*web.Handler, *httptest.Server, string) {
-	c.Logger = slog.New(slog.DiscardHandler)
 	page := web.New(w.cli, c)
 	mux := http.NewServeMux()
 	mux.Handle("/queues/", page)

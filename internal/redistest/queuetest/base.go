@@ -110,7 +110,7 @@ type Base struct {
 // started have ended, the invariant checker reads the whole state, and the keys are deleted.
 func NewBase(t testing.TB) *Base {
 	if Spread != nil {
-		return BaseOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: Spread.Addrs(), ReadTimeout: Patience}))
+		return BaseOn(t, patientCluster())
 	}
 	return SharedBase(t)
 }
@@ -121,6 +121,11 @@ func SharedBase(t testing.TB) *Base { return BaseOn(t, PatientClient(Shared.Addr
 // PatientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their second.
 func PatientClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: Patience})
+}
+
+// patientCluster is PatientClient of the Cluster.
+func patientCluster() *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: Spread.Addrs(), ReadTimeout: Patience})
 }
 
 // OwnBase makes a queue name on a server of its own, which the test may pause, kill and set up as it likes.
@@ -207,12 +212,15 @@ func (f *Base) KeyOf(id, structure string) string {
 	return all[check.ShardOf(id, len(all))].Key(structure)
 }
 
-// Client makes one more client of the shared server, or of the Cluster.
-func (f *Base) Client() redis.UniversalClient {
+// Client makes one more client of the shared server, or of the Cluster. It waits for an answer as long as a test does.
+func (f *Base) Client() (cli redis.UniversalClient) {
 	if _, spread := f.Cli.(*redis.ClusterClient); spread && Spread != nil {
-		return Spread.Client(f.T)
+		cli = patientCluster()
+	} else {
+		cli = PatientClient(Shared.Addr())
 	}
-	return Shared.Client(f.T)
+	f.T.Cleanup(func() { _ = cli.Close() })
+	return cli
 }
 
 // Check looks at all shards of the queue, and returns what is in any of them.
