@@ -276,18 +276,7 @@ func TestAwaitOfAClosedClient(t *testing.T) {
 	}
 }
 
-// TestCallNotReplicated: a message that no replica has is handled, and its result is there.
-func TestCallNotReplicated(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil).WithHandler(face.Echo).WithReplicaAck(1, 10*time.Millisecond)
-	q.StartConsume()
-	if r, err := q.Call(queuetest.WithTimeout(t), "me"); err != nil || r.Value != "to me" {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
-// TestCallSaysAllThatFailed: that too few replicas confirmed the message is said beside why there is no result.
+// TestCallSaysAllThatFailed: that too few replicas confirmed the message is said only beside why there is no result.
 func TestCallSaysAllThatFailed(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -300,6 +289,10 @@ func TestCallSaysAllThatFailed(t *testing.T) {
 		cancel()
 	}
 	if !errors.Is(err, delayqueue.ErrNotReplicated) || !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	f.Queue(nil).WithHandler(face.Echo).StartConsume()
+	if r, err := p.Call(queuetest.WithTimeout(t), "me"); err != nil || r.Value != "to me" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -345,6 +338,9 @@ func TestCallOntoATakenKey(t *testing.T) {
 	f.Must(err)
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
 		t.Errorf("%+v, %v", again, err)
+	}
+	if until := f.Cli.ZScore(ctx, f.KeyOf(first.ID, "done"), first.ID).Val(); until != float64(first.At.Add(time.Hour).UnixMicro()) {
+		t.Errorf("it is kept until %v, want an hour from %v", until, first.At)
 	}
 	f.Must(f.Cli.ZAdd(ctx, f.KeyOf(first.ID, "done"), redis.Z{Score: 1, Member: first.ID}).Err()) // its time is over
 	f.Must(f.Cli.HSet(ctx, f.KeyOf(first.ID, "state"), "done", 1).Err())

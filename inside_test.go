@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/event"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
@@ -32,6 +34,7 @@ func TestJudge(t *testing.T) {
 		"ErrSkipRetry":              {fmt.Errorf("no: %w", ErrSkipRetry), consume.Verdict{Text: "no: skip retry", SkipRetry: true}},
 		"RetryAfter":                {RetryAfter(time.Minute, queuetest.ErrBoom), consume.Verdict{Text: "boom (retry after 1m0s)", Delay: &minute}},
 		"RetryAfter for ever":       {RetryAfter(ever, queuetest.ErrBoom), consume.Verdict{Text: fmt.Sprintf("boom (retry after %v)", ever), Delay: &ever}},
+		"RetryAfter a while ago":    {RetryAfter(-minute, queuetest.ErrBoom), consume.Verdict{Text: "boom (retry after 0s)", Delay: new(time.Duration)}},
 		"Snooze":                    {Snooze(time.Minute), consume.Verdict{Snooze: true, Delay: &minute}},
 		"Snooze, wrapped":           {fmt.Errorf("%w", Snooze(time.Minute)), consume.Verdict{Snooze: true, Delay: &minute}},
 		"Again":                     {Again(time.Minute), consume.Verdict{Snooze: true, ResetFailures: true, Delay: &minute}},
@@ -75,19 +78,10 @@ func TestForgottenUnitInHandler(t *testing.T) {
 	}
 }
 
-// TestForgottenUnitOfARetryDelay: a function that returns a number without its unit does not make failures follow each other
-// at once.
-func TestForgottenUnitOfARetryDelay(t *testing.T) {
-	f := queuetest.NewBase(t)
-	q := NewQueue(f.Name, f.Cli, nil).WithLogger(f.Logger()).WithRetryDelayFunc(func(int, error, *Message) time.Duration { return 3600 })
-	if d := q.config.compose(f.Name).DelayAfter(1, queuetest.ErrBoom, &message.Delivered{}); d < time.Second || d > 2*time.Second {
-		t.Errorf("the next delivery is due after %v", d)
-	}
-	f.Log.Line(t, "a number without its unit")
-}
-
+// TestRetryDelays: a function that returns a number without its unit does not make failures follow each other at once.
 func TestRetryDelays(t *testing.T) {
-	q := NewQueue("settings", queuetest.NewBase(t).Cli, nil)
+	f := queuetest.NewBase(t)
+	q := NewQueue(f.Name, f.Cli, nil).WithLogger(f.Logger())
 	after := func(failures int) time.Duration {
 		return q.config.delayFor(failures, queuetest.ErrBoom, &Message{}, q.config.Log)
 	}
@@ -107,8 +101,25 @@ func TestRetryDelays(t *testing.T) {
 		}
 		return time.Duration(failures) * time.Hour
 	})
-	if d := after(2); d != 2*time.Hour {
-		t.Errorf("WithRetryDelayFunc: %v", d)
+	for n, want := range map[int]time.Duration{2: 2 * time.Hour, -2: 0, 200 * 365 * 24: message.MaxDelay} {
+		if d := after(n); d != want {
+			t.Errorf("WithRetryDelayFunc, %d hours: %v, want %v", n, d, want)
+		}
+	}
+	q.WithRetryDelayFunc(func(int, error, *Message) time.Duration { return 3600 })
+	if d := after(1); d < time.Second || d > 2*time.Second {
+		t.Errorf("WithRetryDelayFunc, 3600ns: %v", d)
+	}
+	f.Log.Line(t, "a number without its unit")
+}
+
+// TestDefaults: what holds of a queue that was told nothing.
+func TestDefaults(t *testing.T) {
+	c := NewQueue("q", queuetest.NewBase(t).Cli, nil).config
+	want := script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour, DoneMax: 100_000}
+	if c.FetchSettings != want || c.Workers != 1 || c.MaxBytes != 64<<20 || c.Limit+c.FetchInterval != 0 ||
+		c.FetchLimit != 0 || c.Limits != (script.RateLimits{}) {
+		t.Errorf("%+v", c.Settings)
 	}
 }
 
@@ -176,10 +187,19 @@ func TestJunkEvents(t *testing.T) {
 	f.Log.Says(t, 1, "events that cannot be read")
 }
 
-// TestFits: no send makes a payload of the largest size, because it would take a gigabyte.
+// TestFits: no send makes a payload of the largest size, because it would take a gigabyte. Headers may have one value.
 func TestFits(t *testing.T) {
 	if err := fits(maxPayload + 1); !errors.Is(err, ErrPayloadTooLarge) || fits(maxPayload) != nil {
 		t.Errorf("a payload that no Redis string can hold: %v", err)
+	}
+	large, d := strings.Repeat("x", maxPayload/message.MaxHeaders+1), &draft{Envelope: message.Envelope{Headers: map[string]string{}}}
+	for i := range message.MaxHeaders {
+		d.Headers[strconv.Itoa(i)] = large
+	}
+	cli := redis.NewClient(&redis.Options{})
+	defer cli.Close()
+	if err := NewPublisher("q", cli).makeMessage(new(script.SendMessage), "", d, nil); !errors.Is(err, ErrPayloadTooLarge) {
+		t.Errorf("headers that no Redis string can hold: %v", err)
 	}
 }
 

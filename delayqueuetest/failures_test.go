@@ -62,10 +62,13 @@ func TestFailures(t *testing.T) {
 			rig.Advance(time.Second)
 			send(t, q, "later", delayqueue.WithDelay(time.Hour))
 			send(t, q, "now")
+			send(t, q, "turn", delayqueue.WithLane("l"), delayqueue.WithDelay(time.Hour))
+			send(t, q, "behind", delayqueue.WithLane("l"), delayqueue.WithDelay(2*time.Hour), delayqueue.WithKey("b"), delayqueue.WithCountdown(3))
 			rig.RequireEmpty("other", "q")
 		}, []string{
 			`queue "q": ready "now"`, `queue "q": pending "later", due in 1h0m0s`,
 			`queue "q": retry "waits" key "k", due in 59s, failures 1 of 4: "it is closed"`,
+			`queue "q": waiting "behind" key "b", due in 2h0m0s, in lane "l", waits for 3 of 3 acks`,
 			`queue "q": garbage "garbage", for 1s, failures 1 of 4: "skip retry"`,
 		}},
 		"not empty, many": {func(rig *delayqueuetest.Rig) {

@@ -52,6 +52,7 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		send(t, a, "sends", delayqueue.WithDelay(time.Second))
+		send(t, b, "y", delayqueue.WithDelay(3500*time.Millisecond))
 		send(t, a, "at the end", delayqueue.WithDelay(10*time.Second))
 		send(t, a, "after the end", delayqueue.WithDelay(10*time.Second+time.Microsecond))
 		if n := rig.Advance(10 * time.Second); n != len(got) {
@@ -66,7 +67,7 @@ func TestOrder(t *testing.T) {
 	want := []string{"1s a:sends #1", "1s b:now #1", "2s a:slow 1 #1", "2s a:slow 2 #1", "2s a:x #1", "2s a:fails #1",
 		"2s a:panics #1", "2s a:default #1",
 		"2s a:in a second #1", "2s b:slow 1 #1"}
-	if len(first) != 3+6+6+1+3+3+1 || !slices.Equal(first[:len(want)], want) {
+	if len(first) != 3+6+6+2+3+3+1 || !slices.Equal(first[:len(want)], want) || !slices.Contains(first, "3.5s b:y #1") {
 		t.Errorf("%d: %q", len(first), first)
 	}
 	for range 2 {

@@ -3,6 +3,7 @@ package typed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -128,19 +129,17 @@ func TestResultThatCannotBeSaid(t *testing.T) {
 		})
 		HandleCall(mux, never, func(context.Context, int, *delayqueue.Message) (chan int, error) { return nil, nil })
 		f.consume(mux)
+		dies := func(err error, says ...string) {
+			var failed *CallError
+			if !errors.Is(err, ErrGarbage) || !errors.As(err, &failed) || f.garbage(failed.ID).Failures != 1 {
+				f.Errorf("not given up on at once: %v", err)
+			}
+			testkit.Has(f, fmt.Sprint(err), says...)
+		}
 		_, err := large.Call(f.Context(), f.pub, 1)
-		if !errors.Is(err, ErrGarbage) {
-			f.Fatal(err)
-		}
-		testkit.Has(f, err.Error(), `kind "large"`, delayqueue.ErrPayloadTooLarge.Error())
-		if _, err = never.Call(f.Context(), f.pub, 1); !errors.Is(err, ErrGarbage) {
-			f.Fatal(err)
-		}
-		testkit.Has(f, err.Error(), `kind "never"`, "encode chan int")
-		var failed *CallError
-		if errors.As(err, &failed); f.garbage(failed.ID).Failures != 1 {
-			f.Error("the work was done twice")
-		}
+		dies(err, `kind "large"`, delayqueue.ErrPayloadTooLarge.Error())
+		_, err = never.Call(f.Context(), f.pub, 1)
+		dies(err, `kind "never"`, "encode chan int")
 	})
 }
 

@@ -2,12 +2,14 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // TestLimitOfALostDelivery: the limit's timer fires just when the worker has left a lost delivery.
@@ -27,6 +29,20 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	}
 	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {
 		t.Error("it counts as abandoned")
+	}
+}
+
+// TestDeadlineInTheBuffer: a message whose deadline comes while it waits for a worker comes to no handler.
+func TestDeadlineInTheBuffer(t *testing.T) {
+	d, c := expiring(-time.Microsecond, ""), &Consumer{lifecycle: newLifecycle(time.Hour, slog.Default(), nil)}
+	defer c.lifecycle.force()
+	d.lease, d.consumer, c.settings.Base, c.settings.Lease = unknownLease(), c, t.Context(), time.Hour
+	c.settings.Callback = func(string) bool { t.Error("it is handled"); return true }
+	d.lease.began.Set(time.Now())
+	new(worker).serve(d)
+	o := c.settler.outbox.Some(1)[0]
+	if o.kind != script.OutcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) {
+		t.Errorf("%+v", o)
 	}
 }
 

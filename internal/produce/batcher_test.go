@@ -38,16 +38,18 @@ func TestBatcherTooManyWaiting(t *testing.T) {
 			}
 		}
 	}
-	move := func(bytes int, lastErr error) {
+	move := func(calls, bytes int, lastErr error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.waitingBytes, b.lastErr = b.waitingBytes+bytes, lastErr
+		b.withdrawn, b.waitingBytes, b.lastErr = b.withdrawn-calls, b.waitingBytes+bytes, lastErr
 	}
 	sends("below", StoredYes, nil, "below")
-	move(maxWaitingBytes, io.EOF)
+	move(0, maxWaitingBytes, io.EOF)
 	sends("above the bound", StoredNo, []error{ErrTooManyWaiting, io.EOF}, "above")
 	sends("many above the bound", StoredNo, []error{ErrTooManyWaiting, io.EOF}, "", "", "")
-	move(-maxWaitingBytes, nil)
+	move(maxWaiting, -maxWaitingBytes, io.EOF)
+	sends("too many calls", StoredNo, []error{ErrTooManyWaiting, io.EOF}, "above")
+	move(-maxWaiting, 0, nil)
 	sends("below it again", StoredYes, nil, "", "", "")
 	if n := len(f.Check().Messages); n != 4 {
 		t.Errorf("%d messages, want 4", n)

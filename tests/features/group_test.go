@@ -52,7 +52,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("%+v", msg)
 	}
 	f.Drained()
-	f.Send(q, "alone", ofGroup)
+	f.Send(q, "alone", ofGroup, delayqueue.WithMaxParts(1), face.InAnHour) // full, and so due now
 	if msg := queuetest.Receive(t, "delivery", handled); !reflect.DeepEqual(msg.Parts, []string{"alone"}) {
 		t.Errorf("%+v", msg)
 	}

@@ -135,10 +135,10 @@ func TestHooksOwnTheirMessage(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	spoil := func(msg *delayqueue.Message) {
-		msg.ID, msg.Key, msg.MaxRetries = "mine", "mine", 0
-		if msg.Headers != nil {
-			msg.Headers["mine"] = "mine"
+		if msg.Key != "k" || msg.MaxRetries != 5 || msg.Headers["mine"] != "" {
+			t.Errorf("it has what another made of its own: %+v", msg)
 		}
+		msg.ID, msg.Key, msg.MaxRetries, msg.Headers["mine"] = "mine", "mine", 0, "mine"
 	}
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { spoil(msg); return queuetest.ErrBoom }).
 		WithErrorHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { spoil(msg) }).
