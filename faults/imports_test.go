@@ -99,6 +99,8 @@ func TestJudgeParents(t *testing.T) {
 			strikes: []strike{{from: sec(1.36), to: sec(1.36), who: "c1", killed: true, why: "it was killed"}}, counts: twice},
 		"late": {entries: ofImport(all, sum, comes(3.3, 1, 0)), rules: threeRows,
 			want: "delivery 1 came after it was due: 2.05s", counts: five},
+		"late, behind a backlog": {entries: ofImport(all, sum, comes(3.3, 1, 0), behind(neighbours, 0.1)), rules: threeRows,
+			counts: verdict{accepted: 15, handled: 15}},
 		"late, but lost with a consumer": {entries: ofImport(all, sum, comes(3.3, 2, 0)), rules: threeRows, counts: five},
 		"late after its limit": {entries: ofImport(short, comes(7.1, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows,
 			want: "delivery 1 came after it was due: 2.1s", counts: five},
