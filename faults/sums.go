@@ -197,7 +197,8 @@ func (v *verdict) weighLate(ev *evidence, p *story, r run, lastAck int64) {
 		due = lastAck
 	}
 	// Each delivery before this one was lost with its consumer. It waits behind messages that were due earlier.
-	limit := time.Duration(r.start.Delivery)*(ev.rules.lease+time.Second) + ev.outages(due, r.start.At) + ev.backlog(r.start.At)
+	limit := time.Duration(r.start.Delivery)*(ev.rules.lease+time.Second) + ev.outages(due, r.start.At) +
+		ev.backlog(r.start.At)
 	if due > 0 {
 		v.inTime(ev.gauge, due, us(r.start.At-due), limit, "%s: delivery %d came after it was due", p.payload,
 			r.start.Delivery)
