@@ -91,7 +91,7 @@ type importer struct {
 	whole   int64  // number to which the sequence has come that is for a queue with one shard
 	floor   int64  // number to which the sequence had come at the start, and after the last outage
 	moved   func(n int)
-	outage  func(err error, first bool) bool // whether to wait for the end of what err shows; first: it was not asked before
+	outage  func(err error, first bool) bool // whether to wait for the end of what err shows; first: of this outage
 
 	monitor *ops.Queue // of the queue
 	importResult
@@ -194,15 +194,16 @@ func (im *importer) size(ctx context.Context) (total int64, err error) {
 }
 
 // outlast does work that an outage of Redis may end, and goes on with it after that. What is done twice is done once, by the
-// numbers of claims; a server that forgot some of them does not get them again, for it begins anew.
+// numbers of claims; a server that forgot some of them does not get them again, for it begins anew. If nothing was moved
+// between two errors, they are one outage.
 func (im *importer) outlast(ctx context.Context, work func(context.Context) error) error {
 	err := work(ctx)
-	for first := true; err != nil && ctx.Err() == nil && im.outage(err, first); {
+	for moved := int64(-1); err != nil && ctx.Err() == nil && im.outage(err, im.Moved != moved); {
+		moved = im.Moved
 		rest(ctx, followInterval)
 		if err = im.begin(ctx); err == nil {
 			err = work(ctx)
 		}
-		first = false
 	}
 	return err
 }

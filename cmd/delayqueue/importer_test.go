@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,11 +161,32 @@ func TestImportFollowsFromNothingOverRestarts(t *testing.T) {
 		s.Restart(t)
 		w.pending("after a restart", 3, due)
 		w.hasPending(int64(n) + 2)
+		w.until("it is settled", func() bool { return len(w.keys()) == 1 }) // the numbers
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it is there
 	ok(t, cmd.Wait())
 	says("moved 1 message so far", 1)
 	w.sound("orders")
+}
+
+// An import that takes hours says each outage of them.
+func TestEachOutageOfAnImportIsTold(t *testing.T) {
+	im := newAsynqWorld(onServer(t)).importer("orders")
+	broken, calls := errors.New("broken"), 0
+	var told []bool
+	im.outage = func(_ error, first bool) bool {
+		told = append(told, first)
+		return len(told) < 3
+	}
+	err := im.outlast(t.Context(), func(context.Context) error {
+		if calls++; calls == 2 {
+			im.Moved++
+		}
+		return broken
+	})
+	if want := []bool{true, true, false}; err != broken || !slices.Equal(told, want) {
+		t.Errorf("%v, told %v, want %v", err, told, want)
+	}
 }
 
 // What another import has settled was not deleted by somebody.
