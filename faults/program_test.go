@@ -28,25 +28,19 @@ func TestManners(t *testing.T) {
 func TestStepIsPatient(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer silent.Close()
 	cli := reach{Addrs: []string{silent.Addr().String()}}.client()
 	defer cli.Close()
 	dir := t.TempDir()
 	book, err := openLedger(dir, producer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer book.file.Close()
 	o := order{Load: load{Patience: 100 * time.Millisecond, MaxDelay: time.Second}}
 	sendStep(t.Context(), delayqueue.NewQueue(queue, cli, nil), book, o, 0)    // as a batch
 	sendStep(t.Context(), delayqueue.NewQueue(queue, cli, nil), book, o, step) // one after the other
 	b := &books{dir: dir}
-	if err := b.catchUp(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, b.catchUp())
 	for _, e := range b.all() {
 		if e.Kind != refused || us(e.Took) < o.Load.Patience {
 			t.Errorf("%s: %s after %v: %s", e.Payload, e.Kind, us(e.Took), e.Word)

@@ -14,9 +14,7 @@ func TestWriteParts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "reliability.md")
 	const byHand, others = "# Reliability\n\n## Promises\n\nby hand\n", "\n## Runs\n\nof others\n"
 	before := byHand + "\n## Faults\n\noutdated\n\n## Soak\n\noutdated\n" + others
-	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(path, []byte(before), 0o600))
 	rows := []row{{&scenario{name: "some fault", holds: "all"},
 		&verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond, allowed: 20 * time.Millisecond}}}
 	for _, write := range []func() error{
@@ -24,14 +22,10 @@ func TestWriteParts(t *testing.T) {
 		func() error { return writePart(path, soakPart, "\nsoak\n") },
 		func() error { return writeFaults(path, rows, time.Minute) },
 	} {
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, write())
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for _, want := range []string{byHand + "\n## Faults\n\n",
 		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 0 | 1.50 s | 0.02 s | all |\n",
 		"\n## Soak\n\nsoak\n" + others} {
