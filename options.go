@@ -245,10 +245,15 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 		"must be at least 100ms, and at most 150 years"+message.UnitHint(d), func(c *config) { c.Lease = d })
 }
 
-// WithMaxLosses sets how many times in a row a message may be lost with its consumer. Then it is poison, and goes to garbage. A
-// consumer handles one message on its last chance at a time, so a message that kills its consumers dies alone. Default 3; at
-// least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance: all messages that a
-// dead consumer had go to garbage. If consumers of a queue differ: see WithLease.
+// WithMaxLosses sets how many times in a row a message may be lost with its consumer. Then it is poison, and goes to
+// garbage. A DelayQueue, or a Pool, handles a message on its last chance alone: it fetches nothing until its handlers
+// have returned, then that message, and the next ones when its handler has returned. So a message that kills its
+// consumers dies alone, and none beside it is taken for poison. The queue waits for at most a lease each time: a
+// handler that runs for longer may be beside such a message. Other queues of the process are, too, if they are in no
+// Pool with this one.
+//
+// Default 3; at least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance:
+// all messages that a dead consumer had go to garbage. If consumers of a queue differ: see WithLease.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(c *config) { c.MaxLosses = n })
 }

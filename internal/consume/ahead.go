@@ -60,6 +60,7 @@ func (m *member) answered() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	m.fetching = false
+	m.workers.ifQuiet()
 	if m.asked > 0 {
 		if m.expects = max(m.brought, 1); m.brought >= m.asked {
 			m.expects = math.MaxInt32 // there is more
@@ -128,6 +129,9 @@ func (m *member) others(now time.Time) (r rivals) {
 // wants is how many deliveries a member may ask for, with mu held.
 func (m *member) wants(rtt time.Duration) int {
 	ws := m.workers
+	if !ws.mayFetch() {
+		return 0
+	}
 	has, free := m.busy+len(m.buffer), max(ws.size-ws.taken, 0)
 	if !ws.shared {
 		may := min(free+m.busy, m.most())

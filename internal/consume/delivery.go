@@ -27,11 +27,10 @@ type delivery struct {
 	fetched  time.Time
 	*terms   // never nil
 
-	started    conc.AtomicTime                         // when its handler did; set by its worker, read by presence
-	fate       atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
-	lastChance bool                                    // it was lost before, and is poison if it is lost once more; set by decode
-	overdue    atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
-	cancel     atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
+	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
+	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
+	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
+	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
 	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by it and the timer of the time limit
 
@@ -148,7 +147,7 @@ func tagsOf(ds []*delivery) []string {
 const together = 8
 
 // decode makes deliveries of the answer to a fetch.
-func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
+func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) []*delivery {
 	l := &lease{Lease: got.Lease, listed: len(got.Tags)}
 	l.began.Set(sentAt)
 	var some []delivery // stay in memory together: few, because the handler of one may run for long
@@ -172,7 +171,6 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		ds[i], some = d, some[1:]
 		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
 		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
-		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
 		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
 			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,

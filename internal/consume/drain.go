@@ -60,7 +60,7 @@ func (p *poller) gaveUp(n int, err error) bool {
 // drained polls if this is a drain that holds nothing, and stops the drain if nothing was due. It reports whether it did either.
 func (p *poller) drained() bool {
 	d := p.settings.Drain
-	if d == nil || p.leases.held.totals().deliveries > 0 {
+	if d == nil || p.leases.held.totals().deliveries > 0 || p.reserved != "" {
 		return false
 	}
 	if base := p.settings.Base; base.Err() != nil {

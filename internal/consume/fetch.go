@@ -76,7 +76,7 @@ func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchRep
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
-	q.HoldsLastChance, q.Seed = held.lastChances > 0, p.settings.Drain.seed()
+	q.Seed = p.settings.Drain.seed()
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.MaxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.MaxBytes-held.bytes, 1))
@@ -138,7 +138,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 	if len(got.Tags) == 0 {
 		return
 	}
-	ds := decode(p.Consumer, got, p.agreed.MaxLosses, sentAt, answeredAt)
+	ds := decode(p.Consumer, got, sentAt, answeredAt)
 	ds[0].lease.before = p.state.before
 	p.leases.add(ds...)
 	if p.events.On() {

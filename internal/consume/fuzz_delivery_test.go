@@ -38,7 +38,7 @@ func FuzzDelivery(f *testing.F) {
 		s := &c.settler
 		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
 			Parts: map[int][]string{0: {"a", "b"}}}
-		d := decode(c, &got, maxLosses, time.Time{}, time.Time{})[0]
+		d := decode(c, &got, time.Time{}, time.Time{})[0]
 		if d.tag != tag || !strings.HasSuffix(tag, d.msg.ID) {
 			t.Errorf("delivery %+v of %q", d, tag)
 		}

@@ -47,7 +47,12 @@ func (s *serving) start() *Consumer {
 	if !s.workers.shared {
 		s.workers.Resize(s.settings.Workers)
 	}
-	c := StartConsumer(s, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, &s.workers, Portion{Weight: 1})
+	return s.startIn(&s.workers)
+}
+
+// startIn is start, with workers that may be another's.
+func (s *serving) startIn(ws *Workers) *Consumer {
+	c := StartConsumer(s, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws, Portion{Weight: 1})
 	s.T.Cleanup(func() {
 		c.Stop()
 		s.Must(Shutdown(queuetest.Within(s.T, queuetest.Patience), []*Consumer{c}))

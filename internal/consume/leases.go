@@ -226,17 +226,13 @@ type heldList struct {
 
 // heldSums are sums over deliveries.
 type heldSums struct {
-	deliveries  int
-	bytes       int // of their envelopes, and of what their handlers said (SetResult, Then)
-	lastChances int // deliveries that are poison if they are lost
+	deliveries int
+	bytes      int // of their envelopes, and of what their handlers said (SetResult, Then)
 }
 
 func (s *heldSums) count(d *delivery, sign int) {
 	s.deliveries += sign
 	s.bytes += sign * d.bytes
-	if d.lastChance {
-		s.lastChances += sign
-	}
 }
 
 func (l *heldList) add(ds ...*delivery) {

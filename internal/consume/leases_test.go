@@ -167,7 +167,7 @@ func TestHeldList(t *testing.T) {
 		if n := rand.IntN(4); n > 0 && i < 1000 {
 			ds := make([]*delivery, n)
 			for j := range ds {
-				ds[j] = &delivery{lease: some[rand.IntN(len(some))], bytes: rand.IntN(100), lastChance: rand.IntN(2) == 0}
+				ds[j] = &delivery{lease: some[rand.IntN(len(some))], bytes: rand.IntN(100)}
 			}
 			l.add(ds...)
 			want = append(want, ds...)

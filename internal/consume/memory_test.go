@@ -26,7 +26,7 @@ func TestOneKeepsFew(t *testing.T) {
 		e := message.Envelope{Payload: "x"}
 		got.Envelopes = append(got.Envelopes, e.Encode(message.When{Us: 1, Absolute: true}))
 	}
-	ds := decode(nil, &got, 3, time.Now(), time.Now())
+	ds := decode(nil, &got, time.Now(), time.Now())
 	first, msg, others := ds[0], ds[0].message(), []weak.Pointer[delivery]{}
 	for _, d := range ds[1:] {
 		others = append(others, weak.Make(d))

@@ -34,6 +34,7 @@ type poller struct {
 	lookedAt   time.Time            // when it last looked at more than the alarm
 	listened   int64                // wakeUps.answered, at the last poll
 	seenQueue  bool                 // a poll has been answered
+	reserved   string               // tag of a message on its last chance, to be fetched alone; "": none
 	past       remembrance          // of the totals of the queue
 	yielding   yielding             // to other users of the server
 	dropped    conc.MinuteCount     // tags without a message
@@ -148,6 +149,10 @@ func (p *poller) run() {
 
 // step polls if there is a reason. Otherwise it waits for one event, and handles it.
 func (p *poller) step() {
+	if p.reserved != "" && p.member.becomesAlone(p.agreed.Lease) {
+		p.pollBehind(nil, false, p.reserved)
+		return
+	}
 	s, now := &p.state, time.Now()
 	limit := p.limit()
 	room := p.member.room(limit, s.hungry(now), p.ahead())
@@ -266,15 +271,20 @@ func (p *poller) setWakeUps(on bool, err error) {
 
 // poll fetches once, and returns how many deliveries the fetch brought. With rearm, it also sets the alarm for the next message, for other
 // consumers to take.
-func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm) }
+func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm, "") }
 
-// pollBehind is poll right behind a settlement, if c is not nil.
-func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
+// pollBehind is poll right behind a settlement, if c is not nil. If alone is not "", it fetches that message on its
+// last chance, and no other.
+func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int) {
 	s, begun := &p.state, time.Now()
 	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
 	defer p.member.answered()
-	byAlarm := !rearm && c == nil && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Presence: p.presence(begun)}, c)
+	if alone != "" {
+		want = 1
+	}
+	byAlarm := !rearm && c == nil && alone == "" && p.byAlarm(begun)
+	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: alone,
+		Presence: p.presence(begun)}, c)
 	answeredAt := time.Now()
 	if err != nil {
 		return 0 // the consumer stops
@@ -297,6 +307,12 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
 	p.accept(&got, sentAt, answeredAt)
+	if alone != "" {
+		p.member.isAlone(len(got.Tags) > 0, p.agreed.Lease)
+	}
+	if alone != "" || got.Reserved != "" {
+		p.reserved = got.Reserved
+	}
 	p.heldAtPoll = p.placesHeld()
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 	p.settler.joins.Store(p.joinsAfter(&got))

@@ -100,7 +100,7 @@ func (p *poller) refill(c *jointCall) {
 		c.end <- jointEnd{left: true}
 		return
 	}
-	p.pollBehind(c, false)
+	p.pollBehind(c, false, "")
 	select {
 	case c.end <- jointEnd{left: true}: // if no attempt was made; else nobody reads it
 	default:

@@ -35,6 +35,7 @@ type Workers struct {
 	weights float64     // of the hungry together
 	stuck   map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
 	clock   float64     // the highest time at which a member had something handled
+	alone   alone       // see alone.go
 
 	// In a pool of several queues:
 	each    time.Duration // how long a delivery takes, a moving average
@@ -126,6 +127,10 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 func (m *member) quit() {
 	m.workers.mu.Lock()
 	m.setHungry(false)
+	if m.workers.alone.by == m {
+		m.workers.alone = alone{}
+		m.workers.wakeAll()
+	}
 	m.workers.mu.Unlock()
 	m.releaseBuffered()
 }
@@ -327,9 +332,7 @@ func (m *member) countStuck(n int) {
 		delete(ws.stuck, m.order)
 	}
 	ws.divide()
-	for _, o := range ws.members {
-		o.freed.Send()
-	}
+	ws.wakeAll()
 }
 
 // finish counts a delivery that has an outcome, with mu held. took is how long its handler ran, 0 if it did not.
@@ -345,6 +348,7 @@ func (m *member) finish(took time.Duration) {
 	m.busy--
 	m.workers.taken--
 	m.freed.Send()
+	m.workers.ifQuiet()
 }
 
 // staleAt is when the delivery that has waited longest in the buffer is to be released.

@@ -19,16 +19,16 @@ import (
 
 // A FetchRequest is what a poll asks for.
 type FetchRequest struct {
-	Want            int    // deliveries
-	Rearm           bool   // set the alarm in any case
-	ByAlarm         bool   // the consumer is idle: go by the alarm where that can be
-	HoldsLastChance bool   // the consumer holds a message on its last chance: poison if it is lost once more
-	Presence        string // what the consumer tells of itself; PresenceLeaving; "": nothing new
-	Bytes           int    // of envelopes that the reply may hold; 0: MaxBatchBytes
-	Expected        int    // bytes of the message that the reply will hold; 0: not known
-	Apart           int    // so many messages from pending come by a call of their own, which costs the server less; 0: never
-	Probe           bool   // hand out nothing; of what a lost reply held, say only what it is
-	Seed            int32  // by which it chooses; 0: anything
+	Want     int    // deliveries
+	Rearm    bool   // set the alarm in any case
+	ByAlarm  bool   // the consumer is idle: go by the alarm where that can be
+	Alone    string // tag of the message on its last chance that is asked for, and nothing else; "": none
+	Presence string // what the consumer tells of itself; PresenceLeaving; "": nothing new
+	Bytes    int    // of envelopes that the reply may hold; 0: MaxBatchBytes
+	Expected int    // bytes of the message that the reply will hold; 0: not known
+	Apart    int    // so many messages from pending come by a call of their own, which costs the server less; 0: never
+	Probe    bool   // hand out nothing; of what a lost reply held, say only what it is
+	Seed     int32  // by which it chooses; 0: anything
 
 	Settings *FetchSettings
 	Limits   RateLimits // that the consumer asks for
@@ -64,6 +64,7 @@ type FetchReply struct {
 	Limits    AgreedLimits
 	Totals    Totals
 	Described []DescribedMessage // of a lost reply, if the request was a probe
+	Reserved  string             // tag of a message on its last chance, to be asked for alone; "": none
 
 	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
 	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
@@ -136,7 +137,7 @@ func (q *FetchRequest) args(c *Caller) []any {
 		alarm = 2
 	}
 	return append(c.args(14), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
-		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.HoldsLastChance, q.Presence, bytes, set.DoneMax, q.Limits.text(), q.Apart)
+		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.Alone, q.Presence, bytes, set.DoneMax, q.Limits.text(), q.Apart)
 }
 
 // fetched reads the reply of the fetch whose lease has that name. apart: envelopes may be left out.
@@ -156,6 +157,7 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	got.Lease.Canceled.Store(r.int64())
 	got.Totals = r.totals()
 	missing := r.number()
+	got.Reserved = r.text()
 	got.Fails = r.take(fails)
 	for len(got.Dead) < dead && r.bad == nil {
 		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})

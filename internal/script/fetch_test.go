@@ -179,7 +179,7 @@ func TestScriptFetchBounds(t *testing.T) {
 		onLastChance(r, "l", 150)
 		r.at(time.Second)
 		sendDue(r, "p", MaxBatch)
-		f := r.ask(newCall(), FetchRequest{Want: MaxBatch, HoldsLastChance: true})
+		f := r.ask(newCall(), FetchRequest{Want: MaxBatch})
 		aside := slices.DeleteFunc(r.read().Retry, func(e check.Entry) bool { return e.Score <= r.now })
 		r.equal("set aside, handed out", []int{len(aside), len(f.Tags)}, []int{150, MaxBatch - 150})
 	})

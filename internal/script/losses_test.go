@@ -11,8 +11,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestScriptLastChanceOfMany: while a consumer holds a message on its last chance, others are put off to few instants, which are spread. So the
-// consumer looks at them seldom, and a free consumer gets one soon.
+// TestScriptLastChanceOfMany: a fetch hands out no message on its last chance, unless that is asked for alone. It
+// reserves the first that it meets, and puts the others off to few instants, which are spread. So a consumer looks at
+// them seldom, and gets one soon.
 func TestScriptLastChanceOfMany(t *testing.T) {
 	onReal(t, func(r *rig) {
 		for _, prefix := range []string{"k", "l", "m"} {
@@ -20,16 +21,27 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 			r.at(r.since(r.now) + time.Microsecond)
 		}
 		r.at(2 * time.Second)
-		c, at := NewCaller(), map[int64]int{}
-		for range 15 { // pages
+		c, at, reserved := NewCaller(), map[int64]int{}, map[string]bool{}
+		for range 3 { // batches
 			c.Next()
-			r.equal("handed out", len(r.ask(c, FetchRequest{Want: 10, HoldsLastChance: true}).Tags), 0)
+			got := r.ask(c, FetchRequest{Want: MaxBatch})
+			r.equal("handed out", len(got.Tags), 0)
+			reserved[got.Reserved] = true
 		}
 		for _, e := range r.read().Retry {
+			if reserved[e.Tag] {
+				r.equal("reserved for a lease", e.Score, r.now+r.with.Lease.Microseconds())
+				continue
+			}
 			at[e.Score-r.now]++
 			r.equal("in whole twentieths of a second", e.Score > r.now && e.Score < r.now+1_000_000 && e.Score%50_000 == 0, true)
 		}
-		r.equal("at instants", len(at) > 10, true)
+		r.equal("at instants", len(at) > 5, true)
+		sendDue(r, "p", 5)
+		for tag := range reserved {
+			r.equal("handed out alone", r.ask(newCall(), FetchRequest{Want: 1, Alone: tag}).Tags, []string{tag})
+			r.equal("handed out again", len(r.ask(newCall(), FetchRequest{Want: 1, Alone: tag}).Tags), 0)
+		}
 	})
 }
 

@@ -39,7 +39,9 @@ type machine struct {
 	calls    [4][]func(t *rapid.T)
 	who      [4]Caller
 	sent     int
-	given    []taken // the newest first
+	given    []taken         // the newest first
+	alone    map[string]bool // by id: the last delivery was asked for alone
+	reserved string          // by the last fetch
 	spent    map[spent]bool
 }
 

@@ -68,7 +68,9 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	given := 0
 	if !repeat && !byAlarm {
 		room := 500 - reclaimed - swept
-		out.Tags = append(out.Tags, m.take(a, &room, jitter)...)
+		var taken []string
+		taken, out.Reserved = m.take(a, &room, jitter)
+		out.Tags = append(out.Tags, taken...)
 		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
 		m.count("delivered", len(out.Tags)+len(over))
 		m.countLate(out.Tags, over)
@@ -271,26 +273,19 @@ func (m *model) nextInstant(next int64, more bool) int64 {
 	return next
 }
 
-// take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
-// half where both have more. It moves no more than room.
-func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) []string {
-	spread := int64(-1)
+// take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and half where
+// both have more. It moves no more than room. Messages on their last chance are put off, and the first is reserved.
+func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) (tags []string, reserved string) {
 	later := func() int64 {
-		if spread < 0 {
-			spread = min(int64(len(m.retry))*500, 60_000_000)
-		}
+		spread := min(int64(len(m.retry))*500, 60_000_000)
 		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
 	}
-	if a.HoldsLastChance && a.Want > 0 { // a consumer has one on its last chance at a time
-		for _, tag := range until(m.retry, m.now, 100) {
-			if m.lastChance(tag) {
-				m.retry[tag] = -later() // they are moved together
-				*room--
-			}
+	if a.Alone != "" {
+		if _, there := m.retry[a.Alone]; !there || a.Want == 0 {
+			return nil, ""
 		}
-	}
-	for tag, at := range m.retry {
-		m.retry[tag] = max(at, -at)
+		delete(m.retry, a.Alone)
+		return []string{a.Alone}, ""
 	}
 	n := max(0, min(a.Want, *room))
 	fromReady := m.ready[:min(len(m.ready), n)]
@@ -300,24 +295,23 @@ func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) []string
 	r := min(len(retry), max(n-len(pending), (n+int(jitter(2)))/2))
 	pending = pending[:min(len(pending), n-r)]
 
-	var tags []string
 	for _, tag := range retry[:r] {
 		delete(m.retry, tag)
 	}
 	for _, tag := range slices.Concat(fromReady, retry[:r]) {
-		if m.lastChance(tag) {
-			if a.HoldsLastChance {
-				m.retry[tag] = later()
-				continue
-			}
-			a.HoldsLastChance = true
+		switch {
+		case !m.lastChance(tag):
+			tags = append(tags, tag)
+		case reserved == "":
+			reserved, m.retry[tag] = tag, m.now+m.lease()
+		default:
+			m.retry[tag] = later()
 		}
-		tags = append(tags, tag)
 	}
 	for _, tag := range pending {
 		delete(m.pending, tag)
 	}
-	return append(tags, pending...)
+	return append(tags, pending...), reserved
 }
 
 // aged is the garbage that is too old, and what is too much. Nobody looks at garbage where there

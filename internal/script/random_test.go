@@ -54,6 +54,7 @@ func (m *machine) sequence(t *rapid.T) {
 		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
 	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
+	m.alone, m.reserved = map[string]bool{}, ""
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
@@ -87,7 +88,7 @@ func (m *machine) sequence(t *rapid.T) {
 		m.now += rigLease.Microseconds() / 3
 		m.seed = 1
 		m.who[0].N++
-		m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch})
+		m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch, Alone: m.reserved})
 		var acks []Settlement
 		held := m.allHeld()
 		for _, d := range m.given[:min(MaxBatch, len(m.given))] {
@@ -181,14 +182,16 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 	if m.limiting && rapid.IntRange(0, 3).Draw(t, "asks for limits if not 0") > 0 {
 		l = drawLimits(t)
 	}
-	return FetchRequest{
-		Limits:          l,
-		Want:            min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
-		Rearm:           rapid.Bool().Draw(t, "rearm"),
-		ByAlarm:         rapid.Bool().Draw(t, "by alarm"),
-		HoldsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
-		Apart:           rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "apart from"),
+	a := FetchRequest{
+		Limits:  l,
+		Want:    min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
+		Rearm:   rapid.Bool().Draw(t, "rearm"),
+		ByAlarm: rapid.Bool().Draw(t, "by alarm"),
+		Alone:   rapid.SampledFrom([]string{"", "", m.reserved, queuetest.IDOf("nobody")}).Draw(t, "alone"),
+		Apart:   rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "apart from"),
 	}
+	a.ByAlarm = a.ByAlarm && a.Alone == "" // a consumer that asks for one is not idle
+	return a
 }
 
 func (m *machine) marker(t *rapid.T) {
@@ -228,9 +231,16 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	a.Settings = &m.with
 	got, err := m.store.Fetch(queuetest.CtxB, &c, a)
 	ds := takenOf(got)
+	m.reserved = got.Reserved
+	for _, dead := range got.Dead {
+		if m.with.MaxLosses > 1 && !m.alone[dead.ID] {
+			t.Fatalf("%s is poison, and was not alone", names(dead.ID))
+		}
+	}
 	got.Fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
+		m.alone[d.msg.ID] = a.Alone == d.tag
 		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.Delivery || d.msg.Failures != r.Failures || d.losses != r.Losses {
 			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures, d.losses, d.broken, r)
 		}

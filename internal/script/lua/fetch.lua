@@ -8,7 +8,7 @@
 --       8 '1': set the alarm in any case, because a consumer that took the marker cannot serve it; '2': this consumer holds
 --       nothing, waits for the marker, and called lately: go by the alarm if possible (fetch/read.lua),
 --       9 a random number from 1 to 2^31-2, 10 poison text,
---       11 '1': this consumer holds a message on its last chance, which is poison if it is lost once more,
+--       11 tag of a message on its last chance, which is handed out alone, because this consumer's process handles nothing; '': none,
 --       12 what this consumer says of itself, for ops.Queue.Consumers; '-': it leaves; '': nothing new,
 --       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
 --       describe the deliveries of a lost reply,
@@ -18,7 +18,7 @@
 --       no limits; '0': any number is too few.
 --       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
---       #fails, #dead, #described, superseded, canceled, books, #missing, fails, dead, described, missing, parts, #envelopes}
+--       #fails, #dead, #described, superseded, canceled, books, #missing, reserved, fails, dead, described, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
@@ -34,6 +34,7 @@
 --       loss makes it poison, else ''
 --       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost
 --       missing: of each message with a countdown among the given and the dead: which one, as in parts, and how many acks it waits for
+--       reserved: tag of a message on its last chance, which is to be asked for alone (11); '': none
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,

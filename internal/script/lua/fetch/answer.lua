@@ -1,7 +1,7 @@
 -- The alarm is set, the consumer record is written, and the reply is made.
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
 --        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
---        anyone, doneMax, garbageAge, garbageMax, maxLosses, seen, fails, described, out, parts, missing, heardAt, heardCall, totals
+--        anyone, doneMax, garbageAge, garbageMax, maxLosses, seen, fails, described, out, parts, missing, heardAt, heardCall, totals, reserved
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -81,7 +81,7 @@ local numbers = {
   us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
   #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
-  known .. ' ' .. totals, #missing / 2,
+  known .. ' ' .. totals, #missing / 2, reserved,
 }
 for _, list in ipairs({numbers, fails, dead, described, missing, parts}) do
   for i = 1, #list do out[#out + 1] = list[i] end

@@ -1,41 +1,21 @@
 -- Deliveries are chosen to be handed out.
--- takes: SWEEP, jitter, holdsLastChance, repeated, retried, want, lastChance, moved, score, MOVES, fromReady, ready, picked,
---        pended, pending, weigh, size, big, bytes
+-- takes: jitter, alone, repeated, retried, want, moved, MOVES, fromReady, ready, picked, pended, pending, weigh, size, big, bytes
 -- gives: later, truncate, weighed
 -- from time: now, us
 -- from record: split
 
--- A consumer handles one message on its last chance at a time, so a message that kills its consumers does so alone, and no message
--- that is lost with it becomes poison. While this consumer holds such a message, other such messages that are due are deferred, a page
--- with each call. handout defers too.
-
--- later() is the instant until which such a message is deferred: in a moment, or later if many wait in retry. The instants are
--- spread, so that there is always a message for a consumer that can take it, and no fetch looks at all of them. They are whole
--- twentieths of a second, because each instant costs a fetch.
-local spread
+-- Poison dies alone: a message on its last chance is handed out alone, to a process that handles nothing else. A fetch that meets such
+-- messages defers the first by a lease, and names it. Its consumer asks for it by that name once its process handles nothing. The fetch
+-- defers the others, until later(): in a moment, or later if many wait in retry. The instants are spread, so that there is always a message
+-- for a consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each instant costs a
+-- fetch.
 local function later()
-  spread = spread or math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
+  local spread = math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
   return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
 end
-
-if not repeated and holdsLastChance and want > 0 and retried and retried <= now then
-  local page, ids, deferred = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, SWEEP), {}, {}
-  for i = 1, #page do
-    local _, id = split(page[i])
-    ids[i] = id
-  end
-  local records = ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
-  for i = 1, #page do
-    if lastChance(records[i]) then
-      moved = moved + 1
-      deferred[#deferred + 1] = later()
-      deferred[#deferred + 1] = page[i]
-    end
-  end
-  if deferred[1] then
-    redis.call('ZADD', KEYS.retry, unpack(deferred))
-    retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
-  end
+if not repeated and alone ~= '' then
+  if want > 0 and redis.call('ZSCORE', KEYS.retry, alone) then picked[1] = alone end
+  want = 0
 end
 
 -- First come deliveries from ready, then from pending and retry, half and half if both have more than fits, so that neither starves

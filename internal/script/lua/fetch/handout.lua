@@ -1,7 +1,7 @@
 -- The chosen deliveries are handed out.
--- takes: groups, limit, addparts, picked, fromReady, repeated, lastChance, holdsLastChance, dropped, later, pending
--- gives: given, out, late, latest, started, spared, give, begin, fails
--- from time: now, whole
+-- takes: groups, limit, addparts, picked, fromReady, repeated, lastChance, alone, dropped, later, pending, leaseUS
+-- gives: reserved, given, out, late, latest, started, spared, give, begin, fails
+-- from time: now, us, whole
 -- from record: split
 
 local out, given = {}, {} -- out: the reply, which begins with the envelopes of what is given; given: the tags
@@ -27,6 +27,7 @@ local function begin(envelope, n)
 end
 
 local fails = {}
+local reserved = '' -- a message on its last chance: its consumer is to ask for it alone
 if picked[1] then
   local ids, numbered, j = {}, {}, 0
   for i = 1, #picked do
@@ -37,22 +38,23 @@ if picked[1] then
   local envelopes = redis.call('HMGET', KEYS.msg, unpack(ids))
   local records = numbered[1] and redis.call('HMGET', KEYS.fail, unpack(numbered)) or {}
   if fromReady > 0 then redis.call('LTRIM', KEYS.ready, fromReady, -1) end
-  if not repeated and #picked > fromReady then redis.call('ZREMRANGEBYRANK', KEYS.retry, 0, #picked - fromReady - 1) end
+  if not repeated and alone ~= '' then
+    redis.call('ZREM', KEYS.retry, alone)
+  elseif not repeated and #picked > fromReady then
+    redis.call('ZREMRANGEBYRANK', KEYS.retry, 0, #picked - fromReady - 1)
+  end
   for i = 1, #picked do
-    local tag, record, deferred = picked[i], nil, false
+    local tag, record = picked[i], nil
     if ids[i] ~= tag then
       j = j + 1
       record = records[j] or ''
     end
-    if not repeated and lastChance(record) then
-      deferred = holdsLastChance
-      holdsLastChance = true
-    end
     if not envelopes[i] then -- another program deleted the envelope: what is left of the message is dropped
       dropped = dropped + 1
       redis.call('HDEL', KEYS.fail, ids[i])
-    elseif deferred then
-      redis.call('ZADD', KEYS.retry, later(), tag)
+    elseif not repeated and alone == '' and lastChance(record) then
+      redis.call('ZADD', KEYS.retry, reserved == '' and us(now + leaseUS) or later(), tag)
+      if reserved == '' then reserved = tag end
     else
       give(tag, envelopes[i])
       fails[#fails + 1] = record or ''

@@ -1,5 +1,5 @@
 -- The call and the state of the queue are read. The first write follows.
--- gives: MOVES, SWEEP, bytes, want, holdsLastChance, jitter, FIELDS, big, cursor, grace, canceled, seen, state, swept, counted,
+-- gives: MOVES, SWEEP, bytes, want, alone, jitter, FIELDS, big, cursor, grace, canceled, seen, state, swept, counted,
 --        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, heardAt, heardCall, told, repeated, doneMax,
 --        garbageAge, garbageMax, leaseUS, maxLosses, lastChance, byAge, byPages, score, leased, furthest, holdOver, overdue,
 --        alarm, byAlarm, oldest, pended, ready, retried, pending, anyone, leaseEnd, dead, lost, overflow, replaced, size,
@@ -13,7 +13,7 @@
 
 local MOVES, SWEEP = 500, 100 -- how many messages a call moves; how many entries it looks at to clean up
 local want, bytes = tonumber(ARGV[3]), tonumber(ARGV[13])
-local holdsLastChance = ARGV[11] == '1'
+local alone = ARGV[11] -- the one message on its last chance that is asked for
 local seed = tonumber(ARGV[9])
 local function jitter(width) -- in [0, width)
   seed = seed * 16807 % 2147483647 -- Park and Miller's minimal standard generator, exact in a double

@@ -1,0 +1,154 @@
+package consume
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// onLastChance sends messages that were lost once, of twice that they may be lost, and are due.
+func (s *serving) onLastChance(payloads ...string) {
+	s.T.Helper()
+	s.settings.MaxLosses = 2
+	for _, p := range payloads {
+		s.send(p)
+	}
+	c := script.NewCaller()
+	c.Next()
+	want := script.FetchRequest{Want: len(payloads), Settings: &s.settings.FetchSettings}
+	got, err := s.calls.Fetch(queuetest.CtxB, c, want)
+	s.Must(err)
+	lost := make([]script.Settlement, len(payloads))
+	for i, tag := range got.Tags {
+		id, n := message.SplitTag(tag)
+		lost[i] = script.Settlement{Lease: got.Lease, Tag: tag, ID: id, Number: n, Kind: script.OutcomeRetry, Losses: 1}
+	}
+	c.Next()
+	_, err = s.calls.Settle(queuetest.CtxB, c, lost)
+	s.Must(err)
+}
+
+// another is a queue beside this one.
+func (s *serving) another() *serving {
+	f := s.Base.Named(s.Name + "-another")
+	return &serving{Base: f, calls: script.NewStore(f.Cli, "dq", f.Name), over: f.Cli, ids: message.NewIDSource(),
+		settings: s.settings}
+}
+
+// TestHandledAlone: beside a message on its last chance no other message is handled, of any queue that shares the
+// workers.
+func TestHandledAlone(t *testing.T) {
+	for name, queues := range map[string]int{"one queue": 1, "two queues": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			running, handled := 0, 0
+			begin := func(payload string, n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if running += n; running > 1 && strings.HasPrefix(payload, "last") {
+					t.Errorf("%s runs beside %d others", payload, running-1)
+				}
+				if n < 0 {
+					handled++
+				}
+			}
+			all := []*serving{newServing(t)}
+			if queues == 2 {
+				all = append(all, all[0].another())
+			}
+			for _, s := range all {
+				s.settings.Workers = 8
+				s.settings.Callback = func(payload string) bool {
+					begin(payload, 1)
+					time.Sleep(rand.N(3 * time.Millisecond))
+					mu.Lock()
+					if beside := running - 1; beside > 0 && strings.HasPrefix(payload, "last") {
+						t.Errorf("%d others began beside %s", beside, payload)
+					}
+					mu.Unlock()
+					begin("", -1)
+					return true
+				}
+				s.onLastChance("last 1", "last 2", "last 3", "last 4")
+				s.backlog(300)
+			}
+			all[0].workers.ShareAmong(queues, 8, LapseAfter)
+			for _, s := range all {
+				s.startIn(&all[0].workers)
+			}
+			queuetest.Eventually(t, "all are handled", func() bool { mu.Lock(); defer mu.Unlock(); return handled == queues*304 })
+			for _, s := range all {
+				s.Drained()
+			}
+		})
+	}
+}
+
+// TestAloneForALease: who waits until nothing else is handled waits for a lease at most, and the others wait as long
+// for that message.
+func TestAloneForALease(t *testing.T) {
+	s := newServing(t)
+	s.settings.Workers, s.settings.Lease, s.settings.MaxLosses = 3, time.Second, 2
+	begins, end := make(chan string, 3), make(chan struct{})
+	s.settings.Callback = func(payload string) bool {
+		begins <- payload
+		if payload != "next" {
+			<-end
+		}
+		return true
+	}
+	s.send("hangs")
+	s.start()
+	began := map[string]time.Time{}
+	for _, want := range []string{"hangs", "last", "next"} {
+		if want == "last" {
+			s.onLastChance("last")
+		}
+		if want == "next" {
+			s.send("next")
+		}
+		if got := queuetest.Receive(t, want+" begins", begins); got != want {
+			t.Fatalf("%s begins, want %s", got, want)
+		}
+		began[want] = time.Now()
+	}
+	if alone := began["next"].Sub(began["last"]); alone < s.settings.Lease*3/4 {
+		t.Errorf("it was alone for %v, want a lease", alone)
+	}
+	close(end)
+	s.Drained()
+}
+
+// TestAloneAndStopped: a consumer that stops while it waits lets the others go on.
+func TestAloneAndStopped(t *testing.T) {
+	s := newServing(t)
+	other := s.another()
+	end, begins := make(chan struct{}), make(chan string, 3)
+	callback := func(payload string) bool {
+		if begins <- payload; payload == "hangs" {
+			<-end
+		}
+		return true
+	}
+	s.settings.Callback, other.settings.Callback = callback, callback
+	s.workers.ShareAmong(2, 4, LapseAfter)
+	other.send("hangs")
+	other.startIn(&s.workers)
+	queuetest.Receive(t, "it hangs", begins)
+	s.onLastChance("last")
+	c := s.startIn(&s.workers)
+	queuetest.Eventually(t, "it waits", func() bool { s.workers.mu.Lock(); defer s.workers.mu.Unlock(); return s.workers.alone.by == c.member })
+	other.send("next")
+	c.Stop()
+	if got := queuetest.Receive(t, "the other queue goes on", begins); got != "next" {
+		t.Errorf("%s began", got)
+	}
+	close(end)
+}
