@@ -27,14 +27,10 @@ func (e *retryAfterError) Error() string { return fmt.Sprintf("%v (retry after %
 func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter makes an error for a handler to return. It is a failure like any other, but the next delivery, if a retry is
-// left, comes after d instead of the queue's own delay. A negative d counts as zero, and err may be nil. A d above 0 and
-// below 1ms is a number without its unit: the failure says so, and the delay is the queue's own.
+// left, comes after d instead of the queue's own delay. A negative d counts as zero, and err may be nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("retry asked for")
-	}
-	if slip := message.Unitless("RetryAfter", d); d > 0 && slip != nil {
-		return fmt.Errorf("%w: %w", slip, err)
 	}
 	return &retryAfterError{delay: max(d, 0), err: err}
 }
@@ -70,16 +66,15 @@ func (e *snoozeError) Unwrap() []error {
 // Snooze makes a value for a handler to return if it is too early for the message. The message is delivered again after d. That
 // is no failure and uses no retry, and earlier failures stay counted. For work that is done and comes again, there is Again.
 //
-// A negative d counts as zero, and more than 150 years as 150 years. A d above 0 and below 1ms is a number without its unit, with
-// which the message would come again without a pause: Snooze makes a failure that says so (ErrBadOption).
+// A negative d counts as zero, and more than 150 years as 150 years. If d is below 1ms, the log asks whether its unit is missing.
 // If another send took the key of the message while it was handled (Replace, Reschedule), the message ends: see Conflict.
-func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
+func Snooze(d time.Duration) error { return &snoozeError{delay: max(d, 0)} }
 
 // Again makes a value for a handler to return if it has handled the message well and wants it again, as a handler that polls
 // does. The message is delivered again after d, which uses no retry, and its failures count from 0. The bounds of d are those of
 // Snooze. If another send took the key of the message while it was handled (Replace, Reschedule), the message of that send goes
 // on, and this one ends: see Conflict.
-func Again(d time.Duration) error { return snooze("Again", d, true) }
+func Again(d time.Duration) error { return &snoozeError{delay: max(d, 0), fresh: true} }
 
 // maxThrottle is the longest that a queue is throttled at once.
 const maxThrottle = time.Hour
@@ -88,23 +83,10 @@ const maxThrottle = time.Hour
 // delivered again after d, which is no failure and uses no retry. Until then no consumer is handed a message of the queue.
 // Handlers that have started go on. A fetched message that waits for a worker is handled, or goes back after 100 ms. err is the reason, and may be nil.
 //
-// A negative d counts as zero, and more than an hour as an hour: the next handler may return Throttle again. A d above
-// 0 and below 1ms is a number without its unit, and makes a failure that says so (ErrBadOption). If several handlers return Throttle, the longest
-// time holds. A message whose deadline comes earlier goes to garbage, and throttles nothing. ops.Queue.Unthrottle ends a throttle.
+// A negative d counts as zero, and more than an hour as an hour: the next handler may return Throttle again. If several
+// handlers return Throttle, the longest time holds. A message whose deadline comes earlier goes to garbage, and throttles nothing. ops.Queue.Unthrottle ends a throttle.
 func Throttle(d time.Duration, err error) error {
-	d = min(max(d, 0), maxThrottle)
-	if slip := message.Unitless("Throttle", d); slip != nil {
-		return errors.Join(slip, err)
-	}
-	return &snoozeError{delay: d, throttle: true, why: err}
-}
-
-func snooze(what string, d time.Duration, fresh bool) error {
-	d = max(d, 0)
-	if err := message.Unitless(what, d); err != nil {
-		return err
-	}
-	return &snoozeError{delay: d, fresh: fresh}
+	return &snoozeError{delay: min(max(d, 0), maxThrottle), throttle: true, why: err}
 }
 
 // judge reads a handler's error.

@@ -41,7 +41,6 @@ func TestJudge(t *testing.T) {
 		"Throttle":                  {Throttle(time.Minute, queuetest.ErrBoom), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}},
 		"Throttle without a reason": {Throttle(time.Minute, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute}},
 		"Throttle for too long":     {Throttle(24*time.Hour, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &hour}},
-		"Throttle without a unit":   {Throttle(30, nil), consume.Verdict{Text: fmt.Sprint(Throttle(30, nil))}},
 		"ErrSkipRetry and Snooze": {errors.Join(ErrSkipRetry, Snooze(time.Minute)),
 			consume.Verdict{Text: "skip retry\nsnooze for 1m0s", SkipRetry: true}},
 		"an error without a text": {errors.New(""), consume.Verdict{}},
@@ -57,33 +56,12 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestForgottenUnitInHandler: what a handler returns with such a number is a failure, not a message that comes again at once.
-func TestForgottenUnitInHandler(t *testing.T) {
-	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, queuetest.ErrBoom),
-		"Throttle 30ns": Throttle(30, nil), "Snooze 3.6µs": Snooze(3600), "Again 3.6µs": Again(3600),
-		"RetryAfter 3.6µs": RetryAfter(3600, queuetest.ErrBoom), "Throttle 3.6µs": Throttle(3600, queuetest.ErrBoom)} {
-		v := judge(err)
-		if v.Snooze || v.Delay != nil || !errors.Is(v.Err, ErrBadOption) || !strings.Contains(v.Text, what) ||
-			!strings.Contains(v.Text, "did you mean 3") {
-			t.Errorf("%s: %+v", what, v)
-		}
-	}
-	if err := RetryAfter(30, queuetest.ErrBoom); !errors.Is(err, queuetest.ErrBoom) {
-		t.Errorf("the handler's own error is not in it: %v", err)
-	}
-	for _, err := range []error{Snooze(0), Snooze(-1), Again(0), Again(-1), Snooze(time.Millisecond)} {
-		if v := judge(err); !v.Snooze || *v.Delay < 0 {
-			t.Errorf("%v: %+v", err, v)
-		}
-	}
-}
-
-// TestRetryDelays: a function that returns a number without its unit does not make failures follow each other at once.
+// TestRetryDelays: which delay follows a failure.
 func TestRetryDelays(t *testing.T) {
 	f := queuetest.NewBase(t)
 	q := NewQueue(f.Name, f.Cli, nil).WithLogger(f.Logger())
 	after := func(failures int) time.Duration {
-		return q.config.delayFor(failures, queuetest.ErrBoom, &Message{}, q.config.Log)
+		return q.config.delayFor(failures, queuetest.ErrBoom, &Message{})
 	}
 	q.WithNackRedeliveryDelay(7 * time.Second)
 	if d := after(3); d != 7*time.Second {
@@ -106,11 +84,6 @@ func TestRetryDelays(t *testing.T) {
 			t.Errorf("WithRetryDelayFunc, %d hours: %v, want %v", n, d, want)
 		}
 	}
-	q.WithRetryDelayFunc(func(int, error, *Message) time.Duration { return 3600 })
-	if d := after(1); d < time.Second || d > 2*time.Second {
-		t.Errorf("WithRetryDelayFunc, 3600ns: %v", d)
-	}
-	f.Log.Line(t, "a number without its unit")
 }
 
 // TestDefaults: what holds of a queue that was told nothing.

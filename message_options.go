@@ -27,8 +27,8 @@ const (
 )
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means now. More than 150 years is an
-// error. So is more than 0 and less than 1ms, which is a number without its unit. For an instant there is WithSchedule. It is an option of
-// Send, SendBatch, Call and Then, and an error elsewhere.
+// error. If d is below 1ms, the log asks whether its unit is missing, at most once a minute. For an instant there is WithSchedule. It
+// is an option of Send, SendBatch, Call and Then, and an error elsewhere.
 func WithDelay(d time.Duration) MsgOption {
 	w, err := message.Delayed(d)
 	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }

@@ -106,22 +106,17 @@ func (c *config) compose(queue string) consume.Settings {
 	s.Log = log
 	if c.retryDelay != nil || len(c.retryDelays) > 0 || c.nackDelay != nil {
 		s.DelayAfter = func(n int, err error, msg *message.Delivered) time.Duration {
-			return c.delayFor(n, err, (*Message)(msg), log)
+			return c.delayFor(n, err, (*Message)(msg))
 		}
 	}
 	return s
 }
 
 // delayFor is how long a message waits for its next delivery after its nth failure.
-func (c *config) delayFor(n int, err error, msg *Message, log *slog.Logger) time.Duration {
+func (c *config) delayFor(n int, err error, msg *Message) time.Duration {
 	switch {
 	case c.retryDelay != nil:
-		d := min(max(c.retryDelay(n, err, msg), 0), message.MaxDelay)
-		if err := message.Unitless("WithRetryDelayFunc: its result", d); err != nil {
-			log.Error("delayqueue: a retry delay is a number without its unit: the default delay is used", slog.Any("error", err))
-			return consume.DefaultDelay(n)
-		}
-		return d
+		return min(max(c.retryDelay(n, err, msg), 0), message.MaxDelay)
 	case len(c.retryDelays) > 0:
 		return c.retryDelays[min(n, len(c.retryDelays))-1]
 	}
@@ -316,8 +311,7 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 }
 
 // WithRetryDelayFunc sets a function that computes the delay after a failure. failures includes this failure, so it is at least 1.
-// A negative result counts as 0, and more than 150 years as 150 years. A result above 0 and below 1ms is a number without its
-// unit: the log says so, and the default delay is used. The function may be called from several workers at once.
+// A negative result counts as 0, and more than 150 years as 150 years. The function may be called from several workers at once.
 func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Message) time.Duration) *DelayQueue {
 	return q.set("WithRetryDelayFunc", f != nil, "the function must not be nil", func(c *config) { c.retryDelay = f })
 }

@@ -38,6 +38,7 @@ type producer struct {
 	defaultRetries int
 	ids            message.IdSource
 	sender         produce.Sender
+	units          message.UnitQuestion
 }
 
 // newProducer makes a producer. It panics as NewQueue does, and the panic names call.
@@ -303,6 +304,7 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 		return p.notMade(d, err)
 	}
 	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
+	p.units.Ask(p.events.Logger(), slog.String("id", m.ID), d.when.Delay())
 	m.Version, m.Text = d.Version(), d.Encode(d.when)
 	d.put.Countdown, d.put.Laned = d.Countdown, d.Lane.Width > 0
 	if d.put.Wanted() {

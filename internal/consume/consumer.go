@@ -11,6 +11,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/event"
 	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/wake"
 )
@@ -31,6 +32,7 @@ type Consumer struct {
 	overruns  overruns           // keeps the places of handlers that run on after their deliveries have ended
 	settler   settler            // sends outcomes
 	notices   notices            // calls the garbage handler
+	units     message.UnitQuestion
 }
 
 // StartConsumer starts a consumer of a queue, with the portion at of the workers ws. Consumers with the same owner are of one queue:

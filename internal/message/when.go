@@ -3,7 +3,9 @@ package message
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,8 +29,8 @@ func (w When) Due(now int64) int64 {
 }
 
 const (
-	// MinDuration is the shortest duration, besides 0, of every setting: delays, TTLs, holds, timeouts, pauses. A shorter one
-	// is taken for a number without its unit: time.Duration(3600) is 3.6 µs, and would mean now.
+	// MinDuration is the shortest duration, besides 0, of every setting: TTLs, holds, timeouts, pauses. A shorter one
+	// is taken for a number without its unit: time.Duration(3600) is 3.6 µs, and would mean now. A shorter delay may have been computed.
 	MinDuration = time.Millisecond
 	// MaxDelay is the longest delay.
 	MaxDelay = 150 * 365 * 24 * time.Hour
@@ -55,19 +57,46 @@ var (
 
 // Delayed is when a message with this delay is due. A delay below 0 is 0.
 func Delayed(d time.Duration) (When, error) {
-	d = max(d, 0)
-	if err := ValidDelay("delay", d); err != nil {
-		return When{}, err
+	if d > MaxDelay {
+		return When{}, tooLong("delay", d)
 	}
+	d = max(d, 0)
 	return When{Us: d.Microseconds() + roundUp(d)}, nil
+}
+
+// Delay is how long after a send a message is due, 0 if it is due at an instant.
+func (w When) Delay() time.Duration {
+	if w.Absolute {
+		return 0
+	}
+	return time.Duration(w.Us) * time.Microsecond
+}
+
+// A UnitQuestion asks in the log whether a delay is a number without its unit, at most once a minute. Such a delay is taken as it is, because
+// delays are computed. The zero value is ready. It is safe for concurrent use.
+type UnitQuestion struct{ asked atomic.Int64 }
+
+// Ask asks about a delay if it is below MinDuration. name is of the message.
+func (q *UnitQuestion) Ask(log *slog.Logger, name slog.Attr, d time.Duration) {
+	if d <= 0 || d >= MinDuration {
+		return
+	}
+	now, last := time.Now().UnixNano(), q.asked.Load()
+	if now-last >= int64(time.Minute) && q.asked.CompareAndSwap(last, now) {
+		log.Warn("delayqueue: a delay is below 1ms: is its unit missing, as in 5*time.Second?", name, slog.Duration("delay", d))
+	}
 }
 
 // ValidDelay refuses a duration that is too long, or a number without its unit.
 func ValidDelay(what string, d time.Duration) error {
 	if d > MaxDelay {
-		return fmt.Errorf("%w: %s %v: at most %v (150 years)", ErrBadOption, what, d, MaxDelay)
+		return tooLong(what, d)
 	}
 	return Unitless(what, d)
+}
+
+func tooLong(what string, d time.Duration) error {
+	return fmt.Errorf("%w: %s %v: at most %v (150 years)", ErrBadOption, what, d, MaxDelay)
 }
 
 // Unitless refuses a duration that is a number without its unit, which would mean now.

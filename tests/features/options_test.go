@@ -170,7 +170,34 @@ func TestProgrammingMistakes(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestForgottenUnit: a duration that is a number without its unit is refused by every call that takes one, and nothing is stored.
+// TestShortDelays: a delay below a millisecond is taken as it is, because it may have been computed. The log asks once for its unit.
+func TestShortDelays(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil).WithRetryDelayFunc(func(int, error, *delayqueue.Message) time.Duration { return 700 })
+	ends := []error{delayqueue.Snooze(700), delayqueue.Again(700), delayqueue.RetryAfter(700, queuetest.ErrBoom), queuetest.ErrBoom,
+		delayqueue.Throttle(700, nil), nil}
+	handled := make(chan int, 10)
+	q.WithLogger(f.Logger()).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		handled <- msg.Failures
+		return ends[msg.Delivery-1]
+	})
+	f.Must(q.SendDelayMsg("x", 975543))
+	for range 3 {
+		f.Send(q, "y", delayqueue.WithDelay(30))
+	}
+	f.Log.Line(t, "a delay is below 1ms")
+	q.StartConsume()
+	for range 4 * len(ends) {
+		queuetest.Receive(t, "it is handled", handled)
+	}
+	f.Drained()
+	if n := f.Log.Count("a delay is below 1ms"); n < 2 || n > 1+f.ShardCount() {
+		t.Errorf("the log asks %d times, want once for the sender and once for each consumer", n)
+	}
+}
+
+// TestForgottenUnit: a duration that is a number without its unit is refused by every setting that takes one, and nothing is stored.
 func TestForgottenUnit(t *testing.T) {
 	f := face.New(t)
 	q, m := f.Queue(nil), ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
@@ -179,8 +206,7 @@ func TestForgottenUnit(t *testing.T) {
 	for _, n := range []time.Duration{1, 15, 900, 1000, 3600, 30_000, 86_400, 604_800, 900_000, time.Millisecond - 1} {
 		hint := fmt.Sprintf("did you mean %d*time.Second", n)
 		for name, err := range map[string]error{
-			"SendDelayMsg": q.SendDelayMsg("x", n), "WithDelay": send(delayqueue.WithDelay(n)), "WithMsgTTL": send(delayqueue.WithMsgTTL(n)),
-			"WithTimeout": send(delayqueue.WithTimeout(n)), "WithRetention": send(delayqueue.WithRetention(n)), "WithKeyHold": send(delayqueue.WithKey("k"), delayqueue.WithKeyHold(n)),
+			"WithMsgTTL": send(delayqueue.WithMsgTTL(n)), "WithTimeout": send(delayqueue.WithTimeout(n)), "WithRetention": send(delayqueue.WithRetention(n)), "WithKeyHold": send(delayqueue.WithKey("k"), delayqueue.WithKeyHold(n)),
 			"WithMaxWait": send(delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(n)),
 			"PauseFor":    m.PauseFor(queuetest.CtxB, n), "RescheduleBy": m.RescheduleBy(queuetest.CtxB, "x", n), "earlier": m.RescheduleBy(queuetest.CtxB, "x", -n),
 			"Spread":        bulk(func() (*ops.BulkResult, error) { return m.BulkRunNow(queuetest.CtxB, ops.Bulk{Spread: n}) }),
