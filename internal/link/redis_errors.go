@@ -81,11 +81,13 @@ func NoEffect(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || Refusal(err)
 }
 
-// Denied tells refusals by an ACL. The refusal of a call within a script has no code in Redis 6.2, and another code from 7.0 on.
-func Denied(err error) bool {
+// Denied tells refusals by an ACL.
+func Denied(err error) bool { return Says(err, "NOPERM") || deniedInScript(err) }
+
+// deniedInScript tells that an ACL ended a script, perhaps after its first write. Such a refusal has no code in Redis 6.2.
+func deniedInScript(err error) bool {
 	answer := AnswerOf(err)
-	return Says(err, "NOPERM") || strings.Contains(answer, "ACL failure in script") ||
-		strings.Contains(answer, "The user executing the script can't")
+	return strings.Contains(answer, "ACL failure in script") || strings.Contains(answer, "The user executing the script can't")
 }
 
 // Explain adds to an error what to do about it.
@@ -111,11 +113,19 @@ func (s *Server) Explain(err error) error {
 // ErrCarriedOut: the call was carried out, but another part of the attempt failed.
 var ErrCarriedOut = errors.New("the call was carried out")
 
-// Refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
-// code in capitals; what does not is a proxy's, which may have passed the call on.
+// refusals begin the answers that a server gives before it runs a command, or lets a script write anything: Redis's processCommand and
+// createSharedObjects (src/server.c), setProtocolError (src/networking.c), scriptPrepareForRun (src/script.c), as of 7.0. The
+// scripts of this library read what has a type, and write what takes memory, before anything else, and give the answers in DQ.
+// Any other answer may be a proxy's, which has passed the call on, or that of a script which was ended half-way.
+var refusals = append([]string{
+	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "OOM", "MISCONF", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "WRONGTYPE",
+	"unknown command", "Protocol error:", "unauthenticated multibulk length",
+	"DQSTALE", "DQLAYOUT", "DQNOQUEUE", "DQPAST",
+}, transientCodes...)
+
+// Refusal tells an answer that says that a call was not carried out.
 func Refusal(err error) bool {
-	code, _, _ := strings.Cut(strings.TrimPrefix(AnswerOf(err), "-"), " ")
-	return code != "" && code == strings.ToUpper(code) && !Says(err, "UNBLOCKED") && !errors.Is(err, ErrCarriedOut)
+	return Says(err, refusals...) && !deniedInScript(err) && !errors.Is(err, ErrCarriedOut)
 }
 
 // ConcernsAll tells errors that are not caused by a single message of a batch.

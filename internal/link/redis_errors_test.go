@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,15 +39,15 @@ func TestRedisErrorCodes(t *testing.T) {
 		{queuetest.Answer("UNBLOCKED force unblock from blocking operation"), true, false, ""},
 		{queuetest.Answer("BUSY Redis is busy running a script."), true, true, ""},
 		{queuetest.Answer(script + "Script killed by user with SCRIPT KILL..."), true, true, ""},
-		{queuetest.Answer("BUSYGROUP Consumer Group name already exists"), false, true, ""},
+		{queuetest.Answer("BUSYGROUP Consumer Group name already exists"), false, false, ""},
 		{queuetest.Answer(script + "WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, ""},
 		{queuetest.Answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, ""},
 		{queuetest.Answer(script + "-OOM command not allowed when used memory > 'maxmemory'."), false, true, ""},
 		{queuetest.Answer("NOPERM this user has no permissions to run the 'evalsha' command"), false, true, "permission"},
-		{queuetest.Answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, true, "permission"},
-		{queuetest.Answer(script + "The user executing the script can't run this command or subcommand"), false, true, "permission"},
+		{queuetest.Answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, false, "permission"},
+		{queuetest.Answer(script + "The user executing the script can't run this command or subcommand"), false, false, "permission"},
 		{queuetest.Answer("ERR unauthenticated multibulk length"), false, true, "password"},
-		{queuetest.Answer("ERR value is not an integer"), false, true, ""},
+		{queuetest.Answer("ERR value is not an integer"), false, false, ""},
 		{queuetest.Answer("upstream failure"), false, false, ""},
 		{redis.ErrPoolExhausted, true, true, ""},
 		{redis.ErrPoolTimeout, true, true, ""},
@@ -69,20 +70,46 @@ func TestRedisErrorCodes(t *testing.T) {
 	}
 }
 
-// TestRedisErrorRefusal: only what the server itself says not to have done is certain not to be stored.
+// TestRedisErrorRefusal: each text that a server sends before anything is written says that a call was not carried out. No other does,
+// above all none of a proxy, which may have passed the call on.
 func TestRedisErrorRefusal(t *testing.T) {
 	t.Parallel()
-	for text, refused := range map[string]bool{
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                  true,
-		"ERR Protocol error: invalid bulk length":                                                                  true,
-		"ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: -READONLY You can't write.": true,
-		"UNBLOCKED force unblock from blocking operation, instance state changed":                                  false,
-		"upstream failure": false, // a proxy's: it may have passed the call on
-		"no upstream host": false,
-		"":                 false,
+	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
+	said := []string{
+		"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
+		"NOPERM this user has no permissions to run the 'evalsha' command", "DENIED Redis is running in protected mode",
+		"OOM command not allowed when used memory > 'maxmemory'.", script + "-OOM command not allowed when used memory > 'maxmemory'.",
+		"MISCONF Redis is configured to save RDB snapshots", "NOSCRIPT No matching script. Please use EVAL.",
+		"EXECABORT Transaction discarded because of previous errors.", "CROSSSLOT Keys in request don't hash to the same slot",
+		"WRONGTYPE Operation against a key", script + "WRONGTYPE Operation against a key",
+		"ERR unknown command 'evalsha', with args beginning with: ", "ERR Protocol error: invalid bulk length",
+		"ERR Protocol error: unauthenticated multibulk length", "ERR unauthenticated multibulk length",
+		"DQSTALE a later call of this caller was carried out", script + "DQLAYOUT 9", "DQNOQUEUE there is none", "DQPAST that instant is over",
+		"READONLY You can't write.", script + "-READONLY You can't write.", "LOADING Redis is loading the dataset in memory",
+		"CLUSTERDOWN The cluster is down", "TRYAGAIN Multiple keys request during rehashing of slot", "MASTERDOWN Link with MASTER is down",
+		"BUSY Redis is busy running a script.", "MOVED 1 127.0.0.1:7000", "ASK 1 127.0.0.1:7000",
+		"NOREPLICAS Not enough good replicas to write.", "ERR max number of clients reached",
+		script + "Script killed by user with SCRIPT KILL...",
+	}
+	for _, text := range said {
+		if !Refusal(queuetest.Answer(text)) {
+			t.Errorf("%q: carried out, perhaps", text)
+		}
+	}
+	for _, code := range refusals {
+		if !slices.ContainsFunc(said, func(text string) bool { return Says(queuetest.Answer(text), code) }) {
+			t.Errorf("no text has %q", code)
+		}
+	}
+	for _, text := range []string{ // Codis, twemproxy, Envoy, predixy; a script that was ended half-way
+		"ERR Connection timed out", "ERR Connection reset by peer", "ERR Server closed connection", "ERR handle response, backend conn reset",
+		"ERR Connection refused", "ERR Broken pipe", "ERR Proxy error", "ERR no server connection avaliable", "upstream failure", "no upstream host",
+		"UNBLOCKED force unblock from blocking operation, instance state changed", script + "attempt to index a nil value",
+		script + "The user executing the script can't run this command or subcommand", "ERR value is not an integer", "ERR", "TIMEOUT", "",
+		"NOPERM ACL failure in script: User app has no permissions to run the 'zadd' command",
 	} {
-		if got := Refusal(queuetest.Answer(text)); got != refused {
-			t.Errorf("%q: refused: %t", text, got)
+		if Refusal(queuetest.Answer(text)) {
+			t.Errorf("%q: not carried out, for sure", text)
 		}
 	}
 }
