@@ -100,6 +100,7 @@ lint: vulnerabilities redis
 	if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
 	go run $(STATICCHECK) $(MODULES:%=./%/...)
+	for arch in 386 arm; do GOARCH=$$arch go vet . ./internal/... ./ops/... ./typed/... ./schedule/... || exit 1; done
 	go test ./bench/... ./faults/...
 	.ci/named go test ./internal/script -run '^TestScriptBounds$$'
 	cd release && go run . check

@@ -24,18 +24,18 @@ type Conflict int
 // its own, such as a version in the payload.
 const (
 	// Refuse returns ErrDuplicateKey.
-	Refuse = Conflict(script.ConflictRefuse)
+	Refuse Conflict = Conflict(script.ConflictRefuse)
 	// Keep stores nothing.
-	Keep = Conflict(script.ConflictKeep)
+	Keep Conflict = Conflict(script.ConflictKeep)
 	// Replace gives the other message the payload, headers and options of this one, and forgets its failures. The other message
 	// keeps its id, and its place if it is due already and is to be due now. Without a delay or a schedule its due instant stays, or comes
 	// earlier by WithMaxWait. SendDelayMsg and SendScheduleMsg always have one. Its WithMsgTTL counts from its due instant, or from this
 	// send if that is later.
-	Replace = Conflict(script.ConflictReplace)
+	Replace Conflict = Conflict(script.ConflictReplace)
 	// Reschedule makes the other message due when this one would be, and changes nothing else. Its WithMsgTTL counts from that
 	// instant, or from this send if that is later. Reschedule and Replace cost the server as much as the other message is long. A batch of them
 	// takes a round trip for each half a megabyte of other messages.
-	Reschedule = Conflict(script.ConflictReschedule)
+	Reschedule Conflict = Conflict(script.ConflictReschedule)
 	// Append adds this payload to the other message, which is a group, as a further part. The handler gets all parts as Message.Parts.
 	// The send is ErrDuplicateKey if the other message was sent without Append, also while it is handled. The due instant changes as
 	// with Replace, unless the group waits for a retry. Headers and all other options are those of the first part.
@@ -46,7 +46,7 @@ const (
 	//
 	// An append costs the server as much as the first part is long, so let the first part be small. A callback gets the parts one after
 	// the other, within the time of one delivery (WithMaxConsumeDuration). If it does not consume one of them, all come again.
-	Append = Conflict(script.ConflictAppend)
+	Append Conflict = Conflict(script.ConflictAppend)
 )
 
 var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule", "Append"}

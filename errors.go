@@ -93,9 +93,9 @@ type Stored int
 
 // The values of Stored.
 const (
-	StoredUnknown = Stored(produce.StoredUnknown) // the message may be in Redis or not: after a second send it may be there twice
-	StoredNo      = Stored(produce.StoredNo)      // the message is not in Redis and never will be
-	StoredYes     = Stored(produce.StoredYes)     // the message is in Redis and will be delivered
+	StoredUnknown Stored = Stored(produce.StoredUnknown) // it may be in Redis: after a second send it may be there twice
+	StoredNo      Stored = Stored(produce.StoredNo)      // the message is not in Redis and never will be
+	StoredYes     Stored = Stored(produce.StoredYes)     // the message is in Redis and will be delivered
 )
 
 var storedTexts = [...]string{"may or may not have been stored", "not stored", "stored"}

@@ -22,38 +22,38 @@ type EventCode int
 
 // What can happen to a message. The numbers never change.
 const (
-	NewMessageEvent  = EventCode(event.CodeNew)         // it was accepted
-	ReadyEvent       = EventCode(event.CodeReady)       // it became due, which shows when it is handed out
-	DeliveredEvent   = EventCode(event.CodeDelivered)   // it was handed out to a consumer
-	AckEvent         = EventCode(event.CodeAck)         // it was acknowledged
-	NackEvent        = EventCode(event.CodeNack)        // its delivery failed
-	RetryEvent       = EventCode(event.CodeRetry)       // it failed, and will be delivered again
-	FinalFailedEvent = EventCode(event.CodeFinalFailed) // it went to garbage
-	LostEvent        = EventCode(event.CodeLost)        // its lease ran out: its consumer died or was cut off
-	InterceptedEvent = EventCode(event.CodeIntercepted) // it was taken out: Intercept, Cancel
-	VanishedEvent    = EventCode(event.CodeVanished)    // Redis no longer has it, although nobody took it out; Count is 1 if a whole queue has gone
+	NewMessageEvent  EventCode = EventCode(event.CodeNew)         // it was accepted
+	ReadyEvent       EventCode = EventCode(event.CodeReady)       // it became due, which shows when it is handed out
+	DeliveredEvent   EventCode = EventCode(event.CodeDelivered)   // it was handed out to a consumer
+	AckEvent         EventCode = EventCode(event.CodeAck)         // it was acknowledged
+	NackEvent        EventCode = EventCode(event.CodeNack)        // its delivery failed
+	RetryEvent       EventCode = EventCode(event.CodeRetry)       // it failed, and will be delivered again
+	FinalFailedEvent EventCode = EventCode(event.CodeFinalFailed) // it went to garbage
+	LostEvent        EventCode = EventCode(event.CodeLost)        // its lease ran out: its consumer died or was cut off
+	InterceptedEvent EventCode = EventCode(event.CodeIntercepted) // it was taken out: Intercept, Cancel
+	VanishedEvent    EventCode = EventCode(event.CodeVanished)    // Redis no longer has it, although nobody took it out; Count is 1 if a whole queue has gone
 
 	// What people do, by an ops.Queue or a Monitor; Event.By names the person if that is known.
 
-	RescheduledEvent  = EventCode(event.CodeRescheduled)  // it was made due at another time
-	RequeuedEvent     = EventCode(event.CodeRequeued)     // it was brought back from garbage
-	DeletedEvent      = EventCode(event.CodeDeleted)      // it was deleted
-	PausedEvent       = EventCode(event.CodePaused)       // the queue was paused
-	ResumedEvent      = EventCode(event.CodeResumed)      // it goes on
-	QueueDeletedEvent = EventCode(event.CodeQueueDeleted) // the queue was deleted
+	RescheduledEvent  EventCode = EventCode(event.CodeRescheduled)  // it was made due at another time
+	RequeuedEvent     EventCode = EventCode(event.CodeRequeued)     // it was brought back from garbage
+	DeletedEvent      EventCode = EventCode(event.CodeDeleted)      // it was deleted
+	PausedEvent       EventCode = EventCode(event.CodePaused)       // the queue was paused
+	ResumedEvent      EventCode = EventCode(event.CodeResumed)      // it goes on
+	QueueDeletedEvent EventCode = EventCode(event.CodeQueueDeleted) // the queue was deleted
 
 	// GapEvent: this listener was cut off from Redis until now, and may have missed any number of events.
-	GapEvent = EventCode(event.CodeGap)
+	GapEvent EventCode = EventCode(event.CodeGap)
 
-	RefusedEvent = EventCode(event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
+	RefusedEvent EventCode = EventCode(event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
 
-	SupersededEvent = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+	SupersededEvent EventCode = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 
 	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that lost the last writes, or the
 	// queue was deleted or evicted. Count is how many sends and acks since Event.Since are forgotten, at most, of those that this consumer had
 	// seen until its last fetch. A message that was sent since then is lost, unless it was handled. A message that was sent before, and acked
 	// since, comes again. Each consumer that has seen more than the server now has says so once.
-	RolledBackEvent = EventCode(event.CodeRolledBack)
+	RolledBackEvent EventCode = EventCode(event.CodeRolledBack)
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",

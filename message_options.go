@@ -205,14 +205,15 @@ func (m *draft) check() error {
 
 // WithRetention keeps the message for d after its ack, 1 s to 90 days. Then it is done (StateDone): it can be looked at and awaited
 // (Await), with the result that its handler has set (SetResult). Its key is free as after any ack.
-// Default: an acked message is deleted at once.
+// Default, and 0: an acked message is deleted at once.
 //
 // A queue keeps 100,000 such messages in Redis's memory, so for results of 1 MB WithDoneLimit should be smaller. Consumers delete
 // messages whose time is over. d does not matter for garbage, which WithGarbageRetention bounds.
 func WithRetention(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < minRetention || d > maxRetention {
-			return fmt.Errorf("%w: WithRetention(%v): %v to %v (90 days)%s", ErrBadOption, d, minRetention, maxRetention, message.UnitHint(d))
+		if d != 0 && (d < minRetention || d > maxRetention) {
+			return fmt.Errorf("%w: WithRetention(%v): 0, or %v to %v (90 days)%s",
+				ErrBadOption, d, minRetention, maxRetention, message.UnitHint(d))
 		}
 		m.Retention = d
 		return nil

@@ -88,6 +88,9 @@ func (w *worker) serve(d *delivery) {
 		})
 		defer timer.Stop()
 	}
+	if settings.OnError != nil && d.followsLoss() {
+		settings.guard("error handler", d.attrs(), func() { settings.OnError(ctx, d.message(), ErrDeliveryLost) })
+	}
 	v = settings.call(ctx, d)
 	if limit > 0 && ctx.Err() == context.DeadlineExceeded && context.Cause(ctx) == why {
 		d.expire(ctx, limit, why) // the handler may have seen the end of its context before the timer did

@@ -128,16 +128,13 @@ func (r *reply) refused(of int) (holders map[int]string) {
 
 // agreed reads the settings that hold for all consumers.
 func (r *reply) agreed() FetchSettings {
-	lease, losses, age, room, done := r.int64(), r.number(), r.int64(), r.number(), r.number()
-	if age >= unbounded {
-		age = 0
+	lease, losses := r.int64(), r.number()
+	bound := func() int64 {
+		if n := r.int64(); n < unbounded {
+			return n
+		}
+		return 0
 	}
-	if room >= unbounded {
-		room = 0
-	}
-	if done >= unbounded {
-		done = 0
-	}
-	return FetchSettings{Lease: message.Microseconds(lease), MaxLosses: losses, GarbageAge: message.Microseconds(age), GarbageMax: room,
-		DoneMax: done}
+	return FetchSettings{Lease: message.Microseconds(lease), MaxLosses: losses, GarbageAge: message.Microseconds(bound()),
+		GarbageMax: int(bound()), DoneMax: int(bound())}
 }

@@ -137,11 +137,14 @@ func TestPoisonIsTold(t *testing.T) {
 		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) { deaths <- death{msg, err} })
 	info := f.Send(q, "work", delayqueue.WithKey("k"), delayqueue.WithRetryCount(0))
 	dying := script.NewCaller() // a consumer that dies each time with the message in hand
+	reserved := ""
 	fetch := func(want int) script.FetchReply {
 		t.Helper()
 		dying.Next()
-		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Alone: reserved,
+			Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
 		f.Must(err)
+		reserved = out.Reserved
 		return out
 	}
 	for loss := 1; ; loss++ {
@@ -166,6 +169,38 @@ func TestPoisonIsTold(t *testing.T) {
 	if p := queuetest.Receive(t, "the next message is handled", handled); p != "next" {
 		t.Errorf("handled %q", p)
 	}
+}
+
+// TestLossIsToldToTheErrorHandler: once, before the next delivery.
+func TestLossIsToldToTheErrorHandler(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	type call struct {
+		delivery int
+		err      error
+	}
+	calls := make(chan call, 10)
+	q := f.Queue(nil).WithLease(3 * time.Second).WithNackRedeliveryDelay(0).
+		WithErrorHandler(func(_ context.Context, msg *delayqueue.Message, err error) { calls <- call{msg.Delivery, err} }).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			if calls <- (call{msg.Delivery, nil}); msg.Delivery == 2 {
+				return queuetest.ErrBoom
+			}
+			return nil
+		})
+	info := f.Send(q, "work")
+	dying := script.NewCaller()
+	dying.Next()
+	settings := script.FetchSettings{Lease: 300 * time.Millisecond, MaxLosses: 3}
+	_, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: 1, Settings: &settings})
+	f.Must(err)
+	q.StartConsume()
+	for _, want := range []call{{2, delayqueue.ErrDeliveryLost}, {2, nil}, {2, queuetest.ErrBoom}, {3, nil}} {
+		if got := queuetest.Receive(t, "the next call", calls); got.delivery != want.delivery || !errors.Is(got.err, want.err) {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+	}
+	f.Drained()
 }
 
 // TestSettingsOfOtherConsumers: the most that one asks for holds for all, and the others say so.
