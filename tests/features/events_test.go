@@ -13,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestListenEvent: every code, in this process.
@@ -130,5 +131,30 @@ func TestReportOverAClientOfItsOwnType(t *testing.T) {
 	f.Must(p.SendDelayMsg("x", time.Hour))
 	if e := queuetest.Receive(t, "it is heard", heard); e.Code != delayqueue.NewMessageEvent || sub.Dropped() != 0 {
 		t.Errorf("%+v, %d dropped", e, sub.Dropped())
+	}
+}
+
+// TestEventsStayInTheirDatabase: a Monitor hears nothing of the queue of the same name in another database of the
+// server.
+func TestEventsStayInTheirDatabase(t *testing.T) {
+	t.Parallel()
+	f, server := face.OwnServer(t)
+	var monitors [2]*delayqueue.Monitor
+	var heard [2]chan delayqueue.Event
+	for db := range monitors {
+		cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DB: db})
+		monitors[db], heard[db] = delayqueue.NewMonitor(f.Name, cli), make(chan delayqueue.Event, 100)
+		sub, err := monitors[db].ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard[db] <- e })
+		f.Must(err)
+		defer sub.Stop()
+	}
+	for _, db := range []int{1, 0} { // what a database hears of the other one comes before its own
+		p := delayqueue.NewPublisher(f.Name, queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DB: db}))
+		defer p.EnableReport().Stop()
+		info, err := p.Send(queuetest.CtxB, "x", face.InAnHour)
+		f.Must(err)
+		if e := queuetest.Receive(t, "a send", heard[db]); !slices.Equal(e.IDs, []string{info.ID}) {
+			t.Errorf("database %d heard %+v, want %s", db, e, info.ID)
+		}
 	}
 }
