@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -45,8 +46,9 @@ type Pool struct {
 
 // A poolRun is one stretch of consuming all queues of a pool.
 type poolRun struct {
-	runs []*consume.Run
-	done chan struct{} // closed when all of them have ended
+	runs    []*consume.Run
+	settled chan struct{} // closed when all of them have ended but for handlers that Shutdown gave up on
+	done    chan struct{} // closed when these have returned, too
 }
 
 // NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
@@ -143,12 +145,16 @@ func (p *Pool) start() *poolRun {
 	if p.current != nil && !p.current.stopping() {
 		return p.current
 	}
-	r = &poolRun{done: make(chan struct{})}
+	r = &poolRun{settled: make(chan struct{}), done: make(chan struct{})}
 	for i, s := range p.shares {
 		at := consume.Portion{Weight: float64(s.Weight), AtMost: s.AtMost, Order: i}
 		r.runs = append(r.runs, s.Queue.startWith(settings[i], &p.workers, at))
 	}
 	go func() {
+		for _, one := range r.runs {
+			<-one.Settled
+		}
+		close(r.settled)
 		for _, one := range r.runs {
 			<-one.Done
 		}
@@ -181,7 +187,7 @@ func (p *Pool) stopAll() (all []*consume.Consumer) {
 // Shutdown calls StopConsume, and waits until consuming has ended for all queues, also consuming that a queue began alone before it
 // entered the pool. If ctx ends first, the contexts of the running handlers end (ErrShutdown), and their messages are released,
 // which takes at most a second. Then the error wraps that of ctx, and says what each queue was still waiting for. A queue that
-// holds no message, or has no Redis, is not waited for beyond ctx.
+// holds no message, or has no Redis, is not waited for beyond ctx. Another Shutdown goes on waiting for these handlers.
 //
 // A handler cannot wait for itself: with a handler's own context, or a context made of it, Shutdown stops the pool and returns
 // an error at once. A handler must not call it with any other context.
@@ -203,8 +209,9 @@ func (p *Pool) ownHandler(ctx context.Context, call string) error {
 	return nil
 }
 
-// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
-// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the pool's own handlers.
+// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers,
+// however long they take; Shutdown bounds that wait. Run returns nil, an error that wraps ErrShutdown if handlers run
+// on because Shutdown has given up on them, or an error at once if ctx belongs to one of the pool's own handlers.
 func (p *Pool) Run(ctx context.Context) error {
 	p.made()
 	if err := p.ownHandler(ctx, "Run"); err != nil {
@@ -216,8 +223,11 @@ func (p *Pool) Run(ctx context.Context) error {
 		for _, one := range r.runs {
 			one.Stop()
 		}
-	case <-r.done:
+	case <-r.settled:
 	}
-	<-r.done
-	return nil
+	var errs []error
+	for _, one := range r.runs {
+		errs = append(errs, one.Wait())
+	}
+	return errors.Join(errs...)
 }

@@ -117,6 +117,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 		w.ended(d, took)
 	default: // abandoned
 		d.consumer.overruns.end(d)
+		d.consumer.lifecycle.behind.returned(d)
 		w.replacedOf = d.consumer.member
 	}
 }
@@ -221,14 +222,13 @@ func (s *Settings) logStuck(stuck, left int) {
 	}
 }
 
-// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
-func (m *member) abandonAll() (n int) {
+// abandonAll ends the contexts of all running handlers, and releases their messages.
+func (m *member) abandonAll() {
 	for _, d := range m.serving() {
-		if d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) }) {
-			n++
-		}
+		d.consumer.lifecycle.behind.abandon(d, func() bool {
+			return d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
+		})
 	}
-	return n
 }
 
 // serving is the deliveries that handlers have.
