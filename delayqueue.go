@@ -69,6 +69,7 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Do
 
 func (q *DelayQueue) start() *consume.Run {
 	q.made()
+	q.leavePool()
 	q.mu.Lock()
 	r, pool := q.run, q.pool
 	q.mu.Unlock()

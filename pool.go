@@ -33,15 +33,18 @@ type Share struct {
 // as the only worker of three queues, takes turns: six of ten deliveries are those of that queue. A handler that runs
 // is not interrupted, so workers that a queue had while the others were idle come back as its handlers return (AtMost).
 //
-// A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone, until
-// the pool was stopped and started again. Trouble of one queue (its server is away, a key is of a wrong type, the queue is
-// paused, a handler panics) does not hold up the others. WithConcurrent of a queue does not count in a pool.
+// A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone,
+// until the pool was stopped and started again. When the pool has ended, a queue leaves it by a start of its own, or
+// for another pool. From then on StartConsume and Run of the pool panic. Trouble of one queue (its server is away, a
+// key is of a wrong type, the queue is paused, a handler panics) does not hold up the others. WithConcurrent of a
+// queue does not count in a pool.
 type Pool struct {
 	shares  []Share
 	workers consume.Workers
 
-	mu      sync.Mutex // guards the field below
+	mu      sync.Mutex // guards the fields below; locked before those of queues
 	current *poolRun   // the last one that was started, nil before the first
+	left    string     // the name of a queue that has left the pool; "": none
 }
 
 // A poolRun is one stretch of consuming all queues of a pool.
@@ -52,7 +55,7 @@ type poolRun struct {
 }
 
 // NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
-// negative, and if a queue is nil, given twice, in another pool, or consuming.
+// negative, and if a queue is nil, given twice, in another pool that has not ended, or consuming.
 func NewPool(workers int, shares ...Share) *Pool {
 	refuse := func(format string, args ...any) { panic("delayqueue: NewPool: " + fmt.Sprintf(format, args...)) }
 	if workers < 1 {
@@ -79,6 +82,7 @@ func NewPool(workers int, shares ...Share) *Pool {
 			refuse("queue %q: AtMost %d: must not be negative; 0 means no bound", name, s.AtMost)
 		}
 		s.Weight = max(s.Weight, 1)
+		s.Queue.leavePool()
 	}
 	for i, s := range p.shares {
 		if why := s.Queue.enter(p); why != "" {
@@ -103,6 +107,30 @@ func (q *DelayQueue) enter(p *Pool) (why string) {
 	}
 	q.pool = p
 	return ""
+}
+
+// leavePool takes the queue out of a pool that has ended.
+func (q *DelayQueue) leavePool() {
+	q.mu.Lock()
+	p := q.pool
+	q.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.pool == p && p.current != nil && p.current.ended() {
+		q.pool, p.left = nil, q.store.Queue
+	}
+}
+
+// in says whether the queue is in a pool.
+func (q *DelayQueue) in(p *Pool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pool == p
 }
 
 // Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first queue that has
@@ -145,6 +173,9 @@ func (p *Pool) start() *poolRun {
 	if p.current != nil && !p.current.stopping() {
 		return p.current
 	}
+	if p.left != "" {
+		panic(fmt.Sprintf("delayqueue: queue %q has left this Pool: make another one", p.left))
+	}
 	r = &poolRun{settled: make(chan struct{}), done: make(chan struct{})}
 	for i, s := range p.shares {
 		at := consume.Portion{Weight: float64(s.Weight), AtMost: s.AtMost, Order: i}
@@ -169,6 +200,13 @@ func (r *poolRun) stopping() bool {
 	return !slices.ContainsFunc(r.runs, func(one *consume.Run) bool { return !one.Stopping() })
 }
 
+// ended reports whether consuming has ended for all queues.
+func (r *poolRun) ended() bool {
+	return !slices.ContainsFunc(r.runs, func(one *consume.Run) bool {
+		return !one.Stopping() || slices.ContainsFunc(one.All(), func(c *consume.Consumer) bool { return !c.Ended() })
+	})
+}
+
 // StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
 // StartConsume closes when all queues have ended. Before the first start, and after a stop, StopConsume does nothing.
 func (p *Pool) StopConsume() { p.stopAll() }
@@ -179,7 +217,9 @@ func (p *Pool) stopAll() (all []*consume.Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.shares {
-		all = append(all, s.Queue.stopAll()...)
+		if s.Queue.in(p) {
+			all = append(all, s.Queue.stopAll()...)
+		}
 	}
 	return all
 }
