@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/consume"
@@ -70,9 +71,11 @@ func (e *snoozeError) Unwrap() []error {
 // Snooze makes a value for a handler to return if it is too early for the message. The message is delivered again after d. That
 // is no failure and uses no retry, and earlier failures stay counted. For work that is done and comes again, there is Again.
 //
-// A negative d counts as zero, and more than 150 years as 150 years. A d above 0 and below 1ms is a number without its unit, with
-// which the message would come again without a pause: Snooze makes a failure that says so (ErrBadOption).
-// If another send took the key of the message while it was handled (Replace, Reschedule), the message ends: see Conflict.
+// An error around this value says why: fmt.Errorf("no rates yet: %w", Snooze(time.Minute)) makes "no rates yet" the
+// last error. A negative d counts as zero, and more than 150 years as 150 years. A d above 0 and below 1ms is a
+// number without its unit, with which the message would come again without a pause: Snooze makes a failure that says
+// so (ErrBadOption). If another send took the key of the message while it was handled (Replace, Reschedule), the
+// message ends: see Conflict.
 func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 
 // Again makes a value for a handler to return if it has handled the message well and wants it again, as a handler that polls
@@ -121,6 +124,8 @@ func judge(err error) (v consume.Verdict) {
 		v = consume.Verdict{Snooze: true, ResetFailures: snooze.fresh, Throttle: snooze.throttle, Delay: &snooze.delay}
 		if snooze.why != nil {
 			v.Text = message.ErrorText(snooze.why)
+		} else if text := message.ErrorText(err); text != snooze.Error() {
+			v.Text = strings.TrimSuffix(text, ": "+snooze.Error()) // the time may change, and the reason stays
 		}
 	case errors.As(err, &after):
 		v.Delay = &after.delay
