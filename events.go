@@ -84,6 +84,7 @@ type Subscription struct {
 	quit    chan struct{}
 	once    sync.Once
 	ended   func()
+	panics  conc.MinuteCount // of serve
 }
 
 // Dropped is how many events the listener was too slow for.
@@ -136,7 +137,10 @@ func (s *Subscription) serve(listener func(Event)) {
 	done := false
 	defer func() {
 		if p := recover(); p != nil {
-			s.owner.Logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			if n := s.panics.Add(1, time.Now()); n > 0 {
+				s.owner.Logger().Error("delayqueue: event listener panicked", slog.Int("times", n), slog.Any("panic", p),
+					slog.String("stack", string(debug.Stack())))
+			}
 		}
 		if !done { // it panicked or ended this goroutine
 			go s.serve(listener)
