@@ -69,6 +69,7 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Do
 
 func (q *DelayQueue) start() *consume.Run {
 	q.made()
+	q.leavePool()
 	q.mu.Lock()
 	r, pool := q.run, q.pool
 	q.mu.Unlock()
@@ -149,9 +150,10 @@ func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
 // StopConsume stops consuming and returns at once: nothing more is fetched, no further
 // handler starts, and messages that no handler had started are released for other consumers.
 //
-// The channel of StartConsume closes when the running handlers have finished, their results are settled, and the garbage
-// handler was told of all that is garbage. If Redis stays away for a lease after the last handler, the channel closes all the
-// same, and the log names what was not settled. Before the first start, and after a stop, StopConsume does nothing.
+// The channel of StartConsume closes when the running handlers have finished, also those that Shutdown has given up
+// on, their results are settled, and the garbage handler was told of all that is garbage. If Redis stays away for a
+// lease after the last handler, the channel closes all the same, and the log names what was not settled. Before the
+// first start, and after a stop, StopConsume does nothing.
 func (q *DelayQueue) StopConsume() { q.stopAll() }
 
 // stopAll stops, and returns the consumers that may not have ended.
@@ -164,10 +166,11 @@ func (q *DelayQueue) stopAll() []*consume.Consumer {
 	return q.consumers()
 }
 
-// Shutdown calls StopConsume, and waits until consuming has ended. If ctx ends first, the contexts of the running handlers
-// end (ErrShutdown), and their messages are released, which takes at most a second. Then the error wraps that of ctx, and says
-// what Shutdown was still waiting for. A queue that holds no message, or has no Redis, is not waited for beyond ctx.
-// To stop many queues, call StopConsume of all of them first.
+// Shutdown calls StopConsume, and waits until consuming has ended. If ctx ends first, the contexts of the running
+// handlers end (ErrShutdown), and their messages are released, which takes at most a second. Then the error wraps
+// that of ctx, and says what Shutdown was still waiting for. A queue that holds no message, or has no Redis, is not
+// waited for beyond ctx. Another Shutdown goes on waiting for these handlers. To stop many queues, call StopConsume
+// of all of them first.
 //
 // A handler cannot wait for itself: with a handler's own context, or a context made of it, Shutdown
 // stops the queue and returns an error at once. A handler must not call it with any other context.
@@ -187,9 +190,11 @@ func (q *DelayQueue) consumers() []*consume.Consumer {
 	return append(slices.Clone(q.ending), q.run.All()...)
 }
 
-// Run consumes until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
-// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the queue's own handlers. If the
-// queue consumes already, that goes on as the consuming of this Run: the first Run whose context ends, or a stop, ends it for all.
+// Run consumes until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long
+// they take; Shutdown bounds that wait. Run returns nil, an error that wraps ErrShutdown if handlers run on because
+// Shutdown has given up on them, or an error at once if ctx belongs to one of the queue's own handlers. If the queue
+// consumes already, that goes on as the consuming of this Run: the first Run whose context ends, or a stop, ends it
+// for all.
 func (q *DelayQueue) Run(ctx context.Context) error {
 	if err := q.ownHandler(ctx, "Run"); err != nil {
 		return err
@@ -198,10 +203,9 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		r.Stop()
-	case <-r.Done:
+	case <-r.Settled:
 	}
-	<-r.Done
-	return nil
+	return r.Wait()
 }
 
 func (q *DelayQueue) current() *consume.Run {

@@ -91,6 +91,7 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 
 // startDrain makes a run, or returns nil if something else consumes the queue.
 func (q *DelayQueue) startDrain(settings consume.Settings) *consume.Run {
+	q.leavePool()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.pool != nil || q.consuming() {

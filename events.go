@@ -84,6 +84,7 @@ type Subscription struct {
 	quit    chan struct{}
 	once    sync.Once
 	ended   func()
+	panics  conc.MinuteCount // of serve
 }
 
 // Dropped is how many events the listener was too slow for.
@@ -136,7 +137,10 @@ func (s *Subscription) serve(listener func(Event)) {
 	done := false
 	defer func() {
 		if p := recover(); p != nil {
-			s.owner.Logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			if n := s.panics.Add(1, time.Now()); n > 0 {
+				s.owner.Logger().Error("delayqueue: event listener panicked", slog.Int("times", n), slog.Any("panic", p),
+					slog.String("stack", string(debug.Stack())))
+			}
 		}
 		if !done { // it panicked or ended this goroutine
 			go s.serve(listener)
@@ -249,9 +253,10 @@ func (s *producer) EnableReport() *Subscription {
 // reportTime bounds how long a Monitor tries to publish what it did. A failure is not reported, because perhaps nobody listens.
 const reportTime = time.Second
 
-// ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for what Monitors
-// and ops.Queues do to the queue. The listener hears events from the return of ListenEvent on; ctx bounds this call alone. If ctx has no
-// deadline, a connection is tried for 2 s.
+// ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for
+// what Monitors and ops.Queues do to the queue in this database of the server. A client that selects a database by
+// itself (OnConnect), or that is no *redis.Client, counts as one of database 0. The listener hears events from the
+// return of ListenEvent on; ctx bounds this call alone. If ctx has no deadline, a connection is tried for 2 s.
 //
 // Redis keeps no event for a listener that is not connected. If the connection broke, or was silent for about three seconds, a
 // GapEvent follows when there is a new connection. A listener that is too slow loses events as in DelayQueue.ListenEvent.

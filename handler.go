@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/consume"
@@ -66,8 +67,10 @@ func (e *snoozeError) Unwrap() []error {
 // Snooze makes a value for a handler to return if it is too early for the message. The message is delivered again after d. That
 // is no failure and uses no retry, and earlier failures stay counted. For work that is done and comes again, there is Again.
 //
-// A negative d counts as zero, and more than 150 years as 150 years. If d is below 1ms, the log asks whether its unit is missing.
-// If another send took the key of the message while it was handled (Replace, Reschedule), the message ends: see Conflict.
+// An error around this value says why: fmt.Errorf("no rates yet: %w", Snooze(time.Minute)) makes "no rates yet" the
+// last error. A negative d counts as zero, and more than 150 years as 150 years. If d is below 1ms, the log asks
+// whether its unit is missing. If another send took the key of the message while it was handled (Replace,
+// Reschedule), the message ends: see Conflict.
 func Snooze(d time.Duration) error { return &snoozeError{delay: max(d, 0)} }
 
 // Again makes a value for a handler to return if it has handled the message well and wants it again, as a handler that polls
@@ -103,6 +106,8 @@ func judge(err error) (v consume.Verdict) {
 		v = consume.Verdict{Snooze: true, ResetFailures: snooze.fresh, Throttle: snooze.throttle, Delay: &snooze.delay}
 		if snooze.why != nil {
 			v.Text = message.ErrorText(snooze.why)
+		} else if text := message.ErrorText(err); text != snooze.Error() {
+			v.Text = strings.TrimSuffix(text, ": "+snooze.Error()) // the time may change, and the reason stays
 		}
 	case errors.As(err, &after):
 		v.Delay = &after.delay

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,25 +33,29 @@ type Share struct {
 // as the only worker of three queues, takes turns: six of ten deliveries are those of that queue. A handler that runs
 // is not interrupted, so workers that a queue had while the others were idle come back as its handlers return (AtMost).
 //
-// A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone, until
-// the pool was stopped and started again. Trouble of one queue (its server is away, a key is of a wrong type, the queue is
-// paused, a handler panics) does not hold up the others. WithConcurrent of a queue does not count in a pool.
+// A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone,
+// until the pool was stopped and started again. When the pool has ended, a queue leaves it by a start of its own, or
+// for another pool. From then on StartConsume and Run of the pool panic. Trouble of one queue (its server is away, a
+// key is of a wrong type, the queue is paused, a handler panics) does not hold up the others. WithConcurrent of a
+// queue does not count in a pool.
 type Pool struct {
 	shares  []Share
 	workers consume.Workers
 
-	mu      sync.Mutex // guards the field below
+	mu      sync.Mutex // guards the fields below; locked before those of queues
 	current *poolRun   // the last one that was started, nil before the first
+	left    string     // the name of a queue that has left the pool; "": none
 }
 
 // A poolRun is one stretch of consuming all queues of a pool.
 type poolRun struct {
-	runs []*consume.Run
-	done chan struct{} // closed when all of them have ended
+	runs    []*consume.Run
+	settled chan struct{} // closed when all of them have ended but for handlers that Shutdown gave up on
+	done    chan struct{} // closed when these have returned, too
 }
 
 // NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
-// negative, and if a queue is nil, given twice, in another pool, or consuming.
+// negative, and if a queue is nil, given twice, in another pool that has not ended, or consuming.
 func NewPool(workers int, shares ...Share) *Pool {
 	refuse := func(format string, args ...any) { panic("delayqueue: NewPool: " + fmt.Sprintf(format, args...)) }
 	if workers < 1 {
@@ -77,6 +82,7 @@ func NewPool(workers int, shares ...Share) *Pool {
 			refuse("queue %q: AtMost %d: must not be negative; 0 means no bound", name, s.AtMost)
 		}
 		s.Weight = max(s.Weight, 1)
+		s.Queue.leavePool()
 	}
 	for i, s := range p.shares {
 		if why := s.Queue.enter(p); why != "" {
@@ -101,6 +107,30 @@ func (q *DelayQueue) enter(p *Pool) (why string) {
 	}
 	q.pool = p
 	return ""
+}
+
+// leavePool takes the queue out of a pool that has ended.
+func (q *DelayQueue) leavePool() {
+	q.mu.Lock()
+	p := q.pool
+	q.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.pool == p && p.current != nil && p.current.ended() {
+		q.pool, p.left = nil, q.store.Queue
+	}
+}
+
+// in says whether the queue is in a pool.
+func (q *DelayQueue) in(p *Pool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pool == p
 }
 
 // Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first queue that has
@@ -143,12 +173,19 @@ func (p *Pool) start() *poolRun {
 	if p.current != nil && !p.current.stopping() {
 		return p.current
 	}
-	r = &poolRun{done: make(chan struct{})}
+	if p.left != "" {
+		panic(fmt.Sprintf("delayqueue: queue %q has left this Pool: make another one", p.left))
+	}
+	r = &poolRun{settled: make(chan struct{}), done: make(chan struct{})}
 	for i, s := range p.shares {
 		at := consume.Portion{Weight: float64(s.Weight), AtMost: s.AtMost, Order: i}
 		r.runs = append(r.runs, s.Queue.startWith(settings[i], &p.workers, at))
 	}
 	go func() {
+		for _, one := range r.runs {
+			<-one.Settled
+		}
+		close(r.settled)
 		for _, one := range r.runs {
 			<-one.Done
 		}
@@ -163,6 +200,13 @@ func (r *poolRun) stopping() bool {
 	return !slices.ContainsFunc(r.runs, func(one *consume.Run) bool { return !one.Stopping() })
 }
 
+// ended reports whether consuming has ended for all queues.
+func (r *poolRun) ended() bool {
+	return !slices.ContainsFunc(r.runs, func(one *consume.Run) bool {
+		return !one.Stopping() || slices.ContainsFunc(one.All(), func(c *consume.Consumer) bool { return !c.Ended() })
+	})
+}
+
 // StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
 // StartConsume closes when all queues have ended. Before the first start, and after a stop, StopConsume does nothing.
 func (p *Pool) StopConsume() { p.stopAll() }
@@ -173,7 +217,9 @@ func (p *Pool) stopAll() (all []*consume.Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.shares {
-		all = append(all, s.Queue.stopAll()...)
+		if s.Queue.in(p) {
+			all = append(all, s.Queue.stopAll()...)
+		}
 	}
 	return all
 }
@@ -181,7 +227,7 @@ func (p *Pool) stopAll() (all []*consume.Consumer) {
 // Shutdown calls StopConsume, and waits until consuming has ended for all queues, also consuming that a queue began alone before it
 // entered the pool. If ctx ends first, the contexts of the running handlers end (ErrShutdown), and their messages are released,
 // which takes at most a second. Then the error wraps that of ctx, and says what each queue was still waiting for. A queue that
-// holds no message, or has no Redis, is not waited for beyond ctx.
+// holds no message, or has no Redis, is not waited for beyond ctx. Another Shutdown goes on waiting for these handlers.
 //
 // A handler cannot wait for itself: with a handler's own context, or a context made of it, Shutdown stops the pool and returns
 // an error at once. A handler must not call it with any other context.
@@ -203,8 +249,9 @@ func (p *Pool) ownHandler(ctx context.Context, call string) error {
 	return nil
 }
 
-// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
-// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the pool's own handlers.
+// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers,
+// however long they take; Shutdown bounds that wait. Run returns nil, an error that wraps ErrShutdown if handlers run
+// on because Shutdown has given up on them, or an error at once if ctx belongs to one of the pool's own handlers.
 func (p *Pool) Run(ctx context.Context) error {
 	p.made()
 	if err := p.ownHandler(ctx, "Run"); err != nil {
@@ -216,8 +263,11 @@ func (p *Pool) Run(ctx context.Context) error {
 		for _, one := range r.runs {
 			one.Stop()
 		}
-	case <-r.done:
+	case <-r.settled:
 	}
-	<-r.done
-	return nil
+	var errs []error
+	for _, one := range r.runs {
+		errs = append(errs, one.Wait())
+	}
+	return errors.Join(errs...)
 }

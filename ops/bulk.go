@@ -343,19 +343,20 @@ func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]
 	}
 	for _, e := range slices.Backward(got.entries) {
 		if !ready || !gone[e.Tag] { // ready has no scores: the last message that stays marks the place
-			o.Score, o.Tag = e.Score, []byte(e.Tag)
+			o.Score, o.Tag = e.next.Score, []byte(e.next.Tag)
 			return
 		}
 	}
 }
 
-// over says whether the call is through with a place although more follows there. Messages that come in behind the end are not looked at,
-// however fast they come. In ready new messages come in behind the end, and in unack a renewed lease moves a message to the end. In the
-// other places a message that was there may have moved behind the end, so the call goes on until a page has no such message.
+// over says whether the call is through with a place although more follows there. Messages that come in behind the
+// end are not looked at, however fast they come. In ready new messages come in behind the end. What is held has an
+// order that ends by itself. In the other places a message that was there may have moved behind the end, so the call
+// goes on until a page has no such message.
 func (o *operation) over(got *listReply, p place, ready bool) bool {
 	many := o.InPlace > 2*o.Left[o.Place]+1000
-	if ready || p.state == delayqueue.StateUnack {
-		return many
+	if !p.ordered() {
+		return ready && many
 	}
 	last := got.entries[len(got.entries)-1]
 	if p.back || script.ScoreInstant(last.Score) <= o.Ends[o.Place] {

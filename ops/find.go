@@ -44,8 +44,7 @@ type Found struct {
 // first part) and last error contain.
 //
 // A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an error Find returns
-// what was found until then, and Next. Messages move meanwhile: a message that changes its state or its time between two pages may be
-// missed or met twice.
+// what was found until then, and Next. List says what is met if messages move meanwhile.
 func (m *Queue) Find(ctx context.Context, text string, f Find, cursor string) (*Found, error) {
 	found, err := m.find(ctx, text, f, cursor)
 	if err != nil {

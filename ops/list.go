@@ -29,7 +29,8 @@ type Filter struct {
 	ErrorLike string            // FoldError makes exactly this of the last error (ErrorGroup.Pattern)
 	Limit     int               // how many messages are looked at for one page, at most 500; 0: 100
 
-	// LatestFirst turns round the order of List, All and ErrorGroups. Calls for many ignore it, because they have an order of their own.
+	// LatestFirst turns round the order of List, All and ErrorGroups, but for StateUnack, which has no order of time.
+	// Calls for many ignore it, because they have an order of their own.
 	LatestFirst bool
 }
 
@@ -49,8 +50,9 @@ func (f *Filter) matches(m *MessageStatus) bool {
 	return (f.Key == "" || f.Key == m.Key) && strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.Error)
 }
 
-// pageSize is how many messages are looked at for one page. It is small because the server works for nobody else meanwhile.
-const pageSize = 100
+// A page has so many messages, and so many bytes of them at most. It is small because the server works for nobody
+// else meanwhile.
+const pageSize, pageBytes = 100, 512 << 10
 
 func (f *Filter) limit() int { return min(cmp.Or(max(f.Limit, 0), pageSize), script.MaxBatch) }
 
@@ -87,14 +89,21 @@ type Page struct {
 // ErrBadCursor: the text is not a cursor that this call has returned.
 var ErrBadCursor = errors.New("bad cursor")
 
-// List returns a page of the messages in a state, in the order of MessageStatus.At; in StateReady first released messages, then retries,
-// then new ones. If the queue has several shards, released messages are listed shard by shard, and List reads as many messages of each shard as
-// it reads of a queue without shards. cursor is "" for the first page, and then the Next of the
-// page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large, and returns those that
-// match. So a page may be empty although others follow.
+// List returns a page of the messages in a state, in the order of MessageStatus.At; in StateReady first released
+// messages, then retries, then new ones; in StateUnack in an order that renewals of leases do not change. If the
+// queue has several shards, released messages and those in StateUnack are listed shard by shard, and List reads as
+// many messages of each shard as it reads of a queue without shards. cursor is "" for the first page, and then the
+// Next of the page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large,
+// and returns those that match. So a page may be empty although others follow.
 //
-// Messages move while they are listed. A message that changes its state or its time between two pages may be missed or met twice. List, like
-// Find and ErrorGroups, returns ErrBadCursor if the queue has got more shards since the page before.
+// Messages move while they are listed. The pages end all the same, and so do All, Find and ErrorGroups:
+//   - A message that is in the state from the first page to the last, at the same time, is met at least once. In
+//     StateUnack its time may change, but a failover between two pages may hide it.
+//   - No stay of a message in the state is met more than twice, unless it is given another time more than once.
+//   - Messages that come in meanwhile may be met or not. If they come in faster than pages are read, the pages that
+//     are left come in the other order.
+//
+// List, like Find and ErrorGroups, returns ErrBadCursor if the queue has got more shards since the page before.
 func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
 	if err == nil && page.Looked == 0 && cursor == "" {
@@ -171,12 +180,6 @@ func readCursor(cursor string, v any) error {
 	return nil
 }
 
-// A pageCursor is a position in a queue of so many shards. Its JSON is a cursor.
-type pageCursor struct {
-	position
-	Shards int `json:"h,omitempty"` // 0: one
-}
-
 // several is the number of shards in a cursor, which is left out of most.
 func several(set *shard.Set) int {
 	if n := len(set.All); n > 1 {
@@ -186,7 +189,7 @@ func several(set *shard.Set) int {
 }
 
 func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
-	var at pageCursor
+	var at walk
 	if cursor != "" {
 		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil {
 			return nil, err
@@ -208,22 +211,15 @@ func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, curs
 	if at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
-	got, err := m.list(ctx, places[at.Place], f.limit(), at.spot())
-	if err != nil {
-		return nil, err
-	}
-	page := &Page{Looked: len(got.entries)}
-	for _, e := range got.entries {
-		if e.msg != nil && f.matches(e.msg) {
-			page.Messages = append(page.Messages, e.msg)
+	page, before := &Page{}, at.Looked
+	err = at.goOn(ctx, m, places, f.limit(), f.limit(), pageBytes, func(msg *MessageStatus) bool {
+		if f.matches(msg) {
+			page.Messages = append(page.Messages, msg)
 		}
-	}
-	next := pageCursor{position{Place: at.Place + 1}, at.Shards}
-	if last := len(got.entries) - 1; got.more() && last >= 0 {
-		next.position = position{at.Place, got.entries[last].Score, []byte(got.entries[last].Tag)}
-	}
-	if next.Place < len(places) {
-		page.Next, err = cursorOf(&next)
+		return true
+	})
+	if page.Looked = int(at.Looked - before); at.Place < len(places) {
+		page.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}
 	return page, err
 }

@@ -43,7 +43,8 @@ type listReply struct {
 // An entry stands in a structure for a message.
 type entry struct {
 	script.Spot
-	msg *MessageStatus // nil if the message was deleted by another program
+	next script.Spot    // behind which the next page begins
+	msg  *MessageStatus // nil if the message was deleted by another program
 }
 
 func (l *listReply) more() bool { return l.left > len(l.entries) }
@@ -57,7 +58,7 @@ func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot)
 	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return store.List(ctx, q) })
 	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
 	for _, l := range got.Entries {
-		out.entries = append(out.entries, entry{l.Spot, m.statusAt(p, &l)})
+		out.entries = append(out.entries, entry{l.Spot, l.Next, m.statusAt(p, &l)})
 	}
 	return out, p.of.Failed(p.shard, err)
 }
@@ -134,18 +135,22 @@ func placesOf(set *shard.Set, state delayqueue.State, f Filter) (all []place, er
 	return all, nil
 }
 
-// merged puts the parts of all shards together that have scores. What is in ready has none: there the shards come one after the other.
+// ordered says whether a place has its messages in the order of scores.
+func (p *place) ordered() bool { return p.in != delayqueue.StateReady && p.in != delayqueue.StateUnack }
+
+// merged puts the parts of all shards together that are in the order of scores. In the others the shards come one
+// after the other.
 func merged(places []place) (all []place) {
 	if len(places[0].of.All) == 1 {
 		return places
 	}
 	for _, p := range places {
-		if p.in == delayqueue.StateReady {
+		if !p.ordered() {
 			all = append(all, p)
 		}
 	}
 	for _, p := range places {
-		if p.in != delayqueue.StateReady && p.shard == 0 {
+		if p.ordered() && p.shard == 0 {
 			p.merged = true
 			all = append(all, p)
 		}

@@ -84,6 +84,7 @@ var grown = map[string]func(n int) map[string]string{
 	"lines over 120 characters in Go files":       longIn("deep/long.go"),
 	"lines over 120 characters in Lua files":      longIn("deep/long.lua"),
 	"lines over 120 characters in Markdown files": longIn("deep/long.md"),
+	"calls of a computed command in Lua files":    repeated("deep/calls.lua", "redis.call(name)\n"),
 	"lines of README.md":                          repeated("README.md", "\n"),
 	"words of README.md":                          repeated("README.md", "word "),
 	"lines of docs/README.zh-CN.md":               repeated("docs/README.zh-CN.md", "\n"),

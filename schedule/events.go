@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 )
 
 // An EventCode says what became of an instant.
@@ -52,6 +53,7 @@ type Subscription struct {
 	dropped atomic.Int64
 	quit    chan struct{}
 	ended   func()
+	panics  conc.MinuteCount // of serve
 }
 
 // Dropped is how many events the listener was too slow for.
@@ -99,7 +101,10 @@ func (s *Scheduler) serve(sub *Subscription, listener EventListener) {
 	done := false
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("schedule: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			if n := sub.panics.Add(1, time.Now()); n > 0 {
+				s.log.Error("schedule: event listener panicked", slog.Int("times", n), slog.Any("panic", p),
+					slog.String("stack", string(debug.Stack())))
+			}
 		}
 		if !done { // it panicked or ended this goroutine
 			go s.serve(sub, listener)

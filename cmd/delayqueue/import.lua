@@ -11,7 +11,7 @@ local target, number, kind, latest, name = ARGV[1], tonumber(ARGV[2]), ARGV[3], 
 local leased = KEYS[4] ~= KEYS[3]
 number = math.max(tonumber(redis.call('HGET', KEYS[1], target) or '') or 0, number)
 redis.call('ZCARD', KEYS[2])
-redis.call(kind == 'list' and 'LLEN' or 'ZCARD', KEYS[3])
+if kind == 'list' then redis.call('LLEN', KEYS[3]) else redis.call('ZCARD', KEYS[3]) end
 if leased then redis.call('ZCARD', KEYS[4]) end
 redis.call('ZADD', KEYS[2], 'XX', 0, '') -- changes nothing: a full server refuses it before anything is taken
 

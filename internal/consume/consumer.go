@@ -88,6 +88,10 @@ func (c *Consumer) run() {
 	c.lifecycle.drainTimer.Stop()
 	c.lifecycle.endRedis()
 	c.overruns.close(c.store.Release)
+	close(c.lifecycle.settled)
+	for _, returned := range c.lifecycle.behind.running() { // there come no more, because no delivery is in a handler
+		<-returned
+	}
 	close(c.lifecycle.done)
 }
 
@@ -96,6 +100,9 @@ func (c *Consumer) Stop() { c.lifecycle.stop() }
 
 // Stopping reports whether Stop has been called.
 func (c *Consumer) Stopping() bool { return c.lifecycle.stopping() }
+
+// Settled is closed when consuming has ended but for handlers that Shutdown gave up on.
+func (c *Consumer) Settled() <-chan struct{} { return c.lifecycle.settled }
 
 // Done is closed when consuming has ended.
 func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
@@ -134,7 +141,8 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	for i, c := range left {
 		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
 		c.lifecycle.force()
-		running[c.owner] += c.member.abandonAll()
+		c.member.abandonAll()
+		running[c.owner] += len(c.lifecycle.behind.running())
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
@@ -143,7 +151,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
-		case <-c.lifecycle.done:
+		case <-c.lifecycle.settled:
 		case <-limit.Done():
 		}
 	}
@@ -156,7 +164,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 		told[owner] = true
 		if n := running[owner]; n > 0 {
-			whys[i] = fmt.Sprintf("%d handlers were still running", n)
+			whys[i] = stillRunning(n)
 		}
 		if err := c.lifecycle.outage.Cause(); err != nil {
 			whys[i] += fmt.Sprintf(" (without Redis: %v)", err)
@@ -165,3 +173,5 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	}
 	return errors.Join(errs...)
 }
+
+func stillRunning(n int) string { return fmt.Sprintf("%d handlers were still running", n) }

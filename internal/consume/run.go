@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,7 +16,8 @@ import (
 
 // A Run is one stretch of consuming a queue: a consumer for each shard, with one set of workers. It is safe for concurrent use.
 type Run struct {
-	Done chan struct{} // closed when consuming has ended
+	Settled chan struct{} // closed when consuming has ended but for handlers that Shutdown gave up on
+	Done    chan struct{} // closed when these have returned, too
 
 	owner    any
 	queue    *shard.Queue
@@ -41,8 +43,8 @@ type Run struct {
 
 // NewRun makes a run without a consumer. owner and the others are those of StartConsumer.
 func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
-	r := &Run{Done: make(chan struct{}), owner: owner, queue: q, events: ev, settings: settings, workers: ws, at: at,
-		outage: link.Outage{Log: settings.Log}}
+	r := &Run{Settled: make(chan struct{}), Done: make(chan struct{}), owner: owner, queue: q, events: ev,
+		settings: settings, workers: ws, at: at, outage: link.Outage{Log: settings.Log}}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -168,6 +170,10 @@ func (r *Run) Stop() {
 	go func() {
 		r.look.Wait()
 		for _, c := range consumers {
+			<-c.Settled()
+		}
+		close(r.Settled)
+		for _, c := range consumers {
 			<-c.Done()
 		}
 		close(r.Done)
@@ -176,6 +182,19 @@ func (r *Run) Stop() {
 
 // Stopping reports whether Stop was called.
 func (r *Run) Stopping() bool { return r.ctx.Err() != nil }
+
+// Wait waits for Settled. The error says of how many handlers that run on.
+func (r *Run) Wait() error {
+	<-r.Settled
+	n := 0
+	for _, c := range r.All() {
+		n += len(c.lifecycle.behind.running())
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("delayqueue: queue %q: run: %s: %w", r.queue.Queue, stillRunning(n), ErrShutdown)
+}
 
 // All are the consumers that may not have ended.
 func (r *Run) All() []*Consumer {
@@ -213,5 +232,6 @@ func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 // Drained ends a run that drains.
 func (r *Run) Drained() {
 	r.Stop()
+	close(r.Settled)
 	close(r.Done)
 }

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -120,6 +124,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 		w.ended(d, took)
 	default: // abandoned
 		d.consumer.overruns.end(d)
+		d.consumer.lifecycle.behind.returned(d)
 		w.replacedOf = d.consumer.member
 	}
 }
@@ -140,7 +145,8 @@ func (s *Settings) cutShort(d *delivery, v Verdict) bool {
 		errors.Is(v.Err, ErrDeliveryLost) || s.Base.Err() != nil && errors.Is(v.Err, context.Cause(s.Base))
 }
 
-// call calls the handler. A panic in it, or in a method of its error, becomes an error, and the stack is logged.
+// call calls the handler. A panic in it, or in a method of its error, becomes an error that names the place, and the
+// stack is logged.
 func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
 	returned := false
 	defer func() {
@@ -149,7 +155,7 @@ func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
 		}
 		p := recover() // nil for panic(nil), where GODEBUG allows that, and for Goexit
 		s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		v = Verdict{Err: fmt.Errorf("%w: %v", ErrPanicked, p)}
+		v = Verdict{Err: fmt.Errorf("%w: %v%s", ErrPanicked, p, panicPlace())}
 	}()
 	if s.Handle == nil {
 		if !CallEach(s.Callback, &d.msg, func() bool { return d.fate.Load() != fateOpen }) {
@@ -160,6 +166,22 @@ func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
 	}
 	returned = true
 	return v
+}
+
+// panicPlace is where the panic began for which the caller, a deferred function, was called: " (folder/file.go:12)";
+// "" if there is none.
+func panicPlace() string {
+	stack := make([]uintptr, 64)
+	frames := runtime.CallersFrames(stack[:runtime.Callers(2, stack)])
+	panicked := false
+	for frame, more := frames.Next(); more; frame, more = frames.Next() {
+		panicked = panicked || frame.Function == "runtime.gopanic"
+		if panicked && !strings.HasPrefix(frame.Function, "runtime.") {
+			dir, file := path.Split(filepath.ToSlash(frame.File))
+			return fmt.Sprintf(" (%s:%d)", path.Join(path.Base(dir), file), frame.Line)
+		}
+	}
+	return ""
 }
 
 // CallEach calls a bare callback, for a group once for each part, and reports whether all parts are consumed. When the delivery is over,
@@ -224,14 +246,13 @@ func (s *Settings) logStuck(stuck, left int) {
 	}
 }
 
-// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
-func (m *member) abandonAll() (n int) {
+// abandonAll ends the contexts of all running handlers, and releases their messages.
+func (m *member) abandonAll() {
 	for _, d := range m.serving() {
-		if d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) }) {
-			n++
-		}
+		d.consumer.lifecycle.behind.abandon(d, func() bool {
+			return d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
+		})
 	}
-	return n
 }
 
 // serving is the deliveries that handlers have.

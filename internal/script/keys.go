@@ -31,7 +31,7 @@ type keys struct {
 	pending, ready, unack, lease, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
 	parts, schedules, journal, lanes, waiting string
 
-	Events string // a channel
+	Events string // a channel, which all databases of a server share
 
 	all []any // all but events, in the order of structures
 }
@@ -40,7 +40,7 @@ type keys struct {
 var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
 	"sequence", "done", "result", "held", "parts", "schedules", "journal", "lanes", "waiting"}
 
-func keysOf(prefix, name string) keys {
+func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"
 	k := keys{
 		pending: base + "pending", ready: base + "ready", unack: base + "unack", lease: base + "lease", retry: base + "retry",
@@ -49,6 +49,9 @@ func keysOf(prefix, name string) keys {
 		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",
 		schedules: base + "schedules", journal: base + "journal", lanes: base + "lanes", waiting: base + "waiting",
 		Events: base + "events",
+	}
+	if db != 0 {
+		k.Events += ":" + strconv.Itoa(db)
 	}
 	for _, structure := range structures {
 		k.all = append(k.all, base+structure)

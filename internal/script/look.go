@@ -144,6 +144,7 @@ type Listed struct {
 	Spot
 	Text, Record string // its envelope, or what unread reads, "" if somebody else has deleted it; its fail record
 	Missing      int    // how many acks it still waits for
+	Next         Spot   // behind which the next page begins: Spot, but of what is held a place in a scan
 }
 
 // missing reads how many acks a message waits for; 0 if it has no countdown.
@@ -180,8 +181,13 @@ func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
 	n := r.number()
 	for range min(n, q.Limit) {
 		tag, score, text, record, missing := r.text(), r.text(), r.text(), r.text(), r.missing()
+		l := Listed{Spot{score, tag}, text, record, missing, Spot{score, tag}}
+		if q.In == stateUnack {
+			cursor, lease := r.text(), r.text()
+			l.Next = Spot{cursor, lease + " " + tag}
+		}
 		out.Bytes += len(text) + len(record)
-		out.Entries = append(out.Entries, Listed{Spot{score, tag}, text, record, missing})
+		out.Entries = append(out.Entries, l)
 	}
 	return out, r.err("list")
 }

@@ -254,7 +254,7 @@ func TestScriptText(t *testing.T) {
 // TestScriptKeysAreNumbered: keys are numbered in the order of structures, whatever the order in which the text names them.
 func TestScriptKeysAreNumbered(t *testing.T) {
 	sc := newScript("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
-	k := keysOf("dq", "q")
+	k := keysOf("dq", "q", 0)
 	got := sc.command("eval", sc.Text, &k, []any{"a"})
 	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.State, "a"}
 	if !slices.Equal(got, want) {
@@ -304,7 +304,7 @@ func TestListScriptsShareAText(t *testing.T) {
 func TestScriptOfALargeCall(t *testing.T) {
 	for size, want := range map[int][]string{100: {"evalsha", "eval"}, link.AttemptBytesPerSecond: {"eval"}} {
 		var got []string
-		keys := keysOf("dq", "q")
+		keys := keysOf("dq", "q", 0)
 		err := SendScript.evaluate(&keys, []any{strings.Repeat("x", size)}, func(command []any) error {
 			if got = append(got, command[0].(string)); command[0] == "evalsha" {
 				return queuetest.Answer("NOSCRIPT No matching script.")

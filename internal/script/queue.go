@@ -26,7 +26,11 @@ type Store struct {
 }
 
 func NewStore(cli redis.UniversalClient, prefix, name string) *Store {
-	k := keysOf(prefix, name)
+	db := 0
+	if c, ok := cli.(interface{ Options() *redis.Options }); ok {
+		db = c.Options().DB
+	}
+	k := keysOf(prefix, name, db)
 	return &Store{Server: link.NewServer(cli, k.State), Queue: name, Prefix: prefix, Keys: &k}
 }
 

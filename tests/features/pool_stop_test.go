@@ -61,6 +61,48 @@ func TestPoolRestart(t *testing.T) {
 	queuetest.Receive(t, "the pool starts all of them", started)
 }
 
+// TestPoolIsLeft: when a pool has ended, its queues may go to another one, or be started alone. Then the old pool has
+// no part in them.
+func TestPoolIsLeft(t *testing.T) {
+	t.Parallel()
+	fs, started, release := poolFixture(t, 2), make(chan string, 10), make(chan struct{})
+	handle := func(payload string) bool {
+		started <- payload
+		if payload == "slow" {
+			<-release
+		}
+		return true
+	}
+	a, b := fs[0].Queue(handle), fs[1].Queue(handle)
+	old := face.PoolOf(t, 2, delayqueue.Share{Queue: a}, delayqueue.Share{Queue: b})
+	panics := func(what, want string, call func()) {
+		t.Helper()
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
+				t.Errorf("%s: it says %s", what, p)
+			}
+		}()
+		call()
+	}
+	old.StartConsume()
+	fs[0].Send(a, "slow")
+	queuetest.Receive(t, "it runs", started)
+	if err := old.Shutdown(queuetest.Over()); err == nil {
+		t.Error("Shutdown says that no handler runs")
+	}
+	panics("while a handler runs", "is in another pool", func() { delayqueue.NewPool(1, delayqueue.Share{Queue: b}) })
+	close(release)
+	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t)))
+	face.PoolOf(t, 1, delayqueue.Share{Queue: a, Weight: 3}).StartConsume()
+	b.StartConsume()
+	panics("the old pool", "has left this Pool", func() { old.StartConsume() })
+	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t))) // stops nothing
+	for i, q := range []*delayqueue.DelayQueue{a, b} {
+		fs[i].Send(q, "quick")
+		queuetest.Receive(t, "a handler runs", started)
+	}
+}
+
 // TestPoolShutdown: it waits for all handlers, gives up when its context ends, and a handler cannot wait for itself.
 func TestPoolShutdown(t *testing.T) {
 	t.Parallel()

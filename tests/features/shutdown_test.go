@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -123,6 +124,52 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	}
 }
 
+// TestShutdownTellsEverybody: after one Shutdown has given up on a handler, nobody else is told that consuming has
+// ended, until it has.
+func TestShutdownTellsEverybody(t *testing.T) {
+	t.Parallel()
+	type consumer interface {
+		StartConsume() <-chan struct{}
+		Run(context.Context) error
+		Shutdown(context.Context) error
+	}
+	for name, of := range map[string]func(t *testing.T, q *delayqueue.DelayQueue) consumer{
+		"queue": func(_ *testing.T, q *delayqueue.DelayQueue) consumer { return q },
+		"pool": func(t *testing.T, q *delayqueue.DelayQueue) consumer {
+			return face.PoolOf(t, 1, delayqueue.Share{Queue: q})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, started, release := face.New(t), make(chan struct{}, 1), make(chan struct{})
+			q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true })
+			f.Send(q, "x")
+			c := of(t, q)
+			ran, patient := make(chan error, 1), make(chan error, 1)
+			go func() { ran <- c.Run(queuetest.CtxB) }()
+			queuetest.Receive(t, "a handler runs", started)
+			done := c.StartConsume()
+			go func() { patient <- c.Shutdown(queuetest.WithTimeout(t)) }()
+			const says = "1 handlers were still running"
+			for range 2 {
+				if err := c.Shutdown(queuetest.Over()); !strings.Contains(fmt.Sprint(err), says) {
+					t.Errorf("an impatient Shutdown returned %v", err)
+				}
+			}
+			if err := queuetest.Receive(t, "Run returns", ran); !errors.Is(err, delayqueue.ErrShutdown) ||
+				!strings.Contains(err.Error(), says) {
+				t.Errorf("Run returned %v", err)
+			}
+			if conc.Closed(done) || len(patient) > 0 {
+				t.Error("somebody is told that consuming has ended, and a handler runs")
+			}
+			close(release)
+			f.Must(queuetest.Receive(t, "a patient Shutdown returns", patient))
+			queuetest.Receive(t, "the channel closes", done)
+		})
+	}
+}
+
 func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -142,8 +189,8 @@ func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	if err := q.Shutdown(queuetest.Over()); err == nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	queuetest.Receive(t, "done closes, though the handler runs on", done)
 	close(release)
+	queuetest.Receive(t, "done closes", done)
 }
 
 // TestShutdownReleasesBeforeItReturns: a process may exit right after it.

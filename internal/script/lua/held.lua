@@ -1,11 +1,17 @@
--- held reads a page of what is held, in order of the ends of the leases, from where the page before ended.
+-- held reads a page of what is held, lease by lease in the order of a scan (ZSCAN), from where the page before ended.
+-- Renewals do not change that order. So a message that is held while all pages are read is in one of them. If the
+-- table shrinks meanwhile, to an eighth or less, a message may be in two of them, and the page that follows may miss
+-- leases of the part in which the page before ended. After a failover the order is another.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts, waiting
--- ARGV: as of list, but 1 and 8 do not matter
--- Returns {now, left, n, the n entries} as list. The score of an entry is the end of its lease.
---       left: at least the number of entries of this page, and more if others follow: about how many are held. If the lease of the last
---       entry of the page before is over or was renewed, the page begins with the first lease of the same end.
--- Cost: O(log n) for each message; 2 for each tag of a lease that is held no more, at most 20,000 tags and
+-- ARGV: 2 how many entries (0 to 500), 5 and 6 the last entry of the page before: its cursor, and its lease, a blank and
+--       its tag ('': this is the first page), 9 how many bytes are read of a message at most; '' or none: all. The
+--       others do not matter
+-- Returns {now, left, n, then for each of n entries as list, and the cursor of its part of the scan, and its lease}
+--       The score of an entry is the end of its lease. left: at least the number of entries of this page, and more if
+--       others follow: about how many are held. If the tag of the last entry of the page before has gone, the page
+--       begins with the first tag of its lease.
+-- Cost: O(1) for each message; 2 commands for each tag of a lease that is held no more, at most 20,000 tags and
 --       leases: a page that finds nothing among these ends the list. Writes nothing.
 
 -- from time: now, us
@@ -13,47 +19,32 @@
 -- from countdown: missingof
 -- from record: split
 -- from lease: isheld, howmanyheld
-local REPLY, LEASES, LOOKS = 524288, 100, 20000
-local most = tonumber(ARGV[9] or '')
-local want, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
-if score ~= '' and back then to = score elseif score ~= '' then from = score end
+local REPLY, LOOKS = 524288, 20000
+local most, want = tonumber(ARGV[9] or ''), tonumber(ARGV[2])
+local cursor = string.match(ARGV[5], '^%d+$') or '0'
+local lease, last = string.match(ARGV[6], '^(.*) (%S*)$') -- of the last entry of the page before
 
--- leases(n) are the next leases behind the first n: name, end, …
-local function leases(n)
-  if back then return redis.call('ZREVRANGEBYSCORE', KEYS.unack, to, from, 'WITHSCORES', 'LIMIT', n, LEASES) end
-  return redis.call('ZRANGEBYSCORE', KEYS.unack, from, to, 'WITHSCORES', 'LIMIT', n, LEASES)
+-- part(cursor) is the next part of the scan: names of leases in order, the ends of these leases, and the cursor that
+-- follows. While there are few leases, this is all of them. The order of < may differ between servers.
+local function part(cursor)
+  local got, names, ends = redis.call('ZSCAN', KEYS.unack, cursor, 'COUNT', 1), {}, {}
+  for i = 1, #got[2], 2 do names[#names + 1], ends[got[2][i]] = got[2][i], got[2][i + 1] end
+  table.sort(names)
+  return names, ends, got[1]
 end
 
--- list(lease) are the tags of a lease, in the order of the page.
-local function list(lease)
-  local tags = {}
-  for tag in string.gmatch(redis.call('HGET', KEYS.lease, lease) or '', '%S+') do tags[#tags + 1] = tag end
-  for i = 1, back and math.floor(#tags / 2) or 0 do tags[i], tags[#tags + 1 - i] = tags[#tags + 1 - i], tags[i] end
-  return tags
-end
-
--- after(tags) is where a page begins in a list that has the last entry of the page before; nil if the list does not have it.
-local function after(tags)
-  for i = 1, #tags do
-    if tags[i] == last then return i + 1 end
+-- tagsof(name) are the tags of a lease, and where the page begins among them.
+local function tagsof(name)
+  local tags, begin = {}, 1
+  for tag in string.gmatch(redis.call('HGET', KEYS.lease, name) or '', '%S+') do
+    tags[#tags + 1] = tag
+    if name == lease and tag == last then begin = #tags + 1 end
   end
-end
-
-local passed, begin = 0, 1 -- so many leases are passed over; where the page begins in the next
-if last ~= '' then
-  local n, page = 0, leases(0)
-  while page[1] and page[2] == score do
-    for i = 1, #page, 2 do
-      local at = page[i + 1] == score and after(list(page[i]))
-      if at then passed, begin = n, at end
-      n = n + 1
-    end
-    page = begin == 1 and leases(n) or {}
-  end
+  return tags, begin
 end
 
 local out, size, looks, full = {us(now), 0, 0}, 0, 0, false
-local function add(tag, ends)
+local function add(tag, ends, name)
   local n, id = split(tag)
   looks = looks + 1
   if not isheld(id, n) then return end
@@ -69,21 +60,22 @@ local function add(tag, ends)
   end
   out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = tag, ends, envelope, redis.call('HGET', KEYS.fail, id) or ''
   local missing = missingof(id, envelope)
-  out[#out + 1] = missing and us(missing) or ''
+  out[#out + 1], out[#out + 2], out[#out + 3] = missing and us(missing) or '', cursor, name
 end
-local page = leases(passed)
-while page[1] and not full do
-  for i = 1, #page, 2 do
-    local tags = list(page[i])
-    for j = begin, #tags do
-      if not full then add(tags[j], page[i + 1]) end
+repeat
+  local names, ends, follows = part(cursor)
+  for _, name in ipairs(names) do
+    local tags, begin = {}, 1
+    if not full and not (lease and name < lease) then tags, begin = tagsof(name) end
+    for i = begin, #tags do
+      if not full then add(tags[i], ends[name], name) end
       full = full or looks >= LOOKS
     end
-    begin = 1
+    looks = looks + 1
   end
-  passed = passed + #page / 2
-  full = full or passed >= LOOKS
-  page = leases(passed)
-end
-out[2] = full and out[3] > 0 and math.max(out[3] + 1, (howmanyheld())) or out[3]
+  lease = nil
+  if not full then cursor = follows end
+  full = full or looks >= LOOKS and cursor ~= '0'
+until full or cursor == '0'
+out[2] = full and (out[3] > 0 or want == 0) and math.max(out[3] + 1, (howmanyheld())) or out[3]
 return out

@@ -1,0 +1,145 @@
+package ops
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+)
+
+// movers are what goes on in each structure, after each message that a walk meets, faster than the walk.
+var movers = []struct {
+	state delayqueue.State
+	put   func(f *face.Fixture, i int, id string)                            // one of the messages that stay
+	move  func(f *face.Fixture, i int, met *MessageStatus, newIDs [2]string) // the ith message was met
+}{
+	{delayqueue.StateUnack, func(f *face.Fixture, i int, id string) {
+		do(f, "ZADD", f.Key("unack"), time.Now().Add(time.Hour).UnixMicro()+int64(i/3), "c:"+id)
+		do(f, "HSET", f.Key("lease"), "c:"+id, id, "c:"+id+"#", "1")
+	}, func(f *face.Fixture, i int, met *MessageStatus, _ [2]string) { // its lease is renewed
+		do(f, "ZADD", f.Key("unack"), "XX", time.Now().Add(2*time.Hour).UnixMicro()+int64(i), "c:"+met.ID)
+	}},
+	{delayqueue.StatePending, func(f *face.Fixture, i int, id string) {
+		do(f, "ZADD", f.Key("pending"), time.Now().Add(time.Hour+time.Duration(i%2*1000)*time.Hour).UnixMicro(), id)
+	}, func(f *face.Fixture, i int, met *MessageStatus, newIDs [2]string) { // others come in behind its page
+		do(f, "ZADD", f.Key("pending"), met.At.UnixMicro()+1e6, newIDs[0], met.At.UnixMicro()+1e6, newIDs[1])
+	}},
+	{delayqueue.StateGarbage, func(f *face.Fixture, i int, id string) {
+		do(f, "ZADD", f.Key("garbage"), time.Now().UnixMicro()+int64(i), id)
+	}, func(f *face.Fixture, i int, _ *MessageStatus, newIDs [2]string) { // others die
+		at := time.Now().Add(time.Second).UnixMicro()
+		do(f, "ZADD", f.Key("garbage"), at, newIDs[0], at, newIDs[1])
+	}},
+	{delayqueue.StateReady, func(f *face.Fixture, i int, id string) { do(f, "RPUSH", f.Key("ready"), "2:"+id) },
+		func(f *face.Fixture, i int, _ *MessageStatus, newIDs [2]string) { // others are released
+			do(f, "RPUSH", f.Key("ready"), "2:"+newIDs[0], "2:"+newIDs[1])
+		}},
+}
+
+// TestWalksEnd: a walk ends although messages move and come in faster than it goes. It meets each message that stays,
+// and none more than twice.
+func TestWalksEnd(t *testing.T) {
+	t.Parallel()
+	walks := map[string]func(m *Queue, state delayqueue.State, meet func(*MessageStatus)) error{
+		"all": func(m *Queue, state delayqueue.State, meet func(*MessageStatus)) error {
+			for msg, err := range m.All(queuetest.CtxB, state, Filter{Limit: 9}) {
+				if err != nil {
+					return err
+				}
+				meet(msg)
+			}
+			return nil
+		},
+		"pages": func(m *Queue, state delayqueue.State, meet func(*MessageStatus)) error {
+			for cursor := ""; ; {
+				page, err := m.List(queuetest.CtxB, state, Filter{Limit: 9}, cursor)
+				if err != nil {
+					return err
+				}
+				for _, msg := range page.Messages {
+					meet(msg)
+				}
+				if cursor = page.Next; cursor == "" {
+					return nil
+				}
+			}
+		},
+		"find": func(m *Queue, state delayqueue.State, meet func(*MessageStatus)) error {
+			for cursor := ""; ; {
+				found, err := m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{state}, Messages: 9}, cursor)
+				if err != nil {
+					return err
+				}
+				for _, one := range found.Matches {
+					meet(one.MessageStatus)
+				}
+				if found.Total == 0 {
+					return fmt.Errorf("looked at %d of %d", found.Looked, found.Total)
+				}
+				if cursor = found.Next; cursor == "" {
+					return nil
+				}
+			}
+		},
+	}
+	for name, walk := range walks {
+		for _, c := range movers {
+			t.Run(fmt.Sprint(name, " ", c.state), func(t *testing.T) {
+				onSharedServer(t, func(f *face.Fixture, m *Queue) {
+					text := textOf(f)
+					foreign(f)
+					do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
+					const n = 300
+					for i := range n {
+						id := fmt.Sprintf("stays%03d", i)
+						do(f, "HSET", f.Key("msg"), id, text)
+						c.put(f, i, id)
+					}
+					met, all := map[string]int{}, 0
+					f.Must(walk(m, c.state, func(msg *MessageStatus) {
+						if all++; all > 6*n+3000 {
+							t.Fatalf("met %d of %d, %d different", all, n, len(met))
+						}
+						met[msg.ID]++
+						come := [2]string{fmt.Sprint("a", all), fmt.Sprint("b", all)}
+						do(f, "HSET", f.Key("msg"), come[0], text, come[1], text)
+						c.move(f, all, msg, come)
+					}))
+					for id, times := range met {
+						if times > 2 {
+							t.Errorf("%s is met %d times", id, times)
+						}
+					}
+					for i := range n {
+						if id := fmt.Sprintf("stays%03d", i); met[id] == 0 {
+							t.Errorf("%s is not met", id)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPagesAreFull: a page of several structures is full, and has a Next only if it is.
+func TestPagesAreFull(t *testing.T) {
+	onSharedServer(t, func(f *face.Fixture, m *Queue) {
+		q := f.Queue(nil)
+		for range 10 {
+			f.Send(q, "x")
+		}
+		var sizes []int
+		for cursor := ""; len(sizes) == 0 || cursor != ""; {
+			page, err := m.List(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 4}, cursor)
+			f.Must(err)
+			sizes, cursor = append(sizes, len(page.Messages)), page.Next
+		}
+		if !slices.Equal(sizes, []int{4, 4, 2}) {
+			t.Errorf("pages have %v messages", sizes)
+		}
+	})
+}
