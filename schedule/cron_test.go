@@ -89,7 +89,7 @@ func TestAgreesWithRobfig(t *testing.T) {
 	t.Parallel()
 	field := func(low, high int) string {
 		a, b := low+rand.IntN(high-low+1), low+rand.IntN(high-low+1)
-		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(9)),
+		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(min(9, high-low))),
 			strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
 	}
 	for range 1000 {
