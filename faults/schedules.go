@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
@@ -53,6 +55,77 @@ var schedules = []scenario{
 		times: 2,
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
+	{
+		name:  "schedules: six shards on a Cluster, primary of the third killed",
+		holds: "four replicas run 60 entries of 1 to 3 s: what that primary's replica had not heard of is sent again, and none is left out",
+		setUp: withEntries(nodes(3, 1)),
+		load:  func(l *load) { replicas(l, 4, 16*time.Second, 0); l.Shards = []int{6} },
+		hit:   func(t *trial) { t.failOverShard(another) },
+		times: 1,
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
+	},
+	{
+		name: "schedules: six shards on a Cluster, node of the third frozen for 10 s, no replica",
+		holds: "replicas that start meanwhile run the entries of the other nodes within 2 s of each instant, and when the node is back, those that " +
+			"lie there: none is left out",
+		setUp: withEntries(nodes(3, 0)),
+		load:  func(l *load) { replicas(l, 2, 22*time.Second, 0); l.Shards, l.Lease = []int{6}, 20*time.Second },
+		hit:   (*trial).startWithoutNode,
+		times: 1,
+		rules: rules{resume: 5 * time.Second},
+		check: (*trial).weighElsewhere,
+	},
+}
+
+// another is a shard that lies on another node than the first, if six lie on three.
+const another = 2
+
+// startWithoutNode kills all replicas, and starts others, while the node of another shard stands still.
+func (t *trial) startWithoutNode() {
+	i, _ := t.owner(t.shardKey(another))
+	t.strike(strike{}, func() {
+		t.cluster.Nodes[i].Pause()
+		old := t.producers
+		t.producers = nil
+		for _, p := range old {
+			p.process.Kill()
+			t.startProducer(p.share)
+		}
+		t.wait(10 * time.Second)
+		t.cluster.Nodes[i].Resume()
+	})
+}
+
+// weighElsewhere wants the entries of other nodes to have been on time while that node stood still.
+func (t *trial) weighElsewhere(v *verdict) {
+	state, st := t.read(), t.strikes[0]
+	if state == nil {
+		v.problem("the queue cannot be read")
+		return
+	}
+	node, _ := t.owner(t.shardKey(another))
+	elsewhere := make([]bool, state.count())
+	for i := range elsewhere {
+		at, _ := t.owner(t.shardKey(i))
+		elsewhere[i] = at != node
+	}
+	first := map[string]lateness{}
+	for _, e := range t.books.all() {
+		due, found := instantAt(e.Payload)
+		if e.Kind != started || !found || due < st.from || due >= st.to || !elsewhere[state.shardOf(e.ID)] {
+			continue
+		}
+		if one, ran := first[e.Payload]; !ran || e.At < one.at {
+			first[e.Payload] = lateness{e.At, us(e.At - due)}
+		}
+	}
+	if len(first) == 0 {
+		v.problem("no instant of another node came meanwhile")
+		return
+	}
+	p99 := percentile(slices.Collect(maps.Values(first)), 99)
+	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 2*time.Second, "the 99th percentile of lateness on other nodes")
+	v.notes = append(v.notes, fmt.Sprintf("99%% of %d instants of the other nodes meanwhile were run within %v", len(first), p99.by.Round(time.Millisecond)))
 }
 
 // patientReplicas are two replicas that wait long for so many confirmations. Sentinel makes the old primary a replica only ten
@@ -68,6 +141,11 @@ func patientReplicas(acks int) func(l *load) {
 func withEntries(setUp func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		setUp(t)
+		if n := t.asked(0); n > 0 { // before there is a sequence
+			if _, err := script.NewStore(t.admin, "dq", queue).Join(t.ctx, n, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
 		s := schedule.New(delayqueue.NewPublisher(queue, t.admin)).WithLogger(slog.New(slog.DiscardHandler)) // a line for each
 		for _, e := range entriesOf(scheduled) {
 			if err := s.Set(t.ctx, e); err != nil {

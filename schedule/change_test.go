@@ -219,8 +219,8 @@ func TestDue(t *testing.T) {
 		e := &entry{name: "e", record: record{plan: plan{times: times{Every: 3600}, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
 		e.settled(at - 3600)
 		clock := func() time.Time { return time.Unix(0, 0) }
-		r := &runner{entries: map[string]*entry{"e": e}, reading: &reading{us: c.now * 1_000_000, at: clock(), clock: clock}}
-		due := r.due()
+		p := &part{entries: []*entry{e}, reading: &reading{us: c.now * 1_000_000, at: clock(), clock: clock}}
+		due := p.due()
 		if got := len(due) == 1; got != (c.want != none) || got && due[0].next != c.want {
 			t.Errorf("%s: %d, want %d", name, e.next, c.want)
 		}

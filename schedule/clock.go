@@ -33,35 +33,35 @@ func (e *entry) isFar(now *reading) bool {
 }
 
 // beginAnew lets those entries begin anew that are settled too far ahead, once the clock is to be trusted.
-func (r *runner) beginAnew(ctx context.Context, now *reading) {
+func (p *part) beginAnew(ctx context.Context, now *reading) {
 	var far []*entry
-	for _, e := range r.entries {
+	for _, e := range p.entries {
 		if e.isFar(now) {
 			far = append(far, e)
 		}
 	}
-	log := r.log.With(slog.String("queue", r.queue.Name()), slog.Int("entries", len(far)))
+	log := p.log.With(slog.String("queue", p.queue.Name()), slog.Int("entries", len(far)))
 	if len(far) == 0 {
-		r.odd = nil
+		p.odd = nil
 		return
 	}
-	if r.odd == nil {
+	if p.odd == nil {
 		log.Error("schedule: the server's clock was ahead, or is behind: what was sent last lies too far ahead; unless the clock changes, "+
 			"these entries begin anew within a minute",
 			slog.String("entry", far[0].name), slog.Time("sent", time.Unix(far[0].last, 0)), slog.Time("now", time.UnixMicro(now.us)))
-		r.odd = now
+		p.odd = now
 	}
-	went := now.at.Sub(r.odd.at)
-	if off := time.Duration(now.us-r.odd.us)*time.Microsecond - went; max(off, -off) > unevenly {
-		r.odd = now
+	went := now.at.Sub(p.odd.at)
+	if off := time.Duration(now.us-p.odd.us)*time.Microsecond - went; max(off, -off) > unevenly {
+		p.odd = now
 		return
 	}
 	if went < trustAfter {
 		return
 	}
-	since := r.odd.us/1_000_000 + aheadSeconds
+	since := p.odd.us/1_000_000 + aheadSeconds
 	err := side(far, func(e *entry) error {
-		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) { return nil, r.again(ctx, e, since) })
+		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) { return nil, p.again(ctx, e, since) })
 		return err
 	})
 	if err != nil {
@@ -72,19 +72,18 @@ func (r *runner) beginAnew(ctx context.Context, now *reading) {
 		return
 	}
 	log.Info("schedule: these entries have begun anew")
-	r.version = "" // read them
 }
 
 // again makes an entry another generation, whose instants come after since.
-func (r *runner) again(ctx context.Context, e *entry, since int64) error {
+func (p *part) again(ctx context.Context, e *entry, since int64) error {
 	var freed int64
 	if e.Overlap == Skip {
 		var err error
-		if freed, err = r.freeKey(ctx, e.name, since); err != nil {
+		if freed, err = p.freeKey(ctx, e.name, since); err != nil {
 			return err
 		}
 	}
-	return r.change(ctx, e.name, func(old, to *record, _ int64) error {
+	return p.change(ctx, e.name, func(old, to *record, _ int64) error {
 		if old == nil || old.unreadable != nil || old.Gen != e.Gen || old.Paused || old.Removed {
 			return errSame // somebody else was faster
 		}
@@ -95,8 +94,8 @@ func (r *runner) again(ctx context.Context, e *entry, since int64) error {
 
 // freeKey takes back the message of an entry that skips if the clock that was wrong has made it due too far ahead: the entry would skip
 // until then. It returns the instant of that.
-func (r *runner) freeKey(ctx context.Context, name string, since int64) (instant int64, err error) {
-	msg, err := r.monitor.GetKey(ctx, sequenceOf(name))
+func (p *part) freeKey(ctx context.Context, name string, since int64) (instant int64, err error) {
+	msg, err := p.monitor.GetKey(ctx, sequenceOf(name))
 	switch {
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return 0, nil
@@ -106,7 +105,7 @@ func (r *runner) freeKey(ctx context.Context, name string, since int64) (instant
 		return 0, nil
 	}
 	_, at := Of(&msg.Message)
-	_, err = r.queue.InterceptKey(ctx, sequenceOf(name))
+	_, err = p.queue.InterceptKey(ctx, sequenceOf(name))
 	return at.Unix(), err
 }
 

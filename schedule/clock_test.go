@@ -31,7 +31,7 @@ func newSteppedServer(t *testing.T) *steppedServer {
 	t.Cleanup(func() { _ = cli.Close() })
 	s := &steppedServer{fixture: fixtureOn(t, cli), mini: mini, wall: steppedStart, local: time.Unix(1_000_000, 0)}
 	s.s.table.clock = func() time.Time { return s.local }
-	s.r = &runner{Scheduler: s.s, entries: map[string]*entry{}, broken: map[string]string{}}
+	s.r = newRunner(s.s)
 	mini.SetTime(s.wall)
 	return s
 }

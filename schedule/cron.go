@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ type ruledFields [len(cronFields)]bool
 // names the first piece that cannot be read.
 func (c *cronTiming) readFields(text string) (plain string, ruled ruledFields, err error) {
 	broken := func(at int, format string, args ...any) (string, ruledFields, error) {
-		return "", ruled, fmt.Errorf("%w: cron %q: position %d: %s", ErrBadEntry, text, at+1, fmt.Sprintf(format, args...))
+		return "", ruled, fmt.Errorf("%w: cron %q: position %d: %w", ErrBadEntry, text, at+1, fmt.Errorf(format, args...))
 	}
 	var words []string
 	for at := 0; at < len(text); {
@@ -105,7 +106,9 @@ func (c *cronTiming) readFields(text string) (plain string, ruled ruledFields, e
 				_, err = cronParser.Parse(strings.Join(alone, " "))
 				list = append(list, word)
 			}
-			if err != nil || piece == "" || strings.HasPrefix(piece, "@") {
+			if errors.Is(err, errStep) {
+				return broken(at, "%s %q: %w", cronFields[n].name, piece, err)
+			} else if err != nil || piece == "" || strings.HasPrefix(piece, "@") {
 				return broken(at, "%s %q: want %s, a range a-b, * or a step */n", cronFields[n].name, piece, cronFields[n].values)
 			}
 			c.addRule(n, rule)

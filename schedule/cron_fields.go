@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,9 +27,41 @@ func readPiece(n int, piece string) (plain string, rule dayRule, err error) {
 	case n == weekdayField && (strings.Contains(upper, "#") || strings.HasSuffix(upper, "L")):
 		rule, err = weekRule(upper)
 	default:
-		plain, err = unwrapped(n, upper, piece)
+		if err = checkStep(n, upper); err == nil {
+			plain, err = unwrapped(n, upper, piece)
+		}
 	}
 	return plain, rule, err
+}
+
+// errStep: robfig/cron takes such a step, which leaves one value. Whoever wrote it meant an interval.
+var errStep = errors.New("its step leads to no second value; for an interval use Every")
+
+// checkStep wants a step to lead from the first value of a range to another one.
+func checkStep(n int, upper string) error {
+	span, stepText, _ := strings.Cut(upper, "/")
+	step, err := strconv.Atoi(stepText)
+	if err != nil {
+		return nil // robfig/cron says what is wrong with it
+	}
+	low, high, ranged := strings.Cut(span, "-")
+	first, last := cronFields[n].least, cronFields[n].most
+	if n == weekdayField {
+		last = 6 // 7 is 0
+	}
+	size := last - first + 1
+	if a, ok := value(n, low); ok {
+		first = a
+	}
+	if b, ok := value(n, high); ok && ranged {
+		if last = b; b < first {
+			last += size
+		}
+	}
+	if step > max(last-first, 1) {
+		return errStep
+	}
+	return nil
 }
 
 // The fields that say days.

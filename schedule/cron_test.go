@@ -89,7 +89,7 @@ func TestAgreesWithRobfig(t *testing.T) {
 	t.Parallel()
 	field := func(low, high int) string {
 		a, b := low+rand.IntN(high-low+1), low+rand.IntN(high-low+1)
-		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(9)),
+		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(min(9, high-low))),
 			strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
 	}
 	for range 1000 {
@@ -198,6 +198,18 @@ func TestBrokenCron(t *testing.T) {
 		"5-1/0 * * * *":         `position 1: minute "5-1/0"`,
 		"5-60 * * * *":          `position 1: minute "5-60"`,
 		"*/0 * * * *":           `position 1: minute "*/0"`,
+		"*/60 * * * *":          `position 1: minute "*/60": its step leads to no second value; for an interval use Every`,
+		"*/90 * * * *":          `position 1: minute "*/90": its step`,
+		"0,*/120 * * * *":       `position 3: minute "*/120": its step`,
+		"30/30 * * * *":         `position 1: minute "30/30": its step`,
+		"30/90 * * * *":         `position 1: minute "30/90": its step`,
+		"0 */24 * * *":          `position 3: hour "*/24": its step`,
+		"0 */36 * * *":          `position 3: hour "*/36": its step`,
+		"0 9-17/12 * * *":       `position 3: hour "9-17/12": its step`,
+		"0 0 */40 * *":          `position 5: day of the month "*/40": its step`,
+		"0 0 1 */18 *":          `position 7: month "*/18": its step`,
+		"* * * * */8":           `position 9: day of the week "*/8": its step`,
+		"0 0 * * FRI-MON/4":     `position 9: day of the week "FRI-MON/4": its step`,
 		"0 0 9 * * *":           `position 11: "*": want no more than five fields`,
 		"TZ=Asia/Tokyo * * * *": "position 1: \"TZ=Asia/Tokyo\": the zone of an entry is its Zone",
 		"@every 1h":             "position 1: want five fields, or @hourly",

@@ -23,10 +23,11 @@ type Entry struct {
 	// Name is the entry's, 1 to 200 bytes of text. Its sequence is schedule/<name>.
 	Name string
 
-	// Cron has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday), each a number, a name, a
-	// range, a step or a list, or it is @hourly, @daily, @weekly, @monthly or @yearly. A range may wrap: 22-2, FRI-MON. If days of the
-	// month and of the week are both said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a
-	// gap at the first instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
+	// Cron has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday), each a number, a
+	// name, a range, a step or a list, or it is @hourly, @daily, @weekly, @monthly or @yearly. A range may wrap: 22-2,
+	// FRI-MON. A step that leads to no second value, as in */90, is refused. If days of the month and of the week are
+	// both said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a gap at the
+	// first instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
 	//
 	// L, W and # mean what they mean to Quartz (https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html),
 	// but that days of the week are numbered as cron does, from 0: L is the last day of the month, L-3 the third before it, 15W the

@@ -126,15 +126,15 @@ func (s *Scheduler) serve(sub *Subscription, listener EventListener) {
 }
 
 // tell tells the listeners what became of the next instant of an entry. It never waits.
-func (r *runner) tell(code EventCode, e *entry, id string, us int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.subs) == 0 {
+func (s *Scheduler) tell(code EventCode, e *entry, id string, us int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.subs) == 0 {
 		return
 	}
 	late := time.Duration(max(us-e.next*1_000_000, 0)) * time.Microsecond
 	event := Event{Code: code, Time: time.Now(), Entry: e.name, Instant: time.Unix(e.next, 0).In(e.zone), ID: id, Lateness: late}
-	for _, sub := range r.subs {
+	for _, sub := range s.subs {
 		select {
 		case sub.waiting <- event:
 		default:
@@ -144,10 +144,10 @@ func (r *runner) tell(code EventCode, e *entry, id string, us int64) {
 }
 
 // tellSent tells that the message of the next instant of an entry was stored. now is when it was sent, in unix seconds.
-func (r *runner) tellSent(e *entry, info *delayqueue.MessageInfo, now int64) {
+func (s *Scheduler) tellSent(e *entry, info *delayqueue.MessageInfo, now int64) {
 	code := SentEvent
 	if e.next < now-lateSeconds {
 		code = CaughtUpEvent
 	}
-	r.tell(code, e, info.ID, info.Due.UnixMicro()) // what is past is due when it is stored
+	s.tell(code, e, info.ID, info.Due.UnixMicro()) // what is past is due when it is stored
 }

@@ -144,7 +144,7 @@ func (f *fixture) forget() {
 // looked is a replica that has looked once, and has sent what was due if sends.
 func (f *fixture) looked(s *Scheduler, sends bool) *runner {
 	f.Helper()
-	r := &runner{Scheduler: s, entries: map[string]*entry{}}
+	r := newRunner(s)
 	if f.steps(r); sends {
 		f.sends(r)
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -25,7 +25,8 @@ type looker struct {
 
 func newLooker(m *ops.Queue) looker {
 	cli, prefix := m.Redis()
-	return looker{m, table{cli, "{" + prefix + ":" + m.Name() + "}:schedules", time.Now}, shard.New(script.NewStore(cli, prefix, m.Name()), 0)}
+	store := script.NewStore(cli, prefix, m.Name())
+	return looker{m, table{cli, store.Keys.Schedules, time.Now}, shard.New(store, 0)}
 }
 
 // several says whether the queue has several shards. It asks Redis at most every few seconds, or now if fresh.
@@ -283,13 +284,21 @@ var troubles = []trouble{
 
 // setLasts says of each entry that can be read which instant was the last, and what follows from that.
 func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*entry, now int64) error {
-	var names []string
+	names := make([]string, 0, len(read))
 	for name := range read {
 		names = append(names, name)
 	}
-	lasts, err := l.lasts(ctx, names, 0)
+	set, err := l.shards.Look(ctx)
 	if err != nil {
 		return err
+	}
+	lasts := map[string]int64{}
+	for i, names := range namesByShard(set, names) {
+		some, err := l.lasts(ctx, set.All[i], names, 0)
+		if err != nil {
+			return err
+		}
+		maps.Copy(lasts, some)
 	}
 	for i := range all {
 		if err := ctx.Err(); err != nil {
@@ -309,49 +318,6 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*en
 		e.stand(&all[i], lasts[e.name], now)
 	}
 	return nil
-}
-
-// lasts are the numbers at which the sequences of entries are, by the names of the entries; 0: there is none. They
-// are read by the page as long as that is cheaper than one by one. limit is how long one call may take; 0: as long as ctx.
-func (l *looker) lasts(ctx context.Context, names []string, limit time.Duration) (map[string]int64, error) {
-	lasts, left := make(map[string]int64, len(names)), make(map[string]bool, len(names))
-	for _, name := range names {
-		left[name] = true
-	}
-	cursor := ""
-	for range len(names) / 50 {
-		page, err := within(ctx, limit, func(ctx context.Context) (*ops.SequencePage, error) { return l.monitor.Sequences(ctx, cursor) })
-		if errors.Is(err, delayqueue.ErrNotFound) {
-			return lasts, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range page.Sequences {
-			if name, ours := strings.CutPrefix(q.Name, sequenceOf("")); ours && left[name] {
-				delete(left, name)
-				lasts[name] = q.Last
-			}
-		}
-		if cursor = page.Next; cursor == "" { // the others have none
-			return lasts, nil
-		}
-	}
-	var mu sync.Mutex
-	rest := make([]string, 0, len(left))
-	for name := range left {
-		rest = append(rest, name)
-	}
-	return lasts, side(rest, func(name string) error {
-		n, err := within(ctx, limit, func(ctx context.Context) (int64, error) { return l.monitor.Sequence(ctx, sequenceOf(name)) })
-		if errors.Is(err, delayqueue.ErrNotFound) {
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		lasts[name] = n
-		return err
-	})
 }
 
 // Next is Next for the queue of this Scheduler.

@@ -106,7 +106,7 @@ func TestPrefix(t *testing.T) {
 // has changed does.
 func TestOnlyWhatHasChangedIsRead(t *testing.T) {
 	f := newFixture(t)
-	r := &runner{Scheduler: f.replica(), entries: map[string]*entry{}, broken: map[string]string{}}
+	r := newRunner(f.replica())
 	hidden := func(want bool) {
 		t.Helper()
 		f.steps(r)

@@ -2,12 +2,19 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // mostAlone is how many entries are read one by one, if so many have changed.
@@ -155,4 +162,57 @@ func readVersion(text string) (changes int64, born string) {
 	}
 	changes, _ = strconv.ParseInt(parts[1], 10, 64)
 	return max(changes, 0), parts[2]
+}
+
+// namesByShard are the names of entries whose sequences lie in each shard.
+func namesByShard(set *shard.Set, names []string) [][]string {
+	by := make([][]string, len(set.All))
+	for _, name := range names {
+		i := set.Named(sequenceOf(name))
+		by[i] = append(by[i], name)
+	}
+	return by
+}
+
+// lasts are the numbers at which the sequences of entries are that lie in one shard, by the names of the entries; 0:
+// there is none. They are read by the page as long as that is cheaper than one by one. limit is how long one call may
+// take; 0: as long as ctx.
+func (l *looker) lasts(ctx context.Context, of *script.Store, names []string, limit time.Duration) (map[string]int64, error) {
+	lasts, left := make(map[string]int64, len(names)), make(map[string]bool, len(names))
+	for _, name := range names {
+		left[name] = true
+	}
+	cursor := "0"
+	for range len(names) / 50 {
+		page, err := within(ctx, limit, func(ctx context.Context) (script.SequencesReply, error) {
+			return link.Read(ctx, func(ctx context.Context) (script.SequencesReply, error) { return of.Sequences(ctx, "", cursor) })
+		})
+		if err != nil {
+			return nil, fmt.Errorf("sequences: %w", of.InShard(err))
+		}
+		for _, q := range page.Found {
+			if name, ours := strings.CutPrefix(q.Name, sequenceOf("")); ours && left[name] {
+				delete(left, name)
+				lasts[name] = q.Last
+			}
+		}
+		if cursor = page.Cursor; cursor == "0" { // the others have none
+			return lasts, nil
+		}
+	}
+	var mu sync.Mutex
+	rest := make([]string, 0, len(left))
+	for name := range left {
+		rest = append(rest, name)
+	}
+	return lasts, side(rest, func(name string) error {
+		n, err := within(ctx, limit, func(ctx context.Context) (int64, error) { return l.monitor.Sequence(ctx, sequenceOf(name)) })
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		lasts[name] = n
+		return err
+	})
 }

@@ -271,7 +271,9 @@ type reading struct {
 }
 
 // now is the server's time, in unix us, or a little before.
-func (r *reading) now() int64 { return r.us + r.clock().Sub(r.at).Microseconds() }
+func (r *reading) now() int64 { return r.us + r.age().Microseconds() }
+
+func (r *reading) age() time.Duration { return r.clock().Sub(r.at) }
 
 func (t *table) look(ctx context.Context, history bool, skips ...skip) (*reading, error) {
 	args := []any{history}

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 const (
@@ -54,88 +55,130 @@ func (e *entry) settled(instant int64) {
 	}
 }
 
-// A runner is one Run. One goroutine owns it.
+// A runner is one Run. Its goroutine looks at the first shard, which has the entries, and gives them to the parts,
+// which send.
 type runner struct {
 	*Scheduler
 	reading *reading          // the last one; nil: it failed
 	entries map[string]*entry // those that can be sent for
-	broken  map[string]string // what was logged: its text, or which change
+	broken  map[string]string // what was logged, by name: its text
 	version string            // of entries
-	history string            // of the server that the instants of entries were asked of
-	odd     *reading          // the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
 	readAt  time.Time         // when all were read
-	failing bool              // the log knows
 	relist  bool              // what SetAll was given is to be set again
-	skips   []skip            // to be told of at the next look
 	telling []skip            // by a look that may have failed: again, as they are
+	outage  outage
+
+	set   *shard.Set
+	parts []*part // one for each shard
+	stop  func()  // ends them, and waits for them
+}
+
+func newRunner(s *Scheduler) *runner {
+	return &runner{
+		Scheduler: s, entries: map[string]*entry{}, broken: map[string]string{}, stop: func() {},
+		outage: outage{log: s.log.With(slog.String("queue", s.Name())), failing: map[*part]bool{}},
+	}
 }
 
 // Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
 // enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
 // but nothing is sent.
 func (s *Scheduler) Run(ctx context.Context) error {
-	r := &runner{Scheduler: s, entries: map[string]*entry{}, broken: map[string]string{}}
-	var lookAt time.Time
+	r := newRunner(s)
+	defer func() { r.stop() }()
 	for {
+		begun := time.Now()
+		before := r.set
 		var err error
-		if !time.Now().Before(lookAt) {
-			lookAt = time.Now().Add(lookEvery)
-			r.reading, err = r.look(ctx)
-		}
-		if r.reading != nil {
-			err = r.sendDue(ctx)
-		}
-		if ctx.Err() != nil {
+		if r.reading, err = r.look(ctx); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || r.reading != nil {
-			r.report(err)
+		r.outage.report(nil, err)
+		if r.set != before {
+			r.start(ctx)
 		}
-		pause := time.Until(lookAt)
-		if err == nil { // else a server that refuses would be asked without a pause
-			pause = min(pause, r.untilSkipping())
-		}
-		wait := time.NewTimer(pause)
+		r.handOut()
+		wait := time.NewTimer(time.Until(begun.Add(lookEvery)))
 		select {
 		case <-ctx.Done():
-			wait.Stop()
-			return ctx.Err()
 		case <-s.hurry:
-			lookAt = time.Time{}
 		case <-wait.C:
 		}
 		wait.Stop()
 	}
 }
 
-// report logs the first of several failures, and the end of them.
-func (r *runner) report(err error) {
-	log := r.log.With(slog.String("queue", r.queue.Name()))
-	switch {
-	case err != nil && !r.failing:
-		log.Error("schedule: entries cannot be sent for now", slog.Any("error", err))
-	case err == nil && r.failing:
-		log.Info("schedule: entries are sent again")
+// start lets the parts send what they are given, until stop.
+func (r *runner) start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, p := range r.parts {
+		wg.Go(func() { p.run(ctx) })
 	}
-	r.failing = err != nil
+	r.stop = func() { cancel(); wg.Wait() }
+}
+
+// handOut gives each part the entries that lie in its shard, and the last reading.
+func (r *runner) handOut() {
+	if r.set == nil { // nobody has answered yet
+		return
+	}
+	names := make([]string, 0, len(r.entries))
+	for name := range r.entries {
+		names = append(names, name)
+	}
+	for i, names := range namesByShard(r.set, names) {
+		entries := make([]*entry, 0, len(names))
+		for _, name := range names {
+			entries = append(entries, r.entries[name])
+		}
+		r.parts[i].give(view{r.reading, entries})
+	}
+}
+
+// An outage logs the first failure of a Run or one of its parts, and the end of all. It is safe for concurrent use.
+type outage struct {
+	log     *slog.Logger
+	mu      sync.Mutex
+	failing map[*part]bool // nil: of the Run itself
+}
+
+func (o *outage) report(of *part, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := len(o.failing)
+	if err != nil {
+		o.failing[of] = true
+	} else {
+		delete(o.failing, of)
+	}
+	switch now := len(o.failing); {
+	case before == 0 && now > 0:
+		o.log.Error("schedule: entries cannot be sent for now", slog.Any("error", err))
+	case before > 0 && now == 0:
+		o.log.Info("schedule: entries are sent again")
+	}
 }
 
 // look finds out the server's time, and which entries there are, if that may have changed.
 func (r *runner) look(ctx context.Context) (*reading, error) {
 	if len(r.telling) == 0 {
+		r.mu.Lock()
 		n := min(len(r.skips), mostSkips)
 		r.telling, r.skips = r.skips[:n:n], r.skips[n:]
+		r.mu.Unlock()
 	}
 	now, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) { return r.table.look(ctx, true, r.telling...) })
 	if err != nil {
 		return nil, err
 	}
 	r.telling = nil
-	if now.history != r.history { // what it lost must be sent again
-		r.history = now.history
-		for _, e := range r.entries {
-			e.last, e.never = -1, false
-		}
+	set, err := within(ctx, callLimit, r.shards.Look)
+	if err != nil {
+		return nil, err
+	}
+	if set != r.set {
+		r.divide(set)
 	}
 	if now.version == "" && r.version != "" {
 		r.lost()
@@ -149,11 +192,23 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 	if err := r.readChanged(ctx, now); err != nil {
 		return nil, err
 	}
-	if err := r.askLasts(ctx, now); err != nil {
-		return nil, err
-	}
-	r.beginAnew(ctx, now)
 	return now, nil
+}
+
+// divide makes a part for each shard. What the former parts know of entries is forgotten with them.
+func (r *runner) divide(set *shard.Set) {
+	r.stop()
+	for _, p := range r.parts {
+		r.outage.report(p, nil)
+	}
+	r.set, r.parts, r.entries, r.version = set, nil, map[string]*entry{}, ""
+	for i, store := range set.All {
+		p := &part{Scheduler: r.Scheduler, store: store, outage: &r.outage, views: make(chan view, 1), open: map[string]int64{}}
+		if i > 0 {
+			p.own = &table{r.table.cli, store.Keys.Schedules, r.table.clock}
+		}
+		r.parts = append(r.parts, p)
+	}
 }
 
 // lost logs that all entries are gone.
@@ -187,82 +242,6 @@ func (r *runner) setLists(ctx context.Context) error {
 // parallel is how many calls are made side by side.
 const parallel = 32
 
-// askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes
-// what is open for long.
-func (r *runner) askLasts(ctx context.Context, now *reading) error {
-	var ask, open []*entry
-	for _, e := range r.entries {
-		switch {
-		case e.deserted(now):
-			open = append(open, e)
-		case e.last < 0 && e.runs():
-			ask = append(ask, e)
-		}
-	}
-	_ = side(open, func(e *entry) error {
-		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) {
-			return nil, r.complete(ctx, e.name, e.text, &e.record, now)
-		})
-		if err != nil && ctx.Err() == nil {
-			r.leaveOpen(e, err)
-		}
-		return nil
-	})
-	names := make([]string, 0, len(ask))
-	for _, e := range ask {
-		names = append(names, e.name)
-	}
-	lasts, err := r.lasts(ctx, names, callLimit)
-	if err != nil {
-		return err
-	}
-	for _, e := range ask {
-		r.begin(e, lasts[e.name])
-	}
-	return nil
-}
-
-// leaveOpen logs, once, that the change of an entry could not be completed. The next look tries again; the other entries go on.
-func (r *runner) leaveOpen(e *entry, err error) {
-	r.mu.Lock()
-	change := fmt.Sprint("open ", e.Gen)
-	known := r.broken[e.name] == change
-	r.broken[e.name] = change
-	r.mu.Unlock()
-	if !known { // each step of it makes another text
-		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()),
-			slog.String("entry", e.name), slog.Any("error", err))
-	}
-}
-
-// passedFor is after how many looks a sequence that is at a later generation is no change that is under way: the first one
-// after a change reads the entry anew.
-const passedFor = 3
-
-// begin notes the number at which the entry's sequence is.
-func (r *runner) begin(e *entry, n int64) {
-	gen, instant := split(max(n, 0))
-	if gen > e.Gen {
-		if e.moved++; e.moved == passedFor {
-			r.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it "+
-				"until it is changed, or paused and resumed",
-				slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
-		}
-		return
-	}
-	if gen < e.Gen {
-		instant = 0
-	}
-	e.last, e.next, e.from = max(instant, e.Since), 0, 0
-	e.settled(e.last)
-}
-
-// lives says whether instants of the entry are to be sent, if it has any.
-func (e *entry) lives() bool { return e.Open == 0 && !e.Paused && !e.Removed && !e.left }
-
-// runs says whether there is one.
-func (e *entry) runs() bool { return e.lives() && !e.never }
-
 // side calls do for each of all, some side by side, and returns the error of the first that has one.
 func side[T any](all []T, do func(T) error) error {
 	errs, free := make([]error, len(all)), make(chan struct{}, parallel)
@@ -276,18 +255,4 @@ func side[T any](all []T, do func(T) error) error {
 	}
 	wg.Wait()
 	return cmp.Or(errs...)
-}
-
-// untilSkipping is how long until the next instant of an entry that skips: whether its last message lives is asked then, not before.
-func (r *runner) untilSkipping() time.Duration {
-	soonest := lookEvery
-	if r.reading == nil {
-		return soonest
-	}
-	for _, e := range r.entries {
-		if e.Overlap == Skip && e.runs() && e.last >= 0 {
-			soonest = min(soonest, time.Duration(e.next*1_000_000-r.reading.now())*time.Microsecond)
-		}
-	}
-	return max(soonest, time.Millisecond)
 }

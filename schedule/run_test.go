@@ -101,7 +101,7 @@ func TestTakenBack(t *testing.T) {
 		} {
 			f.must(f.s.Set(f.ctx(), e))
 			f.must(f.s.Resume(f.ctx(), "e"))
-			stale := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
+			stale := newRunner(f.replica())
 			f.sentAhead(stale, payload)
 			stale.entries["e"].last, stale.entries["e"].next = f.now(), f.now()+5 // as if it had sent nothing yet
 			f.must(change())
@@ -132,17 +132,18 @@ func TestTakenBack(t *testing.T) {
 func (f *fixture) steps(r *runner) {
 	f.Helper()
 	f.until("it looks", func() bool {
-		reading, err := r.look(f.ctx())
-		if err == nil {
-			r.reading = reading
+		var err error
+		if r.reading, err = r.look(f.ctx()); err != nil {
+			return false
 		}
-		return err == nil
+		r.handOut()
+		return side(r.parts, func(p *part) error { return p.look(f.ctx(), <-p.views) }) == nil
 	})
 }
 
 func (f *fixture) sends(r *runner) {
 	f.Helper()
-	f.until("it sends", func() bool { return r.sendDue(f.ctx()) == nil })
+	f.until("it sends", func() bool { return side(r.parts, func(p *part) error { return p.sendDue(f.ctx()) }) == nil })
 }
 
 // sentAhead has a runner send until one of these waits: what was sent is due some seconds later, which may be over

@@ -43,6 +43,7 @@ type Scheduler struct {
 	mu    sync.Mutex
 	subs  []*Subscription
 	lists map[string][]Entry // that SetAll was given, by program
+	skips []skip             // that the next look is to tell Redis
 }
 
 // New makes the Scheduler of a queue, a *delayqueue.DelayQueue or a *delayqueue.Publisher.

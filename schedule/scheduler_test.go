@@ -238,7 +238,7 @@ func TestManyDueAtOnce(t *testing.T) {
 func TestLostByTheServer(t *testing.T) {
 	f, _ := ownFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Offset: time.Duration((f.now()+10)%3600) * time.Second})) // one instant
-	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+	r := newRunner(f.s)
 	f.until("one is sent ahead", func() bool {
 		f.steps(r)
 		f.sends(r)

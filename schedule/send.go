@@ -16,16 +16,16 @@ const pageSize = 500
 
 // sendDue sends what is due, or will be soon, in rounds of one message for each entry: an instant is sent when the one before it
 // is settled. It returns the first error after which the rest is left to the next look.
-func (r *runner) sendDue(ctx context.Context) error {
+func (p *part) sendDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	for {
-		due := r.due()
+		due := p.due()
 		if len(due) == 0 {
 			return nil
 		}
 		for page := range slices.Chunk(due, pageSize) {
-			if err := r.sendPage(ctx, page); err != nil {
+			if err := p.sendPage(ctx, page); err != nil {
 				return err
 			}
 		}
@@ -33,13 +33,13 @@ func (r *runner) sendDue(ctx context.Context) error {
 }
 
 // due are the entries that have something to send, the soonest first.
-func (r *runner) due() (due []*entry) {
-	now := r.reading.now() / 1_000_000
+func (p *part) due() (due []*entry) {
+	now := p.reading.now() / 1_000_000
 	if now+aheadSeconds > maxInstant { // no number has room for it
 		return nil
 	}
-	for _, e := range r.entries {
-		if !e.runs() || e.last < 0 || e.resting == r.reading {
+	for _, e := range p.entries {
+		if !e.runs() || e.last < 0 || e.resting == p.reading {
 			continue
 		}
 		if e.next < now-lateSeconds && (e.next < e.from || now > e.fromAt+lateSeconds) {
@@ -76,9 +76,9 @@ func (e *entry) caughtUp(now int64) int64 {
 }
 
 // sendPage sends one message for each of these entries.
-func (r *runner) sendPage(ctx context.Context, page []*entry) error {
-	now := r.reading.now() / 1_000_000
-	several, err := r.several(ctx, false)
+func (p *part) sendPage(ctx context.Context, page []*entry) error {
+	now := p.reading.now() / 1_000_000
+	several, err := p.several(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	}
 	var results []delayqueue.SendResult
 	if len(batch) > 0 {
-		results, _ = r.queue.SendBatch(ctx, batch)
+		results, _ = p.queue.SendBatch(ctx, batch)
 	}
 	var failed error
 	for i, result := range results {
@@ -107,26 +107,26 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 		switch err := result.Err; {
 		case errors.As(err, &far):
 			if gen, instant := split(far.Last); gen == e.Gen {
-				r.settle(e, instant, err) // another replica was faster
+				p.settle(e, instant, err) // another replica was faster
 			} else {
 				e.last = -1 // it was changed: the next look shows that
 			}
 		case errors.Is(err, delayqueue.ErrDuplicateKey):
 			skipped = append(skipped, e) // its last message lives
 		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
-			r.tellSent(e, result.Info, now)
-			r.skipped(e, 0, 0)
-			r.settle(e, e.next, err)
-		case errors.Is(err, delayqueue.ErrBadOption) && !several && r.divided(ctx): // the next look sends it
+			p.tellSent(e, result.Info, now)
+			p.skipped(e, 0, 0)
+			p.settle(e, e.next, err)
+		case errors.Is(err, delayqueue.ErrBadOption) && !several && p.divided(ctx): // the next look sends it
 			failed = err
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
-			r.leave(ctx, e, err)
+			p.leave(ctx, e, err)
 		default: // it is not known, or was refused for now
 			failed = err
 		}
 	}
 	for code, passed := range map[EventCode][]*entry{SkippedEvent: skipped, ExpiredEvent: expired, noEvent: ran} {
-		if err := side(passed, func(e *entry) error { return r.pass(ctx, e, code) }); err != nil {
+		if err := side(passed, func(e *entry) error { return p.pass(ctx, e, code) }); err != nil {
 			return err
 		}
 	}
@@ -134,18 +134,18 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 }
 
 // divided says whether the queue has got several shards meanwhile.
-func (r *runner) divided(ctx context.Context) bool {
-	several, err := r.several(ctx, true)
+func (s *Scheduler) divided(ctx context.Context) bool {
+	several, err := s.several(ctx, true)
 	return err == nil && several
 }
 
 // settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget it, and take the next
 // one all the same, which would leave it out. So nothing more is sent for the entry until another look has found the history of the server
 // to be the same; and if the instant is ahead still, it is sent again then.
-func (r *runner) settle(e *entry, instant int64, err error) {
+func (p *part) settle(e *entry, instant int64, err error) {
 	if errors.Is(err, delayqueue.ErrNotReplicated) {
-		e.resting = r.reading
-		if e.next*1_000_000 > r.reading.now() {
+		e.resting = p.reading
+		if e.next*1_000_000 > p.reading.now() {
 			return
 		}
 	}
@@ -174,17 +174,17 @@ func (e *entry) options(now int64, several bool) (opts []delayqueue.MsgOption, f
 const noEvent EventCode = 0
 
 // pass settles the next instant of an entry without a message. code says why.
-func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
-	before, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
+func (p *part) pass(ctx context.Context, e *entry, code EventCode) error {
+	before, err := p.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
 	if before < number(e.Gen, e.next) && code != noEvent { // else another replica was faster
-		r.tell(code, e, "", r.reading.now())
+		p.tell(code, e, "", p.reading.now())
 		if code == SkippedEvent {
-			r.skipped(e, 1, 0)
+			p.skipped(e, 1, 0)
 		} else {
-			r.skipped(e, 0, 1)
+			p.skipped(e, 0, 1)
 		}
 	}
 	if gen, instant := split(max(before, 0)); gen > e.Gen {
@@ -200,30 +200,30 @@ const mostSkipsKept = 10_000
 
 // skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody ran before it. An
 // entry has one skip at a time, for look knows by the last one what it has counted.
-func (r *runner) skipped(e *entry, overlap, missed int64) {
+func (s *Scheduler) skipped(e *entry, overlap, missed int64) {
 	if e.next == e.from {
 		missed += e.when.count(e.last, e.next)
 	}
 	one := skip{e.name, number(e.Gen, e.next), overlap, missed}
-	r.mu.Lock() // entries are passed side by side
-	defer r.mu.Unlock()
-	at := slices.IndexFunc(r.skips, func(s skip) bool { return s.name == e.name })
+	s.mu.Lock() // entries are passed side by side
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.skips, func(one skip) bool { return one.name == e.name })
 	switch {
-	case overlap+missed == 0 || at < 0 && len(r.skips) >= mostSkipsKept || at >= 0 && r.skips[at].number == one.number:
+	case overlap+missed == 0 || at < 0 && len(s.skips) >= mostSkipsKept || at >= 0 && s.skips[at].number == one.number:
 	case at < 0:
-		r.skips = append(r.skips, one)
+		s.skips = append(s.skips, one)
 	default:
-		one.overlap, one.missed = one.overlap+r.skips[at].overlap, one.missed+r.skips[at].missed
-		r.skips[at] = one
+		one.overlap, one.missed = one.overlap+s.skips[at].overlap, one.missed+s.skips[at].missed
+		s.skips[at] = one
 	}
 }
 
 // leave leaves an entry alone that cannot be sent for, and notes why.
-func (r *runner) leave(ctx context.Context, e *entry, why error) {
+func (s *Scheduler) leave(ctx context.Context, e *entry, why error) {
 	e.left = true
-	log := r.log.With(slog.String("queue", r.queue.Name()), slog.String("entry", e.name))
+	log := s.log.With(slog.String("queue", s.queue.Name()), slog.String("entry", e.name))
 	log.Error("schedule: an entry cannot be sent, and is left alone", slog.Any("error", why))
-	if err := r.table.refuse(ctx, e.name, e.Gen, script.OneLine(why.Error(), script.MaxWhy)); err != nil {
+	if err := s.table.refuse(ctx, e.name, e.Gen, script.OneLine(why.Error(), script.MaxWhy)); err != nil {
 		log.Error("schedule: that it cannot be sent is not noted", slog.Any("error", err))
 	}
 }

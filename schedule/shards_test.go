@@ -2,11 +2,14 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -88,4 +91,84 @@ func TestKeysOfShards(t *testing.T) {
 	if keyIn(false, "e", 7, 1000) != keyOf("e", 7, 1000) {
 		t.Error(fmt.Sprint("a queue with one shard has another key: ", keyIn(false, "e", 7, 1000)))
 	}
+}
+
+// onNodes is a queue of six shards on three nodes, each of which answers without the others, with 24 entries. away is a
+// node that has not the first shard, and there says which entries lie on it.
+func onNodes(t *testing.T, entry record) (f *fixture, away *redistest.Server, there map[string]bool) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	f = fixtureOn(t, cluster.Client(t))
+	for _, node := range cluster.Nodes {
+		f.must(node.Client(t).ConfigSet(f.ctx(), "cluster-require-full-coverage", "no").Err())
+	}
+	_, err := script.NewStore(f.cli, "dq", f.name).Join(f.ctx(), 6, 0)
+	f.must(err)
+	set, err := f.s.shards.Look(f.ctx())
+	f.must(err)
+	holds := func(node *redistest.Server, i int) bool {
+		return node.Client(t).Exists(f.ctx(), set.All[i].Keys.State).Err() == nil // others say MOVED
+	}
+	away = cluster.Nodes[0]
+	if holds(away, 0) {
+		away = cluster.Nodes[1]
+	}
+	there = map[string]bool{}
+	f.store(24, func(i int) record {
+		name := fmt.Sprint("e", i)
+		there[name] = holds(away, set.Named(sequenceOf(name)))
+		entry.Overlap = Overlap(i % 2)
+		return entry
+	})
+	return f, away, there
+}
+
+// TestOneNodeAway: while a node does not answer that has not the first shard, entries that lie on other nodes go on,
+// also by a replica that begins meanwhile. Those of the node go on when it is back.
+func TestOneNodeAway(t *testing.T) {
+	now := time.Now().Unix()
+	f, away, there := onNodes(t, record{Gen: 1, Since: now, plan: plan{times: times{Every: 1}, CatchUp: 1000}})
+	got := f.consume(nil)
+	until := func(what string, at int64, some func(name string) bool) {
+		t.Helper()
+		f.until(what, func() bool {
+			for name := range there {
+				if ran, _ := got.of(name); some(name) && slices.Max(append(slices.Collect(maps.Keys(ran)), 0)) < at {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	all, elsewhere := func(string) bool { return true }, func(name string) bool { return !there[name] }
+	stop := f.run(f.s)
+	until("all run", f.now(), all)
+	away.Pause()
+	until("the others go on", time.Now().Unix()+20, elsewhere)
+	stop()
+	f.run(f.replica())
+	until("the others go on by a replica that begins", time.Now().Unix()+5, elsewhere)
+	f.log.Says(t, 2, "cannot be sent for now", "shard ")
+	away.Resume()
+	until("all run again", time.Now().Unix(), all)
+	for name := range there {
+		if ran, most := got.of(name); most != 1 {
+			t.Errorf("%s: messages for each instant: %v", name, ran)
+		}
+	}
+}
+
+// TestLostByAnyNode: what a node has lost that has not the first shard is sent again.
+func TestLostByAnyNode(t *testing.T) {
+	one := times{Every: int64(maxEvery / time.Second)} // instant that is caught up
+	f, away, there := onNodes(t, record{Gen: 1, Since: 1, plan: plan{times: one, CatchUp: 1}})
+	f.run(f.s)
+	each := func() bool {
+		c, err := f.mon.Counts(f.ctx())
+		return err == nil && c.Pending+c.Ready == int64(len(there))
+	}
+	f.until("each is sent", each)
+	away.Kill()
+	away.Restart(t) // with nothing
+	f.until("each is there again", each)
 }

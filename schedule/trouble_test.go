@@ -175,7 +175,7 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	f, _ := ownFixture(t)
 	f.pub.WithReplicaAck(1, time.Millisecond)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
-	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+	r := newRunner(f.s)
 	ahead := func() bool { // one is there that is sent ahead, and is not confirmed
 		f.steps(r)
 		f.sends(r)

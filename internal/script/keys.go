@@ -29,7 +29,7 @@ func Legible(name string) bool {
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
 	pending, ready, unack, lease, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
-	parts, schedules, journal, lanes, waiting string
+	parts, Schedules, journal, lanes, waiting string
 
 	Events string // a channel, which all databases of a server share
 
@@ -47,7 +47,7 @@ func keysOf(prefix, name string, db int) keys {
 		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
 		Wake: base + "wake", State: base + "state", consumers: base + "consumers", history: base + "history",
 		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",
-		schedules: base + "schedules", journal: base + "journal", lanes: base + "lanes", waiting: base + "waiting",
+		Schedules: base + "schedules", journal: base + "journal", lanes: base + "lanes", waiting: base + "waiting",
 		Events: base + "events",
 	}
 	if db != 0 {
