@@ -53,8 +53,9 @@ var mends = map[check.Kind]string{
 	check.StrayLane: "member", check.LostLane: "laned", check.WrongLane: "lane",
 }
 
-// plan lists the repairs in the order in which they must be made: a key is freed, a lease without a list is dropped, and a stray member of
-// lanes is deleted, before their message comes back. Turns of lanes are given when all messages are in their lanes.
+// plan lists the repairs in the order in which they must be made: a key is freed, a lease without a list is dropped,
+// and a stray member of lanes is deleted, before their message comes back. Turns of lanes are given when all messages
+// are in their lanes, and what has no lane waits no more, because it would not give its turn on.
 func plan(s *check.State, found []finding) []repair {
 	var tags []repair
 	by := map[string][]repair{}
@@ -85,6 +86,10 @@ func plan(s *check.State, found []finding) []repair {
 			item = strings.TrimPrefix(item, ":")
 		case check.LostLane:
 			item = id // of a tag in waiting, or an id
+			if f.Structure == "waiting" {
+				tags = append(tags, repair{What: "laned", Item: id})
+				continue
+			}
 		}
 		if what := mends[f.Kind]; what != "" {
 			by[what] = append(by[what], repair{What: what, Item: item})

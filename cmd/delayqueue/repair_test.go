@@ -172,6 +172,36 @@ func tellDoctorLanes(w *world) {
 	w.turnsThatAreTooMany()
 }
 
+// tellDoctorLostLanes: one repair lets a lane go on in which some envelopes were replaced by ones without a lane, also
+// if a turn was given on since the repair was planned.
+func tellDoctorLostLanes(w *world) {
+	replace := func(ids ...string) {
+		for _, id := range ids {
+			texts, err := w.cli.HMGet(w.Context(), w.key("msg"), w.send("orders", "plain", inAnHour), id).Result()
+			if err != nil {
+				w.Fatal(err)
+			}
+			plain, own := texts[0].(string), texts[1].(string)
+			w.do("HSET", "msg", id, plain[:1]+own[1:17]+plain[17:]) // due as before
+		}
+	}
+	ids := w.inLane("l", 7)
+	replace(ids[:4]...)
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "the queue is sound now")
+	w.hasTurn(w.sound("orders"), ids[4], ids[5], ids[6])
+
+	replace(ids[5])
+	planned := script.Flaw{What: "member", Item: w.memberOf(ids[5])}
+	if err := w.monitor("orders").Delete(w.Context(), ids[4]); err != nil { // gives its turn on
+		w.Fatal(err)
+	}
+	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(), []script.Flaw{planned})
+	if err != nil || !slices.Equal(words, []string{"done"}) {
+		w.Errorf("%q, %v", words, err)
+	}
+	w.hasTurn(w.sound("orders"), ids[6])
+}
+
 // If the lanes to be mended need more turns than one call gives, doctor makes more calls.
 func tellRepairInSteps(w *world) {
 	const lanes, width = 4, 100

@@ -69,8 +69,9 @@ var scenarios = [2][]func(w *world){{
 }, {
 	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkGoesOn, tellCancel, tellConditions, tellConsumers, tellCountdown,
 	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
-	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorNewer, tellDoctorPaused, tellDoctorStandstill, tellErrors,
-	tellEvents, tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
+	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorLostLanes, tellDoctorNewer, tellDoctorPaused,
+	tellDoctorStandstill, tellErrors, tellEvents,
+	tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
 	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch,
 }}

@@ -25,10 +25,11 @@ local function belongs(member, lane)
 end
 
 function mend.member(member)
-  if not redis.call('ZSCORE', KEYS.lanes, member) then return 'sound' end
-  local ends = string.find(member, '\0', 1, true) or 0
-  local lane = string.sub(member, 1, math.max(ends - 1, 0))
-  if lane ~= '' and belongs(member, lane) then return 'sound' end
+  local lane = string.sub(member, 1, (string.find(member, '\0', 1, true) or 1) - 1)
+  if not redis.call('ZSCORE', KEYS.lanes, member) then -- what waited may have got a turn since
+    member = lane ~= '' and turnof(lane, select(2, split(readlane(lane, member).tag)))
+  end
+  if not member or lane ~= '' and belongs(member, lane) then return 'sound' end
   redis.call('ZREM', KEYS.lanes, member)
   if lane ~= '' then lanes().fill(lane) end
   return 'done'
