@@ -198,9 +198,8 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	p.remember(got)
-	if got.Lost > 0 {
-		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.Lost),
-			slog.Int("poison", len(got.Dead)))
+	if n := p.lost.Add(got.Lost, answeredAt); n > 0 {
+		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", n))
 	}
 	if got.First == 1 && p.seenQueue {
 		p.settings.Log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +

@@ -37,6 +37,7 @@ type poller struct {
 	reserved   string               // tag of a message on its last chance, to be fetched alone; "": none
 	past       remembrance          // of the totals of the queue
 	yielding   yielding             // to other users of the server
+	lost       conc.MinuteCount     // messages whose leases ran out
 	dropped    conc.MinuteCount     // tags without a message
 	newer      conc.MinuteCount     // messages of a newer version
 }
