@@ -47,12 +47,14 @@ func (m *member) setAside(n int) {
 	m.time += float64(n) * leastTime.Seconds() / m.weight
 }
 
-// lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account.
+// lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account, nor wait for a message that the member
+// wants to handle alone.
 func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	m.lapses = time.Time{}
 	m.setHungry(false)
+	m.letsGo()
 }
 
 // answered notes that a fetch has ended.

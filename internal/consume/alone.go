@@ -39,6 +39,14 @@ func (m *member) isAlone(fetched bool, lease time.Duration) {
 	ws.wakeAll()
 }
 
+// letsGo lets the others fetch, if they wait for the member, with mu held.
+func (m *member) letsGo() {
+	if m.workers.alone.by == m {
+		m.workers.alone = alone{}
+		m.workers.wakeAll()
+	}
+}
+
 // mayFetch reports whether members may fetch, with mu held.
 func (ws *Workers) mayFetch() bool {
 	if ws.alone.has && (ws.isQuiet() || ws.alone.isOver()) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -126,29 +127,42 @@ func TestAloneForALease(t *testing.T) {
 	s.Drained()
 }
 
-// TestAloneAndStopped: a consumer that stops while it waits lets the others go on.
-func TestAloneAndStopped(t *testing.T) {
-	s := newServing(t)
-	other := s.another()
-	end, begins := make(chan struct{}), make(chan string, 3)
-	callback := func(payload string) bool {
-		if begins <- payload; payload == "hangs" {
-			<-end
-		}
-		return true
+// TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server is silent.
+func TestAloneLetsGo(t *testing.T) {
+	for name, ends := range map[string]func(c *Consumer, wire *redistest.Wire){
+		"a stop":          func(c *Consumer, _ *redistest.Wire) { c.Stop() },
+		"a silent server": func(_ *Consumer, wire *redistest.Wire) { wire.Freeze() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, wire := wiredServing(t)
+			other := s.another()
+			hung, begins := make(chan struct{}), make(chan string, 3)
+			callback := func(payload string) bool {
+				if begins <- payload; payload == "hangs" {
+					<-hung
+				}
+				return true
+			}
+			s.settings.Callback, other.settings.Callback = callback, callback
+			s.workers.ShareAmong(2, 4, LapseAfter)
+			other.send("hangs")
+			other.startIn(&s.workers)
+			queuetest.Receive(t, "it hangs", begins)
+			s.onLastChance("last")
+			c := s.startIn(&s.workers)
+			queuetest.Eventually(t, "it waits", func() bool {
+				s.workers.mu.Lock()
+				defer s.workers.mu.Unlock()
+				return s.workers.alone.by == c.member
+			})
+			other.send("next")
+			ends(c, wire)
+			if got := queuetest.Receive(t, "the other queue goes on", begins); got != "next" {
+				t.Errorf("%s began", got)
+			}
+			close(hung)
+			wire.Thaw()
+		})
 	}
-	s.settings.Callback, other.settings.Callback = callback, callback
-	s.workers.ShareAmong(2, 4, LapseAfter)
-	other.send("hangs")
-	other.startIn(&s.workers)
-	queuetest.Receive(t, "it hangs", begins)
-	s.onLastChance("last")
-	c := s.startIn(&s.workers)
-	queuetest.Eventually(t, "it waits", func() bool { s.workers.mu.Lock(); defer s.workers.mu.Unlock(); return s.workers.alone.by == c.member })
-	other.send("next")
-	c.Stop()
-	if got := queuetest.Receive(t, "the other queue goes on", begins); got != "next" {
-		t.Errorf("%s began", got)
-	}
-	close(end)
 }

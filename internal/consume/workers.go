@@ -127,10 +127,7 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 func (m *member) quit() {
 	m.workers.mu.Lock()
 	m.setHungry(false)
-	if m.workers.alone.by == m {
-		m.workers.alone = alone{}
-		m.workers.wakeAll()
-	}
+	m.letsGo()
 	m.workers.mu.Unlock()
 	m.releaseBuffered()
 }
