@@ -99,8 +99,12 @@ func (f *Filter) words() string {
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
 		text("header "+name, f.Headers[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.HeadersContain)) {
+		text("a part of header "+name, f.HeadersContain[name])
+	}
 	text("payload", f.Contains)
 	text("error", f.Error)
+	text("a part of the error", f.ErrorContains)
 	text("errors like", f.ErrorLike)
 	return strings.Join(words, ", ")
 }

@@ -136,31 +136,39 @@ func (o *operation) pass(why Reason, n int64) {
 
 // A coldFilter is a Filter as JSON. Its texts are bytes, because JSON would change a string that is not UTF-8.
 type coldFilter struct {
-	From, To                        time.Time
-	Key, Contains, Error, ErrorLike []byte
-	Headers                         [][2][]byte
-	Limit                           int
+	From, To                                       time.Time
+	Key, Contains, Error, ErrorContains, ErrorLike []byte
+	Headers, HeadersContain                        [][2][]byte
+	Limit                                          int
 }
 
 func cold(f Filter) coldFilter {
-	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
-		ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
-	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
-		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(f.Headers[name])})
+	return coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
+		ErrorContains: []byte(f.ErrorContains), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit,
+		Headers: coldTexts(f.Headers), HeadersContain: coldTexts(f.HeadersContain)}
+}
+
+func coldTexts(m map[string]string) (all [][2][]byte) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, [2][]byte{[]byte(name), []byte(m[name])})
 	}
-	return c
+	return all
 }
 
 func (c *coldFilter) hot() *Filter {
-	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
-		ErrorLike: string(c.ErrorLike), Limit: c.Limit}
-	for _, h := range c.Headers {
-		if f.Headers == nil {
-			f.Headers = map[string]string{}
+	return &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
+		ErrorContains: string(c.ErrorContains), ErrorLike: string(c.ErrorLike), Limit: c.Limit,
+		Headers: hotTexts(c.Headers), HeadersContain: hotTexts(c.HeadersContain)}
+}
+
+func hotTexts(all [][2][]byte) (m map[string]string) {
+	for _, pair := range all {
+		if m == nil {
+			m = map[string]string{}
 		}
-		f.Headers[string(h[0])] = string(h[1])
+		m[string(pair[0])] = string(pair[1])
 	}
-	return f
+	return m
 }
 
 func (o *operation) result(places []place) *BulkResult {

@@ -151,9 +151,17 @@ var (
 type asking struct {
 	*verb
 	IDs   []string
-	Shown []*ops.MessageStatus // the first of them
-	Gone  int                  // of these
+	Shown []sampleRow // the first of them
+	Gone  int         // of these
 }
+
+// A sampleRow is a message that something is to be done to, with what says whose it is.
+type sampleRow struct {
+	*ops.MessageStatus
+	Headers, Begins string // Begins is the beginning of its payload
+}
+
+const headersMost = 600 // bytes of the headers of a message in a sample
 
 func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 	v, ids, err := r.asked(r.query)
@@ -166,13 +174,17 @@ func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 }
 
 // sample reads the first of these messages that are there, and counts those of them that are gone.
-func (r *request) sample(ctx context.Context, ids []string) (shown []*ops.MessageStatus, gone int, err error) {
+func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, gone int, err error) {
 	m := r.Monitor()
 	for _, id := range ids[:min(len(ids), sampled)] {
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			shown = append(shown, msg)
+			var headers []string
+			for _, h := range headersOf(msg) {
+				headers = append(headers, h.Name+"="+h.Value)
+			}
+			shown = append(shown, sampleRow{msg, beginning(strings.Join(headers, " "), headersMost), r.payloadBegins(msg)})
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
 			gone++
 		default:

@@ -33,7 +33,7 @@ type planning struct {
 	Chosen []fact // the selection in words
 	Rates  []int
 	Result *ops.BulkResult // nil: not begun
-	Shown  []*ops.MessageStatus
+	Shown  []sampleRow
 	By     time.Duration
 	Rate   int
 	Fields []fact // of the form that counts on, which the script sends, or of the form that begins the job
@@ -118,11 +118,17 @@ func (l *language) selected(s *selection) (all []fact) {
 		case "contains":
 			one.Name = l.say("Payload contains")
 		case "error":
-			one.Name = l.say("Error contains")
+			if one.Name = l.say("Error"); s.Part("error") {
+				one.Name = l.say("Error contains")
+			}
 		case "like":
 			one.Name = l.say("With errors like")
 		case "header":
-			one.Name = l.say("Header (name=text)")
+			if one.Name = l.say("Header (name=text)"); s.Part("header") {
+				one.Name = l.say("Header contains (name=text)")
+			}
+		case "errorhow", "headerhow":
+			continue
 		case "from":
 			one = fact{l.say("From"), l.clockOf(s.Filter.From, "2006-01-02 15:04:05")}
 		case "to":

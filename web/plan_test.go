@@ -115,6 +115,28 @@ func TestPlan(t *testing.T) {
 	f.sees(body, "0 messages, as they were at")
 }
 
+// A selection takes what it names, or what contains it if that was chosen. Each confirmation shows whose messages they are.
+func TestSelectionIsExact(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	const customers = 500
+	batch := make([]delayqueue.Outgoing, customers)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("work of ", i),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("customer", fmt.Sprint(i))}}
+	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
+	all := []any{"q", "orders", "state", "pending", "header", "customer=77"}
+	_, body := f.counted(address("plan", append(all, "do", "delete", "count", "1")...))
+	f.sees(body, "1 messages, as they were at", "customer=77", "work of 77", "Header (name=text)")
+	_, body = f.counted(address("plan", append(all, "do", "delete", "count", "1", "headerhow", "contains")...))
+	f.sees(body, "5 messages, as they were at", "customer=477", "work of 477", "Header contains")
+	part := f.get(address("messages", append(all, "headerhow", "contains")...)).body
+	f.sees(part, `value="contains" selected`, `headerhow=contains`)
+	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "errorhow", "contains")).body, "All of them:")
+	id := regexp.MustCompile(`id=([-0-9a-f]{36})`).FindStringSubmatch(part)[1]
+	f.sees(f.get(address("act", "q", "orders", "do", "delete", "id", id)).body, "customer=77", "work of 77")
+}
+
 // A form that is sent twice at once shifts messages once.
 func TestPlanTwiceAtOnce(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})

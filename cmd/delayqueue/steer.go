@@ -29,10 +29,12 @@ retry and waiting, or in the states of --state. The command asks first.`,
 					can: append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
-			if err := a.ask("Take %s out of queue %q for good?", plural(len(ids), "message"), m.Name()); err != nil {
+			find := a.finder(m, which.byKey, false)
+			if err := a.askAbout(ctx, m, ids, find, "Take %s out of queue %q for good?", plural(len(ids), "message"),
+				m.Name()); err != nil {
 				return err
 			}
-			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "taken out", func(ctx context.Context, id string) (string, error) {
+			return a.each(ctx, m, ids, find, "taken out", func(ctx context.Context, id string) (string, error) {
 				r, err := m.Cancel(ctx, id)
 				if err != nil {
 					return "", err
@@ -111,7 +113,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Make messages due now",
 		Long: `run makes messages due now. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
 they may be more than 100.`,
-		Example: "  delayqueue run orders --all --state retry --error timeout --spread 10m",
+		Example: "  delayqueue run orders --all --state retry --error-contains timeout --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
@@ -138,7 +140,7 @@ func (a *app) requeueCommand() *cobra.Command {
 		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key belongs to another
 message now is refused; --all passes it over, says so, and has exit code 5. --key takes the message with that key that
 died last. --all asks if the messages may be more than 100.`,
-		Example: "  delayqueue requeue orders --all --error 'connection refused' --from -2h",
+		Example: "  delayqueue requeue orders --all --error-contains 'connection refused' --from -2h",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
@@ -181,10 +183,12 @@ everything in it, which is refused while consumers are alive, unless --force is 
 				return err
 			}
 			if len(args) > 1 {
-				if err := a.ask("Delete %s of queue %q for good?", plural(len(args)-1, "dead message"), m.Name()); err != nil {
+				find := a.finder(m, which.byKey, true)
+				if err := a.askAbout(ctx, m, args[1:], find, "Delete %s of queue %q for good?", plural(len(args)-1, "dead message"),
+					m.Name()); err != nil {
 					return err
 				}
-				return a.each(ctx, m, args[1:], a.finder(m, which.byKey, true), "deleted", a.deleteGarbage(m))
+				return a.each(ctx, m, args[1:], find, "deleted", a.deleteGarbage(m))
 			}
 			if !whole {
 				return a.bulk(ctx, m, &which, bulkWork{

@@ -67,8 +67,8 @@ var scenarios = [2][]func(w *world){{
 	tellBadQueue, tellBulkStates, tellDoctor, tellDoctorShards, tellImportAsynq, tellImportHdt, tellImportShards, tellList,
 	tellManyQueues, tellOtherPrefix, tellShards, tellStats, tellTop,
 }, {
-	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkGoesOn, tellCancel, tellConditions, tellConsumers, tellCountdown,
-	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
+	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkExact, tellBulkGoesOn, tellCancel, tellConditions,
+	tellConsumers, tellCountdown, tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
 	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorNewer, tellDoctorPaused, tellDoctorStandstill, tellErrors,
 	tellEvents, tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
