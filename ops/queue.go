@@ -101,8 +101,11 @@ func (m *Queue) tell(what delayqueue.EventCode, n int, ids ...string) {
 	_ = m.store.Publish(tellTime, text)
 }
 
-// ErrConsumersAlive: the queue has consumers that are alive.
-var ErrConsumersAlive = errors.New("consumers of this queue are alive")
+// What keeps DeleteQueue from deleting a queue without force.
+var (
+	ErrConsumersAlive = script.ErrConsumersAlive // the queue has consumers that are alive
+	ErrNotEmpty       = script.ErrNotEmpty       // the queue holds messages in any state, or schedules
+)
 
 // ErrUnknownLayout: a newer version of this library writes the queue, and may keep messages where this version does not look. So calls
 // for many and DeleteQueue are refused: upgrade this program. Sending, consuming and calls for one message go on.
@@ -111,15 +114,20 @@ var ErrUnknownLayout = script.ErrUnknownLayout
 // DeleteQueue deletes a queue: its messages, keys, sequences, history, pauses, limits, and its periodic messages (schedule/). The journal
 // stays for 31 days.
 //
-// It returns ErrConsumersAlive if consumers are alive and force is false. With force, these consumers find that their messages are gone,
-// and go on with messages that are sent later. DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this
-// library writes the queue. There is one attempt: after an error of the network the queue may or may not have been deleted. If the queue has
-// several shards, an error may come after some of them were deleted, and says so. DeleteQueue can be called again then.
+// Without force, it deletes only a queue that is out of use. It returns ErrNotEmpty if the queue holds messages in
+// any state (those in garbage and those that are kept after their ack too) or periodic messages, and
+// ErrConsumersAlive if consumers are alive. Keys that are held, sequences and history do not count.
+//
+// With force, nothing of that matters. The contexts of handlers end within a third of a lease, their acks are void,
+// and consumers go on with messages that are sent later.
+//
+// DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this library writes the queue. There is
+// one attempt: after an error of the network the queue may or may not have been deleted. If the queue has several
+// shards, nothing is deleted if any shard holds something when the call begins. A message that is sent, or a consumer
+// that starts, while the shards are deleted one after the other, keeps its shard and those that follow: the error
+// says in how many shards the queue was deleted. DeleteQueue can be called again then.
 func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
-	alive, messages, err := m.store.Drop(ctx, force)
-	if err == nil && alive > 0 && !force {
-		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
-	}
+	messages, err := m.store.Drop(ctx, force)
 	if err != nil && partly(err) == "" {
 		return m.failed(err, "delete it")
 	}

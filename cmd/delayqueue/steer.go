@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -215,10 +218,21 @@ func (a *app) deleteQueue(ctx context.Context, m *ops.Queue, forced bool) error 
 		return err
 	}
 	total := n.Pending + n.Ready + n.Waiting + n.Unack + n.Retry + n.Garbage
+	if !a.yes && onTerminal(os.Stdin) {
+		everywhere := append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone)
+		some, err := m.BulkDelete(ctx, ops.Bulk{States: everywhere, DryRun: true, Most: sampled})
+		if err != nil {
+			return err
+		}
+		saySample(some.Sample)
+	}
 	if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
 		return err
 	}
-	if err := m.DeleteQueue(ctx, forced); err != nil {
+	if all, err := m.Consumers(ctx); !forced && (err != nil || len(all) > 0) {
+		return cmp.Or(err, fmt.Errorf("%w: %d: stop them, or --force", ops.ErrConsumersAlive, len(all)))
+	}
+	if err := m.DeleteQueue(ctx, true); err != nil { // its messages were asked about
 		return err
 	}
 	a.say(map[string]any{"queue": m.Name(), "deleted": true}, "queue %s deleted", m.Name())

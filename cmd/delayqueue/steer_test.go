@@ -160,7 +160,7 @@ func tellPurge(w *world) {
 		w.refused(exitUsage, "[whole-queue "+name+"] are set", "purge", "orders", "--whole-queue", "--yes", more)
 	}
 	t = w.answers("y\r", 0, "purge", "orders", "--whole-queue")
-	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`)
+	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`, "pending") // and a sample
 	w.refused(exitNotFound, `no queue "orders"`, "stats", "orders")
 }
 
