@@ -69,6 +69,9 @@ func (o *operation) detail() string {
 	add("what is " + strings.Join(states, ", "))
 	add(o.Filter.hot().words())
 	add(steerDetail(o.What, o.Us))
+	if o.Anew {
+		add("deadlines are lifted")
+	}
 	if o.Spread > 0 {
 		add(fmt.Sprintf("spread over %v", message.Microseconds(o.Spread)))
 	}

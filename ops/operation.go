@@ -22,6 +22,7 @@ type task struct {
 	Spread int64              `json:"spread,omitempty"` // us
 	Rate   int                `json:"rate,omitempty"`   // messages a second
 	Most   int64              `json:"most,omitempty"`
+	Anew   bool               `json:"anew,omitempty"`
 	States []delayqueue.State `json:"in"`
 	Filter coldFilter         `json:"of"`
 }
@@ -119,6 +120,9 @@ func (o *operation) count(d script.Steered) (gone bool) {
 	case d.Holder != "":
 		o.pass(PassedKey, 1)
 		return false
+	case d.Expired:
+		o.pass(PassedExpired, 1)
+		return false
 	default:
 		o.pass(PassedMoved, 1)
 	}
@@ -195,6 +199,9 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 			if !p.again {
 				isNew++
 			}
+		case o.dry && o.expires(e.msg, page.now):
+			o.pass(PassedExpired, 1)
+			o.meet(e)
 		default:
 			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
@@ -207,6 +214,15 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 		}
 	}
 	return targets, isNew
+}
+
+// expires says whether a message would be past its deadline when it is due.
+func (o *operation) expires(m *MessageStatus, now int64) bool {
+	due := o.Us
+	if o.What == script.SteerBy {
+		due += m.At.UnixMicro()
+	}
+	return !o.Anew && o.What != script.SteerDelete && !m.Deadline.IsZero() && m.Deadline.UnixMicro() <= max(due, now)
 }
 
 // meet notes a message that the call may meet again.
@@ -259,7 +275,7 @@ func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 
 // request is the change of these messages of a page on which the step has looked at so many.
 func (o *operation) request(p place, targets []entry, looked int) script.SteerRequest {
-	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in]}
+	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in], Anew: o.Anew}
 	for _, e := range targets {
 		if p.state == delayqueue.StateUnack {
 			e.Score = "" // each renewal changes it

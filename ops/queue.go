@@ -31,6 +31,7 @@ type Queue struct {
 	store      *shard.Queue
 	calls      script.LimitedCalls
 	who        onBehalf
+	anew       bool
 	most       int          // bytes that are read of a message at most; 0: any number
 	unwritable atomic.Bool  // this user may not write the journal
 	log        *slog.Logger // nil: slog.Default
@@ -53,6 +54,14 @@ func (m *Queue) WithOperator(name string) *Queue {
 // kept, as one line. Call it before all other methods, and make a Queue for each act, which costs next to nothing. Default: none.
 func (m *Queue) WithReason(text string) *Queue {
 	m.who.why = script.OneLine(text, script.MaxWhy)
+	return m
+}
+
+// Anew makes RunNow, Requeue, Reschedule and the like lift the deadline of a message that would have expired when it
+// is due, for good, and begin its TTL anew. Otherwise they return ErrExpired. Bulk.Anew does the same for many. Call
+// it before all other methods, and make a Queue for each act.
+func (m *Queue) Anew() *Queue {
+	m.anew = true
 	return m
 }
 

@@ -26,6 +26,7 @@ type verb struct {
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // the queue's name must be typed
 	NeedsDelay bool               // the form asks by how much
+	Anew       bool               // the form asks whether deadlines are lifted
 	Turn       bool               // only to a message that has a turn in its lane
 
 	one  func(m *ops.Queue, ctx context.Context, id string, by time.Duration) error
@@ -46,16 +47,17 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 
 var verbs = []verb{
 	{
-		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow,
+		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow, Anew: true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting},
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
 		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: ops.ActReschedule, NeedsDelay: true,
+		Anew:   true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry},
 		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue,
+		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue, Anew: true,
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one:    one((*ops.Queue).Requeue),
 		many:   many((*ops.Queue).BulkRequeue),
@@ -215,6 +217,9 @@ func (r *request) steering() *ops.Queue {
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
 		m.WithReason(reason)
 	}
+	if r.PostForm.Get("anew") != "" {
+		m.Anew()
+	}
 	return m
 }
 
@@ -247,6 +252,8 @@ func (h *Handler) whyCode(err error, queue string) string {
 		return "state"
 	case errors.Is(err, delayqueue.ErrDuplicateKey):
 		return "key"
+	case errors.Is(err, delayqueue.ErrExpired):
+		return "expired"
 	}
 	h.log.Warn("delayqueue: something was not done to all messages that were ticked", "queue", queue, "error", err)
 	return "other"

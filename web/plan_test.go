@@ -137,6 +137,23 @@ func TestSelectionIsExact(t *testing.T) {
 	f.sees(f.get(address("act", "q", "orders", "do", "delete", "id", id)).body, "customer=77", "work of 77")
 }
 
+// What is past its deadline is passed over before and after the count, unless its deadline is lifted.
+func TestPlanAnew(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(2*time.Hour)))
+	plan := []any{"q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s"}
+	f.sees(f.get(address("plan", plan...)).body, "Lift the deadline")
+	plan = append(plan, "count", "1")
+	f.sees(f.get(address("plan", plan...)).body, "0 messages, as they were at",
+		"1 passed over: it is past its deadline by then")
+	single := form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", id)
+	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", single), "past its deadline")
+	counted, body := f.counted(address("plan", append(plan, "anew", "1")...))
+	f.sees(body, "1 messages, as they were at", "are lifted")
+	f.sees(f.finish(counted), "finished: 1 done")
+	f.wants(http.StatusSeeOther, f.ask(http.MethodPost, "act", single+"&anew=1"), "without a deadline")
+}
+
 // A form that is sent twice at once shifts messages once.
 func TestPlanTwiceAtOnce(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})

@@ -432,7 +432,11 @@ var chinese = map[string]string{
 	"failed": "失败",
 
 	"It was stopped, because Redis does not answer in time: the journal says whether it has begun": "已停止：Redis 没有及时响应；是否已经开始，请看操作日志",
-	"another message has its key now": "另一条消息占用了它的键",
+	"another message has its key now":                "另一条消息占用了它的键",
+	"it is past its deadline by then":                "届时它已过截止时间",
+	"Lift the deadline of messages that are past it": "取消已过截止时间的消息的截止时间",
+	"Deadlines":  "截止时间",
+	"are lifted": "已取消",
 	"The job goes on when this page is closed. Every process of the page, and the command delayqueue, can show and stop it.": "关闭本页后它会继续运行。本页面的每个进程和 delayqueue 命令都能显示并停止它。",
 	"the log of the service says why": "原因见服务日志",
 	"came in later":                   "之后才到来",

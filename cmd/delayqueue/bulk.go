@@ -38,6 +38,7 @@ type bulkFlags struct {
 	most   int64
 	rate   int
 	dryRun bool
+	anew   bool
 }
 
 func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
@@ -45,6 +46,7 @@ func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
 		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states ("+states+")")
 	}
 	if spread {
+		c.Flags().BoolVar(&b.anew, "anew", false, "lift the deadline of messages that are past it, else they are refused")
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
 	}
 	c.Flags().Var(&b.before, "before", "with --all: only those that were there then, as when a dry run or a command that was cut off began")
@@ -72,7 +74,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	}
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
-		Rate: which.rate, Most: which.most, DryRun: which.dryRun}
+		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew}
 	did := work.did
 	switch {
 	case which.dryRun:
@@ -114,7 +116,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	switch {
 	case ctx.Err() != nil && !r.Finished:
 		return ctx.Err()
-	case err == nil && r.Passed[ops.PassedKey] > 0:
+	case err == nil && r.Passed[ops.PassedKey]+r.Passed[ops.PassedExpired] > 0:
 		return &failure{code: exitRefused} // it was said
 	}
 	return err
@@ -217,7 +219,8 @@ type bulkJSON struct {
 // inSentence says why messages were passed over.
 var inSentence = map[ops.Reason]string{
 	ops.PassedMoved: "left before its turn came", ops.PassedNew: "came in after this had begun",
-	ops.PassedKey: "another message has its key now",
+	ops.PassedKey:     "another message has its key now",
+	ops.PassedExpired: "past its deadline by then; --anew lifts it",
 }
 
 // sayBulk says what was done, and how to do the rest, if there is one.
@@ -237,7 +240,7 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 		return nil
 	}
 	say("%s %s", did, plural(int(r.Done), "message"))
-	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedMoved, ops.PassedNew} {
+	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedExpired, ops.PassedMoved, ops.PassedNew} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}

@@ -62,9 +62,11 @@ func (a *app) rescheduleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
 		Short: "Make messages due at another time",
-		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that waits for a retry is
-delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending,
-ready, retry and waiting, or in the states of --state, and asks if they may be more than 100.`,
+		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that
+waits for a retry is delivered at that time. A message that is being handled or lies in garbage is
+refused, and so is a message that is past its deadline by then, unless --anew lifts the deadline. --all
+takes all messages in pending, ready, retry and waiting, or in the states of --state, and asks if they may
+be more than 100.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
 			"--spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -81,6 +83,9 @@ ready, retry and waiting, or in the states of --state, and asks if they may be m
 			m, err := a.monitor(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if which.anew {
+				m.Anew()
 			}
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
@@ -114,7 +119,8 @@ func (a *app) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run QUEUE (ID... | --all)",
 		Short: "Make messages due now",
-		Long: `run makes messages due now. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
+		Long: `run makes messages due now. A message that is past its deadline is refused, unless --anew lifts the
+deadline. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
 they may be more than 100.`,
 		Example: "  delayqueue run orders --all --state retry --error-contains timeout --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
@@ -140,9 +146,10 @@ func (a *app) requeueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requeue QUEUE (ID... | --all)",
 		Short: "Bring messages back from garbage, with all their retries",
-		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key belongs to another
-message now is refused; --all passes it over, says so, and has exit code 5. --key takes the message with that key that
-died last. --all asks if the messages may be more than 100.`,
+		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key
+belongs to another message now is refused, and so is a message past its deadline, unless --anew lifts the
+deadline. --all passes these over, says so, and has exit code 5. --key takes the message with that key
+that died last. --all asks if the messages may be more than 100.`,
 		Example: "  delayqueue requeue orders --all --error-contains 'connection refused' --from -2h",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {

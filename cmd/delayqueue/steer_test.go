@@ -121,6 +121,17 @@ func tellRequeue(w *world) {
 		w.Errorf("counts: %+v", n)
 	}
 
+	// A deadline that has come.
+	deadline := time.Now().Add(time.Second)
+	late := w.send("orders", "late", delayqueue.WithDeadline(deadline), delayqueue.WithRetryCount(0))
+	w.kill("orders", "no", "beside")
+	w.reaches("orders", late, delayqueue.StateGarbage)
+	w.until("its deadline has come", func() bool { return time.Now().After(deadline) })
+	w.refused(exitRefused, "Anew", "requeue", "orders", late)
+	w.exits(exitRefused, "requeue", "orders", "--all", "--contains", "late").
+		shows("passed over 1 message: past its deadline", "brought back 0 messages")
+	w.contains(w.must("requeue", "orders", "--all", "--contains", "late", "--anew"), "brought back 1 message\n")
+
 	// A key that another message has taken.
 	w.must("purge", "orders", "--whole-queue", "--yes")
 	keyed := w.send("orders", "e", delayqueue.WithKey("k"), delayqueue.WithRetryCount(0))

@@ -47,21 +47,23 @@ type SteerRequest struct {
 	Us      int64
 	Step    int64  // us by which each is due later than the one before
 	Only    string // "": each tag is an id; "key": a message key; else the structure in which it is a tag
+	Anew    bool   // lift the deadline of what has expired
 	Targets []Spot
 }
 
 // Steered is what became of one message.
 type Steered struct {
-	State  string // before
-	Done   bool
-	Stays  bool   // done, and it stays where it is
-	Holder string // of its key, if that is why it was not done
-	Held   bool   // the holder was acked, and keeps the key
+	State   string // before
+	Done    bool
+	Stays   bool   // done, and it stays where it is
+	Expired bool   // not done, because it would have expired when it is due
+	Holder  string // of its key, if that is why it was not done
+	Held    bool   // the holder was acked, and keeps the key
 }
 
 // Steer says what became of each message, or of the first of them, if these needed many turns of lanes.
 func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steered, error) {
-	args := append(c.args(4+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only)
+	args := append(c.args(5+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only, do.Anew)
 	for i := range do.Targets {
 		args = append(args, &do.Targets[i].Tag, &do.Targets[i].Score)
 	}
@@ -81,7 +83,8 @@ func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steere
 		}
 		name, not := strings.CutPrefix(word, "!")
 		name, stays := strings.CutPrefix(name, "~")
-		out[i] = Steered{State: r.state(name), Done: !not, Stays: stays}
+		name, expired := strings.CutPrefix(name, "-")
+		out[i] = Steered{State: r.state(name), Done: !not && !expired, Stays: stays, Expired: expired}
 	}
 	return out, r.err("steer")
 }
