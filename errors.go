@@ -24,6 +24,7 @@ var (
 	ErrConsumeTimeout = consume.ErrConsumeTimeout
 	// ErrExpired is the reason of a message that was not handed out within its WithMsgTTL, or whose WithDeadline came. At a
 	// deadline, the reason has the last error, too, and the context of a running handler ends with ErrExpired as the cause.
+	// Reschedule, and Requeue and RunNow of ops, return it if the message would have expired when it is due.
 	ErrExpired = consume.ErrExpired
 	// ErrPoison is the reason of a message that was lost as many times in a row as WithMaxLosses allows: its consumers
 	// died or were cut off, or it was too large for the way to them.

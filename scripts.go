@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -69,7 +70,11 @@ func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) 
 	if by == "key" {
 		ids, no.ID, no.Key = nil, "", what // with an id that is not known
 	}
-	if !done.Done {
+	switch {
+	case done.Expired:
+		return s.failed(fmt.Errorf("%w: its deadline or TTL is over by then; Anew of an ops.Queue lifts it", ErrExpired),
+			"reschedule %s", what)
+	case !done.Done:
 		return s.failed(no, "reschedule")
 	}
 	s.tell(RescheduledEvent, 1, ids...)

@@ -46,10 +46,15 @@ type Bulk struct {
 	// it already stay. For BulkRequeue, BulkRunNow and BulkReschedule.
 	Spread time.Duration
 
+	// Anew lifts the deadlines of messages that would have expired when they are due, for good, and begins their TTLs
+	// anew. Otherwise such messages are passed over (PassedExpired), because they would come to no handler.
+	Anew bool
+
 	// Rate is how many messages are changed in a second at most. 0: as fast as the steps go.
 	Rate int
 
-	// DryRun counts the messages that would be changed, and changes none. It does not see whether a key is taken.
+	// DryRun counts the messages that would be changed, and changes none. It does not see whether a key is taken or a
+	// TTL is over.
 	DryRun bool
 
 	// Before is an instant of the server's clock. Messages that came into their state later are passed over. A message in StateUnack
@@ -75,6 +80,8 @@ const (
 	PassedMoved Reason = "moved"     // the message had left its state when its turn came: handed out, settled, moved or taken out
 	PassedNew   Reason = "new"       // the message came into its state after the call had begun, or after Bulk.Before
 	PassedKey   Reason = "key taken" // another live message has the key, or an acked message holds it
+
+	PassedExpired Reason = "expired" // the message would have expired when it is due, and Bulk.Anew is not set
 )
 
 // A BulkResult says how far a call for many has come.
@@ -102,8 +109,8 @@ func (m *Queue) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
 		delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
 }
 
-// BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. A message whose key
-// another message has is passed over.
+// BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. Messages whose key
+// another message has, and messages past their deadline, are passed over.
 func (m *Queue) BulkRequeue(ctx context.Context, b Bulk) (*BulkResult, error) {
 	return m.bulk(ctx, task{What: script.SteerRequeue}, b, delayqueue.StateGarbage)
 }
@@ -135,6 +142,7 @@ func (m *Queue) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (
 // bulk begins a call for many, or goes on with a dry run, and carries it out.
 func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.State) (*BulkResult, error) {
 	t.States, t.Filter, t.Spread, t.Rate, t.Most = b.States, cold(b.Filter), b.Spread.Microseconds(), b.Rate, b.Most
+	t.Anew = b.Anew || m.anew
 	o := operation{task: t, dry: b.DryRun, caller: script.NewCaller().ID, met: map[string]bool{}}
 	ctx, cancel := o.untilDone(ctx)
 	defer cancel()
@@ -304,7 +312,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 		o.spreadTo += int64(len(done)) * do.Step
 		for i, d := range done {
 			gone[targets[i].Tag] = o.count(d)
-			if d.Done {
+			if d.Done || d.Expired {
 				o.meet(targets[i])
 			}
 		}

@@ -36,7 +36,7 @@ func TestBulkOfGarbage(t *testing.T) { onSharedServer(t, bulkOfGarbage) }
 func bulkOfGarbage(f *face.Fixture, m *Queue) {
 	buriedIn(f, "timeout 1", "timeout 2", "refused 1", "refused 2", "refused 3")
 	steps := 0
-	b := Bulk{Filter: Filter{Error: "no timeout", Limit: 2}, DryRun: true, Progress: func(r *BulkResult) bool {
+	b := Bulk{Filter: Filter{ErrorContains: "no timeout", Limit: 2}, DryRun: true, Progress: func(r *BulkResult) bool {
 		steps++
 		return r.Total == 5 && r.Looked <= 5
 	}}
@@ -168,7 +168,7 @@ func bulkInEveryState(f *face.Fixture, m *Queue) {
 	bulked(f, "earlier", got, err, 1, 1, nil)
 	got, err = m.BulkRequeue(queuetest.CtxB, Bulk{Spread: time.Hour})
 	bulked(f, "requeue", got, err, 1, 1, nil)
-	got, err = m.BulkRunNow(queuetest.CtxB, Bulk{Filter: Filter{Headers: map[string]string{"of": "r"}}})
+	got, err = m.BulkRunNow(queuetest.CtxB, Bulk{Filter: Filter{HeadersContain: map[string]string{"of": "r"}}})
 	bulked(f, "run now", got, err, 4-1, 1, nil)
 	lists(f, m, delayqueue.StateReady, Filter{}, "garbage", "ready")
 	got, err = m.BulkDelete(queuetest.CtxB, Bulk{States: everywhere})

@@ -109,13 +109,14 @@ type BulkTask struct {
 	Spread time.Duration      // as Bulk.Spread
 	Rate   int                // as Bulk.Rate
 	Most   int64              // as Bulk.Most
+	Anew   bool               // as Bulk.Anew
 	At     time.Time          // as BulkResult.At
 }
 
 func (t *task) public(begun int64) *BulkTask {
 	p := &BulkTask{
 		Action: verbs[t.What], States: t.States, Filter: *t.Filter.hot(), Spread: message.Microseconds(t.Spread), Rate: t.Rate, Most: t.Most,
-		At: message.InstantTime(begun),
+		Anew: t.Anew, At: message.InstantTime(begun),
 	}
 	switch {
 	case t.What == script.SteerBy:
@@ -136,7 +137,7 @@ func (e *JournalEntry) Rest() (b Bulk, ok bool) {
 		return b, false
 	}
 	t := e.Bulk.Task
-	b = Bulk{States: t.States, Filter: t.Filter, Spread: t.Spread, Rate: t.Rate, Before: t.At}
+	b = Bulk{States: t.States, Filter: t.Filter, Spread: t.Spread, Rate: t.Rate, Anew: t.Anew, Before: t.At}
 	if t.Most > 0 {
 		b.Most = max(t.Most-e.Messages, 0)
 	}

@@ -69,6 +69,9 @@ func (o *operation) detail() string {
 	add("what is " + strings.Join(states, ", "))
 	add(o.Filter.hot().words())
 	add(steerDetail(o.What, o.Us))
+	if o.Anew {
+		add("deadlines are lifted")
+	}
 	if o.Spread > 0 {
 		add(fmt.Sprintf("spread over %v", message.Microseconds(o.Spread)))
 	}
@@ -99,8 +102,12 @@ func (f *Filter) words() string {
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
 		text("header "+name, f.Headers[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.HeadersContain)) {
+		text("a part of header "+name, f.HeadersContain[name])
+	}
 	text("payload", f.Contains)
 	text("error", f.Error)
+	text("a part of the error", f.ErrorContains)
 	text("errors like", f.ErrorLike)
 	return strings.Join(words, ", ")
 }

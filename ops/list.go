@@ -19,15 +19,20 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
-// A Filter selects messages of a state, and says how many are looked at at a time. The zero Filter selects all messages.
+// A Filter selects messages of a state, and says how many are looked at at a time. The zero Filter selects all
+// messages. A message must match each field that is set, and each text as a whole, but for the fields in whose name
+// is "Contain".
 type Filter struct {
 	From, To  time.Time         // bounds of MessageStatus.At, both included; a message in StateReady has the instant since when it is ready; zero: no bound
-	Key       string            // the key of the message (WithKey), live or dead, is exactly this; "": any
-	Contains  string            // a part of the payload
-	Headers   map[string]string // the message has each of these headers, and the value of each contains this text
-	Error     string            // a part of the last error
-	ErrorLike string            // FoldError makes exactly this of the last error (ErrorGroup.Pattern)
+	Key       string            // the key of the message (WithKey), live or dead; "": any
+	Headers   map[string]string // the message has each of these headers, with exactly this value
+	Error     string            // the last error; "": any
+	ErrorLike string            // what FoldError makes of the last error (ErrorGroup.Pattern); "": any
 	Limit     int               // how many messages are looked at for one page, at most 500; 0: 100
+
+	Contains       string            // a part of the payload
+	HeadersContain map[string]string // the message has each of these headers, with this part in its value
+	ErrorContains  string            // a part of the last error
 
 	// LatestFirst turns round the order of List, All and ErrorGroups, but for StateUnack, which has no order of time.
 	// Calls for many ignore it, because they have an order of their own.
@@ -35,8 +40,13 @@ type Filter struct {
 }
 
 func (f *Filter) matches(m *MessageStatus) bool {
-	for name, text := range f.Headers {
-		if value, ok := m.Headers[name]; !ok || !strings.Contains(value, text) {
+	for name, want := range f.Headers {
+		if value, ok := m.Headers[name]; !ok || value != want {
+			return false
+		}
+	}
+	for name, part := range f.HeadersContain {
+		if value, ok := m.Headers[name]; !ok || !strings.Contains(value, part) {
 			return false
 		}
 	}
@@ -47,7 +57,8 @@ func (f *Filter) matches(m *MessageStatus) bool {
 	if f.ErrorLike != "" && f.ErrorLike != FoldError(m.LastError) {
 		return false
 	}
-	return (f.Key == "" || f.Key == m.Key) && strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.Error)
+	return (f.Key == "" || f.Key == m.Key) && (f.Error == "" || f.Error == m.LastError) &&
+		strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.ErrorContains)
 }
 
 // A page has so many messages, and so many bytes of them at most. It is small because the server works for nobody

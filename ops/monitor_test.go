@@ -217,6 +217,9 @@ func monitorList(f *face.Fixture, m *Queue) {
 	lists(f, m, delayqueue.StatePending, Filter{Limit: 1, Contains: "3"}, "p3")
 	lists(f, m, delayqueue.StatePending, Filter{Headers: map[string]string{"tenant": "t1"}}, "p1", "p3")
 	lists(f, m, delayqueue.StatePending, Filter{Headers: map[string]string{"other": ""}})
+	lists(f, m, delayqueue.StatePending, Filter{Headers: map[string]string{"tenant": "1"}})
+	lists(f, m, delayqueue.StatePending, Filter{HeadersContain: map[string]string{"tenant": "1"}}, "p1", "p3")
+	lists(f, m, delayqueue.StatePending, Filter{HeadersContain: map[string]string{"other": ""}})
 	lists(f, m, delayqueue.StatePending, Filter{From: at(1), To: at(3)}, "p1", "p2", "p3")
 	lists(f, m, delayqueue.StateRetry, Filter{})
 	lists(f, m, delayqueue.StateReady, Filter{})
@@ -234,7 +237,8 @@ func monitorList(f *face.Fixture, m *Queue) {
 	}
 	close(release)
 	queuetest.Eventually(f.T, "both wait for their retry", func() bool { return len(f.Check().Retry) == 2 })
-	if got := payloadsIn(f, m, delayqueue.StateRetry, Filter{Error: "returned false"}); len(got) != 2 {
+	lists(f, m, delayqueue.StateRetry, Filter{Error: "returned false"})
+	if got := payloadsIn(f, m, delayqueue.StateRetry, Filter{ErrorContains: "returned false"}); len(got) != 2 {
 		f.T.Errorf("waiting for a retry: %q", got)
 	}
 	f.Must(w.Shutdown(queuetest.CtxB))

@@ -22,6 +22,7 @@ type task struct {
 	Spread int64              `json:"spread,omitempty"` // us
 	Rate   int                `json:"rate,omitempty"`   // messages a second
 	Most   int64              `json:"most,omitempty"`
+	Anew   bool               `json:"anew,omitempty"`
 	States []delayqueue.State `json:"in"`
 	Filter coldFilter         `json:"of"`
 }
@@ -119,6 +120,9 @@ func (o *operation) count(d script.Steered) (gone bool) {
 	case d.Holder != "":
 		o.pass(PassedKey, 1)
 		return false
+	case d.Expired:
+		o.pass(PassedExpired, 1)
+		return false
 	default:
 		o.pass(PassedMoved, 1)
 	}
@@ -136,31 +140,39 @@ func (o *operation) pass(why Reason, n int64) {
 
 // A coldFilter is a Filter as JSON. Its texts are bytes, because JSON would change a string that is not UTF-8.
 type coldFilter struct {
-	From, To                        time.Time
-	Key, Contains, Error, ErrorLike []byte
-	Headers                         [][2][]byte
-	Limit                           int
+	From, To                                       time.Time
+	Key, Contains, Error, ErrorContains, ErrorLike []byte
+	Headers, HeadersContain                        [][2][]byte
+	Limit                                          int
 }
 
 func cold(f Filter) coldFilter {
-	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
-		ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
-	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
-		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(f.Headers[name])})
+	return coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
+		ErrorContains: []byte(f.ErrorContains), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit,
+		Headers: coldTexts(f.Headers), HeadersContain: coldTexts(f.HeadersContain)}
+}
+
+func coldTexts(m map[string]string) (all [][2][]byte) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, [2][]byte{[]byte(name), []byte(m[name])})
 	}
-	return c
+	return all
 }
 
 func (c *coldFilter) hot() *Filter {
-	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
-		ErrorLike: string(c.ErrorLike), Limit: c.Limit}
-	for _, h := range c.Headers {
-		if f.Headers == nil {
-			f.Headers = map[string]string{}
+	return &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
+		ErrorContains: string(c.ErrorContains), ErrorLike: string(c.ErrorLike), Limit: c.Limit,
+		Headers: hotTexts(c.Headers), HeadersContain: hotTexts(c.HeadersContain)}
+}
+
+func hotTexts(all [][2][]byte) (m map[string]string) {
+	for _, pair := range all {
+		if m == nil {
+			m = map[string]string{}
 		}
-		f.Headers[string(h[0])] = string(h[1])
+		m[string(pair[0])] = string(pair[1])
 	}
-	return f
+	return m
 }
 
 func (o *operation) result(places []place) *BulkResult {
@@ -187,6 +199,9 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 			if !p.again {
 				isNew++
 			}
+		case o.dry && o.expires(e.msg, page.now):
+			o.pass(PassedExpired, 1)
+			o.meet(e)
 		default:
 			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
@@ -199,6 +214,15 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 		}
 	}
 	return targets, isNew
+}
+
+// expires says whether a message would be past its deadline when it is due.
+func (o *operation) expires(m *MessageStatus, now int64) bool {
+	due := o.Us
+	if o.What == script.SteerBy {
+		due += m.At.UnixMicro()
+	}
+	return !o.Anew && o.What != script.SteerDelete && !m.Deadline.IsZero() && m.Deadline.UnixMicro() <= max(due, now)
 }
 
 // meet notes a message that the call may meet again.
@@ -251,7 +275,7 @@ func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 
 // request is the change of these messages of a page on which the step has looked at so many.
 func (o *operation) request(p place, targets []entry, looked int) script.SteerRequest {
-	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in]}
+	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in], Anew: o.Anew}
 	for _, e := range targets {
 		if p.state == delayqueue.StateUnack {
 			e.Score = "" // each renewal changes it

@@ -199,12 +199,12 @@ func TestOverrunAfterItsConsumer(t *testing.T) {
 	if err := q.Shutdown(queuetest.Over()); err == nil {
 		t.Error("it runs on")
 	}
-	queuetest.Receive(t, "consuming ends", done)
 	before := queuetest.ScoreIn(c.Base, c.Key("unack"), "overrun:"+id)
 	queuetest.Eventually(t, "its place is renewed", func() bool { return queuetest.ScoreIn(c.Base, c.Key("unack"), "overrun:"+id) > before+1e6 })
 	if n := l.ConsumersNow(); n != 2 {
 		t.Errorf("%d consumers use the link, want this one and another", n)
 	}
 	c.goesOn(1)
+	queuetest.Receive(t, "consuming ends", done)
 	queuetest.Eventually(t, "the other one alone uses the link", func() bool { return l.ConsumersNow() == 1 })
 }

@@ -31,6 +31,7 @@ type Queue struct {
 	store      *shard.Queue
 	calls      script.LimitedCalls
 	who        onBehalf
+	anew       bool
 	most       int          // bytes that are read of a message at most; 0: any number
 	unwritable atomic.Bool  // this user may not write the journal
 	log        *slog.Logger // nil: slog.Default
@@ -53,6 +54,14 @@ func (m *Queue) WithOperator(name string) *Queue {
 // kept, as one line. Call it before all other methods, and make a Queue for each act, which costs next to nothing. Default: none.
 func (m *Queue) WithReason(text string) *Queue {
 	m.who.why = script.OneLine(text, script.MaxWhy)
+	return m
+}
+
+// Anew makes RunNow, Requeue, Reschedule and the like lift the deadline of a message that would have expired when it
+// is due, for good, and begin its TTL anew. Otherwise they return ErrExpired. Bulk.Anew does the same for many. Call
+// it before all other methods, and make a Queue for each act.
+func (m *Queue) Anew() *Queue {
+	m.anew = true
 	return m
 }
 
@@ -101,8 +110,11 @@ func (m *Queue) tell(what delayqueue.EventCode, n int, ids ...string) {
 	_ = m.store.Publish(tellTime, text)
 }
 
-// ErrConsumersAlive: the queue has consumers that are alive.
-var ErrConsumersAlive = errors.New("consumers of this queue are alive")
+// What keeps DeleteQueue from deleting a queue without force.
+var (
+	ErrConsumersAlive = script.ErrConsumersAlive // the queue has consumers that are alive
+	ErrNotEmpty       = script.ErrNotEmpty       // the queue holds messages in any state, or schedules
+)
 
 // ErrUnknownLayout: a newer version of this library writes the queue, and may keep messages where this version does not look. So calls
 // for many and DeleteQueue are refused: upgrade this program. Sending, consuming and calls for one message go on.
@@ -111,15 +123,20 @@ var ErrUnknownLayout = script.ErrUnknownLayout
 // DeleteQueue deletes a queue: its messages, keys, sequences, history, pauses, limits, and its periodic messages (schedule/). The journal
 // stays for 31 days.
 //
-// It returns ErrConsumersAlive if consumers are alive and force is false. With force, these consumers find that their messages are gone,
-// and go on with messages that are sent later. DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this
-// library writes the queue. There is one attempt: after an error of the network the queue may or may not have been deleted. If the queue has
-// several shards, an error may come after some of them were deleted, and says so. DeleteQueue can be called again then.
+// Without force, it deletes only a queue that is out of use. It returns ErrNotEmpty if the queue holds messages in
+// any state (those in garbage and those that are kept after their ack too) or periodic messages, and
+// ErrConsumersAlive if consumers are alive. Keys that are held, sequences and history do not count.
+//
+// With force, nothing of that matters. The contexts of handlers end within a third of a lease, their acks are void,
+// and consumers go on with messages that are sent later.
+//
+// DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this library writes the queue. There is
+// one attempt: after an error of the network the queue may or may not have been deleted. If the queue has several
+// shards, nothing is deleted if any shard holds something when the call begins. A message that is sent, or a consumer
+// that starts, while the shards are deleted one after the other, keeps its shard and those that follow: the error
+// says in how many shards the queue was deleted. DeleteQueue can be called again then.
 func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
-	alive, messages, err := m.store.Drop(ctx, force)
-	if err == nil && alive > 0 && !force {
-		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
-	}
+	messages, err := m.store.Drop(ctx, force)
 	if err != nil && partly(err) == "" {
 		return m.failed(err, "delete it")
 	}

@@ -246,7 +246,7 @@ func TestQueueOfShards(t *testing.T) {
 	if d.inPart("forecast", err, 2); f == nil || f.Buckets[0].Pending != 2 {
 		t.Errorf("%+v", f)
 	}
-	d.Must(m.DeleteQueue(queuetest.CtxB, false))
+	d.Must(m.DeleteQueue(queuetest.CtxB, true))
 	if err := m.DeleteQueue(queuetest.CtxB, false); !errors.Is(err, delayqueue.ErrNoQueue) {
 		t.Errorf("deleted: %v", err)
 	}

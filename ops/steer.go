@@ -50,13 +50,16 @@ func (m *Queue) RescheduleBy(ctx context.Context, id string, d time.Duration) er
 	return m.steerID(ctx, script.SteerBy, d.Microseconds(), id)
 }
 
-// RunNow makes a message due now; see Reschedule.
+// RunNow makes a message due now; see Reschedule. It returns ErrExpired if the message would come to no handler,
+// because its deadline has come, or because it is due and its TTL is over.
 func (m *Queue) RunNow(ctx context.Context, id string) error {
 	return m.steerID(ctx, script.SteerAt, 0, id)
 }
 
-// Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if the message is not in garbage, and
-// ErrDuplicateKey if another live message has its key now, or an acked message holds the key (WithKeyHold).
+// Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if the message
+// is not in garbage, ErrDuplicateKey if another live message has its key now, or an acked message holds the key
+// (WithKeyHold), and ErrExpired if its deadline (WithDeadline) has come: it would be garbage again at once. Anew
+// lifts the deadline. A TTL (WithMsgTTL) does not bind a message that was handed out before.
 func (m *Queue) Requeue(ctx context.Context, id string) error {
 	return m.steerID(ctx, script.SteerRequeue, 0, id)
 }
@@ -82,6 +85,7 @@ func (m *Queue) steerID(ctx context.Context, what string, us int64, id string) e
 }
 
 func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
+	do.Anew = s.anew
 	one, err := s.store.SteerOne(ctx, &s.calls, do)
 	name := do.Targets[0].Tag
 	if err != nil {
@@ -94,6 +98,9 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 			dup.Key = msg.Key
 		}
 		return s.failed(dup, "%s %s", verbs[do.What], name)
+	case one.Expired:
+		return s.failed(fmt.Errorf("%w: its deadline or TTL is over by then; Anew lifts it", delayqueue.ErrExpired), "%s %s",
+			verbs[do.What], name)
 	case !one.Done:
 		no := &delayqueue.StateError{Queue: s.store.Queue, ID: name, State: stateAs(one.State)}
 		if do.Only == "key" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,8 +223,8 @@ func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 	f.Send(q, "x", face.InAnHour)
 	q.StartConsume()
 	queuetest.Eventually(f.T, "it is seen", func() bool { cs, err := m.Consumers(queuetest.CtxB); return err == nil && len(cs) == 1 })
-	if err := m.DeleteQueue(queuetest.CtxB, false); !errors.Is(err, ErrConsumersAlive) {
-		f.T.Errorf("with a consumer: %v", err)
+	if err := m.DeleteQueue(queuetest.CtxB, false); !errors.Is(err, ErrConsumersAlive) || !errors.Is(err, ErrNotEmpty) {
+		f.T.Errorf("with a consumer and a message: %v", err)
 	}
 	if n := len(f.Check().Messages); n != 1 {
 		f.T.Errorf("%d messages are left of 1", n)
@@ -233,8 +234,20 @@ func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 		f.T.Errorf("%d messages are left after it was forced", n)
 	}
 	f.Must(q.Shutdown(queuetest.CtxB))
-	f.Send(q, "y", face.InAnHour)
-	f.Must(m.DeleteQueue(queuetest.CtxB, false))
+	last := f.Send(q, "y", face.InAnHour, delayqueue.WithSequence("s", 1))
+	refused := func(what, counts string) {
+		f.T.Helper()
+		err := m.DeleteQueue(queuetest.CtxB, false)
+		if !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrConsumersAlive) || !strings.Contains(err.Error(), counts) {
+			f.T.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("a message", "messages: 1, schedules: 0")
+	f.Must(m.Delete(queuetest.CtxB, last.ID))
+	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("schedules"), "e", "{}").Err())
+	refused("a schedule", "messages: 0, schedules: 1")
+	f.Must(f.Cli.Del(queuetest.CtxB, f.Key("schedules")).Err())
+	f.Must(m.DeleteQueue(queuetest.CtxB, false)) // its sequence does not count
 	f.CheckEmpty()
 }
 

@@ -26,6 +26,7 @@ type verb struct {
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // the queue's name must be typed
 	NeedsDelay bool               // the form asks by how much
+	Anew       bool               // the form asks whether deadlines are lifted
 	Turn       bool               // only to a message that has a turn in its lane
 
 	one  func(m *ops.Queue, ctx context.Context, id string, by time.Duration) error
@@ -46,16 +47,17 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 
 var verbs = []verb{
 	{
-		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow,
+		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow, Anew: true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting},
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
 		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: ops.ActReschedule, NeedsDelay: true,
+		Anew:   true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry},
 		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue,
+		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue, Anew: true,
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one:    one((*ops.Queue).Requeue),
 		many:   many((*ops.Queue).BulkRequeue),
@@ -151,9 +153,17 @@ var (
 type asking struct {
 	*verb
 	IDs   []string
-	Shown []*ops.MessageStatus // the first of them
-	Gone  int                  // of these
+	Shown []sampleRow // the first of them
+	Gone  int         // of these
 }
+
+// A sampleRow is a message that something is to be done to, with what says whose it is.
+type sampleRow struct {
+	*ops.MessageStatus
+	Headers, Begins string // Begins is the beginning of its payload
+}
+
+const headersMost = 600 // bytes of the headers of a message in a sample
 
 func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 	v, ids, err := r.asked(r.query)
@@ -166,13 +176,17 @@ func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 }
 
 // sample reads the first of these messages that are there, and counts those of them that are gone.
-func (r *request) sample(ctx context.Context, ids []string) (shown []*ops.MessageStatus, gone int, err error) {
+func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, gone int, err error) {
 	m := r.Monitor()
 	for _, id := range ids[:min(len(ids), sampled)] {
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			shown = append(shown, msg)
+			var headers []string
+			for _, h := range headersOf(msg) {
+				headers = append(headers, h.Name+"="+h.Value)
+			}
+			shown = append(shown, sampleRow{msg, beginning(strings.Join(headers, " "), headersMost), r.payloadBegins(msg)})
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
 			gone++
 		default:
@@ -202,6 +216,9 @@ func (r *request) steering() *ops.Queue {
 	m := r.Monitor()
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
 		m.WithReason(reason)
+	}
+	if r.PostForm.Get("anew") != "" {
+		m.Anew()
 	}
 	return m
 }
@@ -235,6 +252,8 @@ func (h *Handler) whyCode(err error, queue string) string {
 		return "state"
 	case errors.Is(err, delayqueue.ErrDuplicateKey):
 		return "key"
+	case errors.Is(err, delayqueue.ErrExpired):
+		return "expired"
 	}
 	h.log.Warn("delayqueue: something was not done to all messages that were ticked", "queue", queue, "error", err)
 	return "other"

@@ -41,9 +41,7 @@ func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 	v := &jobView{JournalEntry: e, Phase: r.lang.phase(e.Bulk), Trouble: serverAddress.ReplaceAllString(e.Bulk.Error, "…")}
 	v.Runs = e.Bulk.Phase == ops.BulkRunning && !e.Bulk.Interrupted()
 	v.Stops = v.Runs && !e.Bulk.StopAsked && r.mayStop(e) == nil
-	for _, why := range slices.Sorted(maps.Keys(e.Bulk.Passed)) {
-		v.Passed = append(v.Passed, fact{r.lang.passed(why), r.lang.number(e.Bulk.Passed[why])})
-	}
+	v.Passed = r.lang.passedOver(e.Bulk.Passed)
 	return v, nil
 }
 
@@ -95,6 +93,16 @@ func (h *Handler) postJob(ctx context.Context, r *request) (string, error) {
 
 func jobLink(queue, id string) string { return link("job", url.Values{"q": {queue}, "id": {id}}) }
 
+// PassedOver says what a plan leaves out.
+func (r *request) PassedOver(p *planning) []fact { return r.lang.passedOver(p.Result.Passed) }
+
+func (l *language) passedOver(passed map[ops.Reason]int64) (all []fact) {
+	for _, why := range slices.Sorted(maps.Keys(passed)) {
+		all = append(all, fact{l.passed(why), l.number(passed[why])})
+	}
+	return all
+}
+
 // passed is why messages were passed over, in words.
 func (l *language) passed(why ops.Reason) string {
 	switch why {
@@ -104,6 +112,8 @@ func (l *language) passed(why ops.Reason) string {
 		return l.say("came in later")
 	case ops.PassedKey:
 		return l.say("another message has its key now")
+	case ops.PassedExpired:
+		return l.say("it is past its deadline by then")
 	}
 	return shown(strings.TrimSpace(string(why)))
 }

@@ -50,7 +50,9 @@ type selection struct {
 }
 
 // selectionNames are the names of the query that make a selection.
-var selectionNames = []string{"state", "text", "key", "contains", "error", "like", "header", "from", "to"}
+var selectionNames = []string{
+	"state", "text", "key", "contains", "error", "errorhow", "like", "header", "headerhow", "from", "to",
+}
 
 func (r *request) selection() (*selection, error) {
 	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")), query: url.Values{"q": {r.Queue}}}
@@ -59,15 +61,30 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
+	for _, name := range []string{"error", "header"} {
+		if r.Arg(name) == "" {
+			s.query.Del(name + "how")
+		}
+	}
 	for _, name := range []string{"error", "like"} { // forms write line ends as CR LF
 		if value := strings.ReplaceAll(r.Arg(name), "\r\n", "\n"); value != "" {
 			s.query.Set(name, value)
 		}
 	}
-	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.query.Get("error"), ErrorLike: s.query.Get("like")}
+	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), ErrorLike: s.query.Get("like")}
+	if s.Part("error") {
+		s.Filter.ErrorContains = s.query.Get("error")
+	} else {
+		s.Filter.Error = s.query.Get("error")
+	}
 	if s.Header = r.Arg("header"); s.Header != "" {
 		name, text, _ := strings.Cut(s.Header, "=")
-		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
+		headers := map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
+		if s.Part("header") {
+			s.Filter.HeadersContain = headers
+		} else {
+			s.Filter.Headers = headers
+		}
 	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
 		return nil, errHidden
@@ -89,6 +106,12 @@ func (r *request) selection() (*selection, error) {
 	}
 	return s, nil
 }
+
+// Part says whether only a part of the error, or of the header, was given.
+func (s *selection) Part(name string) bool { return s.query.Get(name+"how") == "contains" }
+
+// ErrorText is the text that is looked for in errors.
+func (s *selection) ErrorText() string { return s.query.Get("error") }
 
 // instantOf reads an instant, in that zone if the text names none.
 func instantOf(text string, zone *time.Location) (t time.Time, err error) {
@@ -270,21 +293,30 @@ const saysMost = 160 // bytes of a payload in a table
 func (r *request) row(m *ops.MessageStatus) messageRow {
 	kept := &ops.MessageStatus{State: m.State, At: m.At}
 	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
-	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: m.LastError}
-	if one.Says == "" {
-		one.Says = m.Payload
-		if redact := r.h.cfg.Payload; redact != nil {
-			one.Says = redact(r.Queue, m)
-		}
-	}
-	if errors.Is(m.Broken, ops.ErrNotRead) {
-		one.Says = r.lang.say("too large to be read here")
-	}
-	if len(one.Says) > saysMost {
-		one.Says = strings.ToValidUTF8(one.Says[:saysMost], "") + "…"
+	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: beginning(m.LastError, saysMost)}
+	if one.Says == "" || errors.Is(m.Broken, ops.ErrNotRead) {
+		one.Says = r.payloadBegins(m)
 	}
 	one.Says = strings.Clone(one.Says)
 	return one
+}
+
+// payloadBegins is the first bytes of a payload, or of what Config.Payload says in its place.
+func (r *request) payloadBegins(m *ops.MessageStatus) string {
+	switch redact := r.h.cfg.Payload; {
+	case errors.Is(m.Broken, ops.ErrNotRead):
+		return r.lang.say("too large to be read here")
+	case redact != nil:
+		return beginning(redact(r.Queue, m), saysMost)
+	}
+	return beginning(m.Payload, saysMost)
+}
+
+func beginning(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 func totalOf(c delayqueue.Counts, s delayqueue.State) int64 {

@@ -73,6 +73,8 @@ func (l *language) whyPassed(code string) string {
 		return l.say("it is in a state in which this cannot be done")
 	case "key":
 		return l.say("another message has its key now")
+	case "expired":
+		return l.say("it is past its deadline by then")
 	}
 	return l.say("the log of the service says why")
 }

@@ -33,9 +33,10 @@ type planning struct {
 	Chosen []fact // the selection in words
 	Rates  []int
 	Result *ops.BulkResult // nil: not begun
-	Shown  []*ops.MessageStatus
+	Shown  []sampleRow
 	By     time.Duration
 	Rate   int
+	Lift   bool   // deadlines
 	Fields []fact // of the form that counts on, which the script sends, or of the form that begins the job
 }
 
@@ -76,18 +77,22 @@ func (p *planning) setHow(r *request) (err error) {
 	}
 	rate, _ := strconv.Atoi(r.Arg("rate"))
 	p.Rate = max(rate, 0)
+	p.Lift = p.Anew && r.Arg("anew") != ""
 	return err
 }
 
 // bulk is what the library is told.
 func (p *planning) bulk() ops.Bulk {
-	return ops.Bulk{States: []delayqueue.State{p.State}, Filter: p.Filter, Rate: p.Rate}
+	return ops.Bulk{States: []delayqueue.State{p.State}, Filter: p.Filter, Rate: p.Rate, Anew: p.Lift}
 }
 
 // howOf says in words how what was chosen will be done.
 func (l *language) howOf(p *planning) (all []fact) {
 	if p.NeedsDelay {
 		all = append(all, fact{l.say("By how much"), l.duration(p.By)})
+	}
+	if p.Lift {
+		all = append(all, fact{l.say("Deadlines"), l.say("are lifted")})
 	}
 	how := l.say("as fast as it goes")
 	if p.Rate > 0 {
@@ -118,11 +123,17 @@ func (l *language) selected(s *selection) (all []fact) {
 		case "contains":
 			one.Name = l.say("Payload contains")
 		case "error":
-			one.Name = l.say("Error contains")
+			if one.Name = l.say("Error"); s.Part("error") {
+				one.Name = l.say("Error contains")
+			}
 		case "like":
 			one.Name = l.say("With errors like")
 		case "header":
-			one.Name = l.say("Header (name=text)")
+			if one.Name = l.say("Header (name=text)"); s.Part("header") {
+				one.Name = l.say("Header contains (name=text)")
+			}
+		case "errorhow", "headerhow":
+			continue
 		case "from":
 			one = fact{l.say("From"), l.clockOf(s.Filter.From, "2006-01-02 15:04:05")}
 		case "to":
@@ -156,7 +167,8 @@ func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 		}
 	}
 	ids = ids[:min(len(ids), sampled)]
-	p.Fields = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")})
+	p.Fields = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")},
+		fact{"anew", r.Arg("anew")})
 	if p.Result.Next != "" {
 		p.Fields = append(p.Fields, fact{"count", "1"}, fact{"next", p.Result.Next})
 		for _, id := range ids {

@@ -115,6 +115,45 @@ func TestPlan(t *testing.T) {
 	f.sees(body, "0 messages, as they were at")
 }
 
+// A selection takes what it names, or what contains it if that was chosen. Each confirmation shows whose messages they are.
+func TestSelectionIsExact(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	const customers = 500
+	batch := make([]delayqueue.Outgoing, customers)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("work of ", i),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("customer", fmt.Sprint(i))}}
+	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
+	all := []any{"q", "orders", "state", "pending", "header", "customer=77"}
+	_, body := f.counted(address("plan", append(all, "do", "delete", "count", "1")...))
+	f.sees(body, "1 messages, as they were at", "customer=77", "work of 77", "Header (name=text)")
+	_, body = f.counted(address("plan", append(all, "do", "delete", "count", "1", "headerhow", "contains")...))
+	f.sees(body, "5 messages, as they were at", "customer=477", "work of 477", "Header contains")
+	part := f.get(address("messages", append(all, "headerhow", "contains")...)).body
+	f.sees(part, `value="contains" selected`, `headerhow=contains`)
+	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "errorhow", "contains")).body, "All of them:")
+	id := regexp.MustCompile(`id=([-0-9a-f]{36})`).FindStringSubmatch(part)[1]
+	f.sees(f.get(address("act", "q", "orders", "do", "delete", "id", id)).body, "customer=77", "work of 77")
+}
+
+// What is past its deadline is passed over before and after the count, unless its deadline is lifted.
+func TestPlanAnew(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(2*time.Hour)))
+	plan := []any{"q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s"}
+	f.sees(f.get(address("plan", plan...)).body, "Lift the deadline")
+	plan = append(plan, "count", "1")
+	f.sees(f.get(address("plan", plan...)).body, "0 messages, as they were at",
+		"1 passed over: it is past its deadline by then")
+	single := form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", id)
+	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", single), "past its deadline")
+	counted, body := f.counted(address("plan", append(plan, "anew", "1")...))
+	f.sees(body, "1 messages, as they were at", "are lifted")
+	f.sees(f.finish(counted), "finished: 1 done")
+	f.wants(http.StatusSeeOther, f.ask(http.MethodPost, "act", single+"&anew=1"), "without a deadline")
+}
+
 // A form that is sent twice at once shifts messages once.
 func TestPlanTwiceAtOnce(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})

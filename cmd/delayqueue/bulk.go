@@ -38,6 +38,7 @@ type bulkFlags struct {
 	most   int64
 	rate   int
 	dryRun bool
+	anew   bool
 }
 
 func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
@@ -45,6 +46,7 @@ func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
 		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states ("+states+")")
 	}
 	if spread {
+		c.Flags().BoolVar(&b.anew, "anew", false, "lift the deadline of messages that are past it, else they are refused")
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
 	}
 	c.Flags().Var(&b.before, "before", "with --all: only those that were there then, as when a dry run or a command that was cut off began")
@@ -72,7 +74,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	}
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
-		Rate: which.rate, Most: which.most, DryRun: which.dryRun}
+		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew}
 	did := work.did
 	switch {
 	case which.dryRun:
@@ -98,7 +100,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		if counted.Done == 0 {
 			return a.sayBulk(did, counted, nil)
 		}
-		saySample(counted)
+		saySample(counted.Sample)
 		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {
 			return err
 		}
@@ -114,7 +116,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	switch {
 	case ctx.Err() != nil && !r.Finished:
 		return ctx.Err()
-	case err == nil && r.Passed[ops.PassedKey] > 0:
+	case err == nil && r.Passed[ops.PassedKey]+r.Passed[ops.PassedExpired] > 0:
 		return &failure{code: exitRefused} // it was said
 	}
 	return err
@@ -211,19 +213,20 @@ type bulkJSON struct {
 	Passed map[ops.Reason]int64 `json:"passed_over,omitempty"`
 	Before *time.Time           `json:"before,omitempty"` // the same command with --before, and with --most, does what was counted, or the rest
 	Most   int64                `json:"most,omitempty"`   // 0: any number
-	Sample []string             `json:"sample,omitempty"` // ids
+	Sample []messageJSON        `json:"sample,omitempty"`
 }
 
 // inSentence says why messages were passed over.
 var inSentence = map[ops.Reason]string{
 	ops.PassedMoved: "left before its turn came", ops.PassedNew: "came in after this had begun",
-	ops.PassedKey: "another message has its key now",
+	ops.PassedKey:     "another message has its key now",
+	ops.PassedExpired: "past its deadline by then; --anew lifts it",
 }
 
 // sayBulk says what was done, and how to do the rest, if there is one.
 func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
-	if r.Done == 0 && len(r.Passed) == 0 && a.command.Flags().Changed("error-like") {
-		fmt.Fprintln(os.Stderr, "no message has an error like that: take the text from delayqueue errors --json, because a terminal may cut it")
+	if r.Done == 0 && len(r.Passed) == 0 {
+		a.sayNone()
 	}
 	if a.json {
 		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed}
@@ -231,18 +234,18 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 			out.Before, out.Most = instant(rest.before), rest.most
 		}
 		for _, msg := range r.Sample {
-			out.Sample = append(out.Sample, msg.ID)
+			out.Sample = append(out.Sample, jsonOf(msg))
 		}
 		printJSON(out)
 		return nil
 	}
 	say("%s %s", did, plural(int(r.Done), "message"))
-	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedMoved, ops.PassedNew} {
+	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedExpired, ops.PassedMoved, ops.PassedNew} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}
 	}
-	saySample(r)
+	saySample(r.Sample)
 	if rest != nil {
 		why := "it was cut off; this does the rest"
 		if rest.counted {
@@ -258,14 +261,50 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 	return nil
 }
 
-// saySample shows some of what a dry run counted.
-func saySample(r *ops.BulkResult) {
-	if len(r.Sample) == 0 {
+// sayNone says why perhaps nothing matches.
+func (a *app) sayNone() {
+	for flag, hint := range map[string]string{
+		"error-like": "no message has an error like that: take the text from errors --json, because a terminal may cut it",
+		"error":      "--error is the whole text of the last error; --error-contains is a part of it",
+		"header":     "--header is the whole value of the header; --header-contains is a part of it",
+	} {
+		if a.command.Flags().Changed(flag) {
+			fmt.Fprintln(os.Stderr, hint)
+		}
+	}
+}
+
+// sampled is how many messages are shown before something is done to all.
+const sampled = 10
+
+// saySample shows some of the messages that something is done to.
+func saySample(some []*ops.MessageStatus) {
+	if len(some) == 0 {
 		return
 	}
-	t := newGrid("id", "key", "state", "payload", "last error").cutLast(5)
-	for _, msg := range r.Sample {
-		t.add(msg.ID, msg.Key, msg.State, payloadOf(msg), errorOf(msg))
+	t := newGrid("id", "key", "state", "headers", "payload", "last error").cutLast(6)
+	for _, msg := range some {
+		t.add(msg.ID, msg.Key, msg.State, cut(headersFlag(msg.Headers).String(), inTable), payloadOf(msg), errorOf(msg))
 	}
 	t.print()
+}
+
+// askAbout asks, and on a terminal it shows the first of the messages before. What follows the answer says which were
+// not found.
+func (a *app) askAbout(ctx context.Context, m *ops.Queue, names []string, find finder, format string,
+	args ...any) error {
+	if !a.yes && onTerminal(os.Stdin) {
+		ctx, cancel := context.WithTimeout(ctx, oneCall)
+		defer cancel()
+		var some []*ops.MessageStatus
+		for _, name := range names[:min(len(names), sampled)] {
+			if id, err := find(ctx, name); err == nil {
+				if msg, err := m.Get(ctx, id); err == nil {
+					some = append(some, msg)
+				}
+			}
+		}
+		saySample(some)
+	}
+	return a.ask(format, args...)
 }

@@ -57,6 +57,37 @@ func tellBulkEmpty(w *world) {
 	equal(w, "pending, after what did nothing", w.counts("orders").Pending, 1)
 }
 
+// A filter takes what it names, and nothing that only contains it. Who is asked sees whose messages they are.
+func tellBulkExact(w *world) {
+	const customers = 500
+	w.sendEach("orders", customers, func(i int) delayqueue.Outgoing {
+		return delayqueue.Outgoing{Payload: fmt.Sprint("work of ", i),
+			Options: []delayqueue.MsgOption{inAnHour, delayqueue.WithHeader("customer", fmt.Sprint(i))}}
+	})
+	w.contains(w.must("cancel", "orders", "--all", "--header", "customer=77", "--dry-run"),
+		"would have deleted 1 message\n", "customer=77", "work of 77")
+	sample := decode[bulkJSON](w,
+		w.must("cancel", "orders", "--all", "--header-contains", "customer=77", "--dry-run", "--json"))[0]
+	if sample.Done != 5 || sample.Sample[4].Headers["customer"] != "477" {
+		w.Errorf("with 77 in the header: %+v", sample)
+	}
+	w.contains(w.run("cancel", "orders", "--all", "--header", "customer=7 ", "--yes").err,
+		"--header-contains is a part of it")
+	w.answers("y\r", 0, "cancel", "orders", "--all", "--header", "customer=77").sees("work of 77")
+	equal(w, "left", w.counts("orders").Pending, customers-1)
+	id := decode[messageJSON](w, w.must("ls", "orders", "pending", "--header", "customer=4", "--json"))
+	w.answers("n\r", exitUnconfirmed, "cancel", "orders", id[0].ID).sees("work of 4")
+	for _, text := range []string{"refused", "not refused", "refused twice"} {
+		w.kill("orders", text, text)
+	}
+	whole := decode[messageJSON](w, w.must("ls", "orders", "garbage", "--error", "refused", "--json"))
+	if len(whole) != 1 || len(id) != 1 {
+		w.Errorf("exactly this error: %+v; customer 4: %+v", whole, id)
+	}
+	w.contains(w.must("requeue", "orders", "--all", "--error-contains", "refused", "--dry-run"),
+		"would have brought back 3 messages")
+}
+
 // Nothing of size happens without a yes.
 func tellBulkAsks(w *world) {
 	w.sendMany("orders", many+1, time.Hour)

@@ -72,7 +72,8 @@ func (a *app) explain(err error) (code int, text string) {
 	case errors.Is(err, ops.ErrBulkStopped):
 		return exitInterrupted, text
 	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence),
-		errors.Is(err, ops.ErrConsumersAlive), errors.Is(err, ops.ErrUnknownLayout):
+		errors.Is(err, ops.ErrConsumersAlive), errors.Is(err, ops.ErrNotEmpty), errors.Is(err, delayqueue.ErrExpired),
+		errors.Is(err, ops.ErrUnknownLayout):
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return exitNotFound, text

@@ -147,10 +147,11 @@ refused: cancel ends it. The command asks first.`,
 			if garbage {
 				question, did, skip = "Give up %s, and let the next of its lane pass, in queue %q?", "is garbage", m.SkipToGarbage
 			}
-			if err := a.ask(question, "message "+args[1], m.Name()); err != nil {
+			find := a.finder(m, byKey, false)
+			if err := a.askAbout(c.Context(), m, args[1:], find, question, "message "+args[1], m.Name()); err != nil {
 				return err
 			}
-			return a.each(c.Context(), m, args[1:], a.finder(m, byKey, false), did, plainly(skip))
+			return a.each(c.Context(), m, args[1:], find, did, plainly(skip))
 		}),
 	}
 	c.Flags().BoolVar(&end, "end", false, "behind all messages of the lane that are due")

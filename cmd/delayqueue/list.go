@@ -37,7 +37,7 @@ func (a *app) listCommand() *cobra.Command {
 		Long: `ls lists the messages in a state (pending, ready, waiting, unack, retry, garbage or done) in order of their
 time (unack: in an order that renewals of leases do not change), until --limit messages match. It looks at up to 100
 messages in each call of Redis, and rests between calls. Ctrl-C ends it: it prints what it has found, and how to go on.`,
-		Example: "  delayqueue ls orders garbage --error timeout --from -24h",
+		Example: "  delayqueue ls orders garbage --error-contains timeout --from -24h",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			state, err := parseState(args[1])
@@ -118,6 +118,9 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 		rest(c.Context(), time.Since(begun)) // others get their share of the server
 	}
 	t.print()
+	if count == 0 && cursor == "" && err == nil {
+		a.sayNone()
+	}
 	a.sayMore(c, plural(count, "message"), cursor, err)
 	return err
 }

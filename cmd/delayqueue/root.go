@@ -207,7 +207,12 @@ func (a *app) onTarget(which *target, state delayqueue.State, run func(c *cobra.
 		if err := which.check(args[1:], state); err != nil {
 			return err
 		}
-		return a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error { return run(c, m, args[1:]) })(c, args)
+		return a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
+			if which.anew {
+				m.Anew()
+			}
+			return run(c, m, args[1:])
+		})(c, args)
 	}
 }
 

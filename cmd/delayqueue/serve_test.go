@@ -68,7 +68,7 @@ func TestExporter(t *testing.T) {
 	e.sees(`delayqueue_consumers{queue="orders"} 0`)
 	w.send("mails", "a", inAnHour)
 	e.sees(`delayqueue_messages{queue="mails",state="pending"} 1`)
-	ok(t, w.monitor("mails").DeleteQueue(w.Context(), false))
+	ok(t, w.monitor("mails").DeleteQueue(w.Context(), true))
 	w.until("it is forgotten", func() bool { return !strings.Contains(e.page(), "mails") })
 	s.Stop()
 	e.sees(`delayqueue_up{queue="orders"} 0`)

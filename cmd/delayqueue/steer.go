@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -29,10 +32,12 @@ retry and waiting, or in the states of --state. The command asks first.`,
 					can: append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
-			if err := a.ask("Take %s out of queue %q for good?", plural(len(ids), "message"), m.Name()); err != nil {
+			find := a.finder(m, which.byKey, false)
+			if err := a.askAbout(ctx, m, ids, find, "Take %s out of queue %q for good?", plural(len(ids), "message"),
+				m.Name()); err != nil {
 				return err
 			}
-			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "taken out", func(ctx context.Context, id string) (string, error) {
+			return a.each(ctx, m, ids, find, "taken out", func(ctx context.Context, id string) (string, error) {
 				r, err := m.Cancel(ctx, id)
 				if err != nil {
 					return "", err
@@ -57,9 +62,11 @@ func (a *app) rescheduleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
 		Short: "Make messages due at another time",
-		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that waits for a retry is
-delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending,
-ready, retry and waiting, or in the states of --state, and asks if they may be more than 100.`,
+		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that
+waits for a retry is delivered at that time. A message that is being handled or lies in garbage is
+refused, and so is a message that is past its deadline by then, unless --anew lifts the deadline. --all
+takes all messages in pending, ready, retry and waiting, or in the states of --state, and asks if they may
+be more than 100.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
 			"--spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -76,6 +83,9 @@ ready, retry and waiting, or in the states of --state, and asks if they may be m
 			m, err := a.monitor(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if which.anew {
+				m.Anew()
 			}
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
@@ -109,9 +119,10 @@ func (a *app) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run QUEUE (ID... | --all)",
 		Short: "Make messages due now",
-		Long: `run makes messages due now. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
+		Long: `run makes messages due now. A message that is past its deadline is refused, unless --anew lifts the
+deadline. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
 they may be more than 100.`,
-		Example: "  delayqueue run orders --all --state retry --error timeout --spread 10m",
+		Example: "  delayqueue run orders --all --state retry --error-contains timeout --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
@@ -135,10 +146,11 @@ func (a *app) requeueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requeue QUEUE (ID... | --all)",
 		Short: "Bring messages back from garbage, with all their retries",
-		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key belongs to another
-message now is refused; --all passes it over, says so, and has exit code 5. --key takes the message with that key that
-died last. --all asks if the messages may be more than 100.`,
-		Example: "  delayqueue requeue orders --all --error 'connection refused' --from -2h",
+		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key
+belongs to another message now is refused, and so is a message past its deadline, unless --anew lifts the
+deadline. --all passes these over, says so, and has exit code 5. --key takes the message with that key
+that died last. --all asks if the messages may be more than 100.`,
+		Example: "  delayqueue requeue orders --all --error-contains 'connection refused' --from -2h",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
@@ -181,10 +193,12 @@ everything in it, which is refused while consumers are alive, unless --force is 
 				return err
 			}
 			if len(args) > 1 {
-				if err := a.ask("Delete %s of queue %q for good?", plural(len(args)-1, "dead message"), m.Name()); err != nil {
+				find := a.finder(m, which.byKey, true)
+				if err := a.askAbout(ctx, m, args[1:], find, "Delete %s of queue %q for good?", plural(len(args)-1, "dead message"),
+					m.Name()); err != nil {
 					return err
 				}
-				return a.each(ctx, m, args[1:], a.finder(m, which.byKey, true), "deleted", a.deleteGarbage(m))
+				return a.each(ctx, m, args[1:], find, "deleted", a.deleteGarbage(m))
 			}
 			if !whole {
 				return a.bulk(ctx, m, &which, bulkWork{
@@ -211,10 +225,21 @@ func (a *app) deleteQueue(ctx context.Context, m *ops.Queue, forced bool) error 
 		return err
 	}
 	total := n.Pending + n.Ready + n.Waiting + n.Unack + n.Retry + n.Garbage
+	if !a.yes && onTerminal(os.Stdin) {
+		everywhere := append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone)
+		some, err := m.BulkDelete(ctx, ops.Bulk{States: everywhere, DryRun: true, Most: sampled})
+		if err != nil {
+			return err
+		}
+		saySample(some.Sample)
+	}
 	if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
 		return err
 	}
-	if err := m.DeleteQueue(ctx, forced); err != nil {
+	if all, err := m.Consumers(ctx); !forced && (err != nil || len(all) > 0) {
+		return cmp.Or(err, fmt.Errorf("%w: %d: stop them, or --force", ops.ErrConsumersAlive, len(all)))
+	}
+	if err := m.DeleteQueue(ctx, true); err != nil { // its messages were asked about
 		return err
 	}
 	a.say(map[string]any{"queue": m.Name(), "deleted": true}, "queue %s deleted", m.Name())

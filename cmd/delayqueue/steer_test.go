@@ -59,7 +59,7 @@ func tellCancel(w *world) {
 	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
 	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
 	t.sees(`Delete 600 messages of queue "orders"?`)
-	w.contains(t.all(), "counting", "/1200)", "pending  p1") // some of them
+	w.contains(t.all(), "counting", "/1200)", " p1\r\n") // some of them
 	late := w.send("orders", "p1 came later", inAnHour)
 	t.types("yes\r")
 	t.ends(0)
@@ -111,7 +111,8 @@ func tellRequeue(w *world) {
 	w.kill("orders", "card refused", "d")
 	equal(w, "requeue", w.must("requeue", "orders", dead[0]), dead[0]+" brought back\n")
 	w.refused(exitRefused, "is ready", "requeue", "orders", dead[0])
-	equal(w, "by error", w.must("requeue", "orders", "--all", "--error", "connection"), "brought back 2 messages\n")
+	equal(w, "by error", w.must("requeue", "orders", "--all", "--error-contains", "connection"),
+		"brought back 2 messages\n")
 	equal(w, "by age", w.must("requeue", "orders", "--all", "--to", "-1h"), "brought back 0 messages\n")
 	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue",
 		"orders", "--all", "--from", "1h")
@@ -119,6 +120,17 @@ func tellRequeue(w *world) {
 	if n := w.counts("orders"); n.Ready != 3 || n.Garbage != 1 {
 		w.Errorf("counts: %+v", n)
 	}
+
+	// A deadline that has come.
+	deadline := time.Now().Add(time.Second)
+	late := w.send("orders", "late", delayqueue.WithDeadline(deadline), delayqueue.WithRetryCount(0))
+	w.kill("orders", "no", "beside")
+	w.reaches("orders", late, delayqueue.StateGarbage)
+	w.until("its deadline has come", func() bool { return time.Now().After(deadline) })
+	w.refused(exitRefused, "Anew", "requeue", "orders", late)
+	w.exits(exitRefused, "requeue", "orders", "--all", "--contains", "late").
+		shows("passed over 1 message: past its deadline", "brought back 0 messages")
+	w.contains(w.must("requeue", "orders", "--all", "--contains", "late", "--anew"), "brought back 1 message\n")
 
 	// A key that another message has taken.
 	w.must("purge", "orders", "--whole-queue", "--yes")
@@ -159,7 +171,7 @@ func tellPurge(w *world) {
 		w.refused(exitUsage, "[whole-queue "+name+"] are set", "purge", "orders", "--whole-queue", "--yes", more)
 	}
 	t = w.answers("y\r", 0, "purge", "orders", "--whole-queue")
-	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`)
+	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`, "pending") // and a sample
 	w.refused(exitNotFound, `no queue "orders"`, "stats", "orders")
 }
 

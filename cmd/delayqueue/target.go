@@ -217,7 +217,9 @@ type selection struct {
 	key       textFlag
 	contains  textFlag
 	headers   headersFlag
+	headersIn headersFlag // parts of values
 	errorText textFlag
+	errorIn   textFlag // a part
 	errorLike textFlag
 }
 
@@ -228,8 +230,10 @@ func (s *selection) flags(c *cobra.Command, about string) {
 	f.Var(&s.to, "to", "only messages "+about+" then or earlier")
 	f.Var(&s.key, "with-key", "only messages with this message key, live or dead")
 	f.Var(&s.contains, "contains", "only messages with this text in the payload")
-	f.Var(&s.headers, "header", "only messages with this text in a header, name=text; any number")
-	f.Var(&s.errorText, "error", "only messages with this text in the last error")
+	f.Var(&s.headers, "header", "only messages with a header of exactly this value; any number")
+	f.Var(&s.headersIn, "header-contains", "only messages with this text in a header; any number")
+	f.Var(&s.errorText, "error", "only messages with exactly this last error")
+	f.Var(&s.errorIn, "error-contains", "only messages with this text in the last error")
 	s.errorLike.hint = "; --error-like '(no error)' selects messages without an error"
 	f.Var(&s.errorLike, "error-like", "only the group of this error, as the command errors prints it")
 }
@@ -237,19 +241,21 @@ func (s *selection) flags(c *cobra.Command, about string) {
 // any says whether the selection leaves some messages out.
 func (s *selection) any() bool {
 	return !s.from.IsZero() || !s.to.IsZero() || s.key.text != "" || s.contains.text != "" || len(s.headers) > 0 ||
-		s.errorText.text != "" || s.errorLike.text != ""
+		len(s.headersIn) > 0 || s.errorText.text != "" || s.errorIn.text != "" || s.errorLike.text != ""
 }
 
 func (s *selection) filter() ops.Filter {
 	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key.text, Contains: s.contains.text, Headers: s.headers,
-		Error: s.errorText.text, ErrorLike: s.errorLike.text}
+		HeadersContain: s.headersIn, Error: s.errorText.text, ErrorContains: s.errorIn.text, ErrorLike: s.errorLike.text}
 }
 
-// check refuses headers without a text, which any value has in it, and bounds between which no message can lie.
+// check refuses headers without a text, and bounds between which no message can lie.
 func (s *selection) check(state delayqueue.State) error {
-	for name, text := range s.headers {
-		if text == "" {
-			return fail(exitUsage, "--header %s= is empty: a variable that is not set?", name)
+	for flag, headers := range map[string]headersFlag{"header": s.headers, "header-contains": s.headersIn} {
+		for name, text := range headers {
+			if text == "" {
+				return fail(exitUsage, "--%s %s= is empty: a variable that is not set?", flag, name)
+			}
 		}
 	}
 	if !s.from.IsZero() && !s.to.IsZero() && s.from.After(s.to.Time) {

@@ -67,7 +67,8 @@ var scenarios = [2][]func(w *world){{
 	tellBadQueue, tellBulkStates, tellDoctor, tellDoctorShards, tellImportAsynq, tellImportHdt, tellImportShards, tellList,
 	tellManyQueues, tellOtherPrefix, tellShards, tellStats, tellTop,
 }, {
-	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkGoesOn, tellCancel, tellConditions, tellConsumers, tellCountdown,
+	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkExact, tellBulkGoesOn,
+	tellCancel, tellConditions, tellConsumers, tellCountdown,
 	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
 	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorLostLanes, tellDoctorNewer, tellDoctorPaused,
 	tellDoctorStandstill, tellErrors, tellEvents,

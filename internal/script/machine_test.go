@@ -257,6 +257,7 @@ func (m *machine) steers(t *rapid.T) {
 	ids := m.ids(t)
 	_, place, _ := m.found(ids[0], "")
 	do.Only = rapid.SampledFrom([]string{"", place, "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}[:rapid.SampledFrom([]int{2, 9}).Draw(t, "of")]).Draw(t, "only")
+	do.Anew = rapid.Bool().Draw(t, "anew")
 	if do.What != "by" {
 		do.Us += m.now
 	}

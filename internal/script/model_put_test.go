@@ -241,9 +241,19 @@ func (m *model) bounded(id string, o *SendMessage, latest int64, fresh bool) int
 
 // isOver says whether the time of a delivery's message is over, by its deadline or, of a first delivery, by its TTL.
 func (m *model) isOver(id string, delivery int) bool {
-	e := m.envelope(id)
-	return e.Deadline != 0 && e.Deadline <= m.now ||
-		e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
+	return isOver(m.envelope(id), delivery == 1, m.now)
+}
+
+func isOver(e message.Envelope, first bool, at int64) bool {
+	return e.Deadline != 0 && e.Deadline <= at ||
+		e.TTL > 0 && first && message.Microseconds(at-max(e.Due, e.Since)) > e.TTL
+}
+
+// lift takes the deadline from a message.
+func (m *model) lift(id string) {
+	const head = "\x82\x10" // field 130, of 16 bytes
+	was := fmt.Sprintf("%s%016d", head, m.envelope(id).Deadline)
+	m.msg[id] = strings.Replace(m.msg[id], was, head+strings.Repeat("0", 16), 1)
 }
 
 // storeAt makes a message pending.

@@ -219,7 +219,6 @@ func (m *model) steer(do SteerRequest) any {
 			out[i].Holder, out[i].Held = holder, held
 			continue
 		}
-		out[i].Done = true
 		next := do.Us + nth*do.Step
 		if do.What == "by" {
 			next = do.Us + max(score, 0)
@@ -227,12 +226,25 @@ func (m *model) steer(do SteerRequest) any {
 				next = do.Us + m.now
 			}
 		}
+		next = min(next, message.Forever)
+		stays := !deletes && next <= m.now && (due || place == "waiting" && score <= m.now)
+		next = max(next, m.now)
+		fresh := tag == id && place != "garbage"
+		if fresh && !stays {
+			e.Due = next
+		}
+		if !deletes && isOver(e, fresh, next) {
+			if out[i].Expired = !do.Anew; out[i].Expired {
+				continue
+			}
+			m.lift(id)
+			stays = false
+		}
+		out[i].Done = true
 		nth++
-		if next = min(next, message.Forever); !deletes && next <= m.now && (due || place == "waiting" && score <= m.now) {
-			out[i].Stays = true
+		if out[i].Stays = stays; stays {
 			continue
 		}
-		next = max(next, m.now)
 		if place == "unack" {
 			canceled = true
 			m.overrun(tag)

@@ -167,8 +167,8 @@ func TestConsumersOfRubbish(t *testing.T) {
 		for name, entry := range dead {
 			r.do("HSET", r.Keys.consumers, name, entry)
 		}
-		if alive, _, err := r.Store.Drop(queuetest.CtxB, false); alive != 0 || err != nil {
-			r.t.Errorf("drop: %d are alive, %v", alive, err)
+		if found, err := r.Store.Drop(queuetest.CtxB, DropEmpty); found != (Holding{}) || err != nil {
+			r.t.Errorf("drop: %+v, %v", found, err)
 		}
 		if left := r.contents(); left != "" {
 			r.t.Errorf("left: %s", left)
@@ -193,8 +193,8 @@ func TestDropOfAnothersKeys(t *testing.T) {
 		for _, key := range r.Keys.all {
 			r.do("SET", key, "somebody else's")
 		}
-		if alive, _, err := r.Store.Drop(queuetest.CtxB, false); alive != 0 || err != nil {
-			r.t.Errorf("drop: %d are alive, %v", alive, err)
+		if found, err := r.Store.Drop(queuetest.CtxB, DropEmpty); found != (Holding{}) || err != nil {
+			r.t.Errorf("drop: %+v, %v", found, err)
 		}
 		if left := r.contents(); strings.TrimSpace(left) != "journal string somebody else's" {
 			r.t.Errorf("left: %s", left)
@@ -225,8 +225,8 @@ func TestScriptUnknownLayout(t *testing.T) {
 				r.t.Errorf("in %s: %v", only, err)
 			}
 		}
-		for _, force := range []bool{false, true} {
-			if _, _, err := r.Store.Drop(queuetest.CtxB, force); !errors.Is(err, ErrUnknownLayout) {
+		for _, how := range []string{DropLook, DropEmpty, DropAll} {
+			if _, err := r.Store.Drop(queuetest.CtxB, how); !errors.Is(err, ErrUnknownLayout) {
 				r.t.Errorf("drop: %v", err)
 			}
 		}

@@ -184,7 +184,7 @@ func TestScriptOverruns(t *testing.T) {
 	onBoth(t, limited(RateLimits{Concurrency: 1}, func(r *rig) {
 		r.hand(msg("a", 0))
 		r.done(runsOn("a"))
-		_, _, err := r.Store.Drop(queuetest.CtxB, true)
+		_, err := r.Store.Drop(queuetest.CtxB, DropAll)
 		queuetest.Must(r.t, err)
 		r.overrun(10*time.Second, "a")
 		r.expect("")

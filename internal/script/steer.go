@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -45,21 +47,23 @@ type SteerRequest struct {
 	Us      int64
 	Step    int64  // us by which each is due later than the one before
 	Only    string // "": each tag is an id; "key": a message key; else the structure in which it is a tag
+	Anew    bool   // lift the deadline of what has expired
 	Targets []Spot
 }
 
 // Steered is what became of one message.
 type Steered struct {
-	State  string // before
-	Done   bool
-	Stays  bool   // done, and it stays where it is
-	Holder string // of its key, if that is why it was not done
-	Held   bool   // the holder was acked, and keeps the key
+	State   string // before
+	Done    bool
+	Stays   bool   // done, and it stays where it is
+	Expired bool   // not done, because it would have expired when it is due
+	Holder  string // of its key, if that is why it was not done
+	Held    bool   // the holder was acked, and keeps the key
 }
 
 // Steer says what became of each message, or of the first of them, if these needed many turns of lanes.
 func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steered, error) {
-	args := append(c.args(4+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only)
+	args := append(c.args(5+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only, do.Anew)
 	for i := range do.Targets {
 		args = append(args, &do.Targets[i].Tag, &do.Targets[i].Score)
 	}
@@ -79,7 +83,8 @@ func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steere
 		}
 		name, not := strings.CutPrefix(word, "!")
 		name, stays := strings.CutPrefix(name, "~")
-		out[i] = Steered{State: r.state(name), Done: !not, Stays: stays}
+		name, expired := strings.CutPrefix(name, "-")
+		out[i] = Steered{State: r.state(name), Done: !not && !expired, Stays: stays, Expired: expired}
 	}
 	return out, r.err("steer")
 }
@@ -93,11 +98,43 @@ func (s *Store) SteerOne(ctx context.Context, calls *LimitedCalls, do SteerReque
 	return done[0], nil
 }
 
-// Drop returns how many consumers are alive, and how many messages were deleted.
-func (s *Store) Drop(ctx context.Context, force bool) (alive, messages int, err error) {
-	r := s.run(ctx, DropScript, []any{force})
-	alive, messages = r.number(), r.number()
-	return alive, messages, r.err("drop")
+// The words of drop.lua.
+const (
+	DropEmpty = "empty"
+	DropAll   = "all"
+	DropLook  = "look"
+)
+
+// A Holding is what is in a queue, or was until it was deleted.
+type Holding struct{ Consumers, Messages, Schedules int }
+
+// What keeps a queue from being deleted.
+var (
+	ErrConsumersAlive = errors.New("consumers of this queue are alive")
+	ErrNotEmpty       = errors.New("the queue is not empty")
+)
+
+// Refusal is why the queue is not deleted without force; nil if it is.
+func (h Holding) Refusal() error {
+	alive := fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, h.Consumers)
+	full := fmt.Errorf("%w: messages: %d, schedules: %d: delete them, or force it", ErrNotEmpty, h.Messages, h.Schedules)
+	switch {
+	case h.Consumers > 0 && h.Messages+h.Schedules > 0:
+		return fmt.Errorf("%w; %w", alive, full)
+	case h.Consumers > 0:
+		return alive
+	case h.Messages+h.Schedules > 0:
+		return full
+	}
+	return nil
+}
+
+// Drop deletes the queue, or what is in this shard of it, by a word of drop.lua. DropEmpty has deleted nothing if
+// Refusal of what it found is not nil.
+func (s *Store) Drop(ctx context.Context, how string) (found Holding, err error) {
+	r := s.run(ctx, DropScript, []any{how})
+	found = Holding{r.number(), r.number(), r.number()}
+	return found, r.err("drop")
 }
 
 // A Flaw is one thing that doctor found wrong: a word of repair.lua, and what it is about.

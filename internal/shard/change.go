@@ -3,10 +3,9 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -193,102 +192,76 @@ func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, b
 	return s.InterceptWith(ctx, calls, by, what, running)
 }
 
-// errAlive: a consumer has started while the queue was being deleted.
-var errAlive = errors.New("a consumer has started meanwhile")
+// errMeanwhile: the queue was empty, and is no longer.
+var errMeanwhile = errors.New("a consumer has started or a message was sent meanwhile")
 
-// Drop deletes the queue, if no consumer is alive in any shard, or with force. It returns how many are alive, and how many messages were deleted. The
-// first shard is the last that is deleted, because it says how many there are. So after an error the call can be made again.
-func (q *Queue) Drop(ctx context.Context, force bool) (alive, messages int, err error) {
+// Drop deletes the queue, and says how many messages were deleted. Without force it returns an error, and deletes
+// nothing, if any shard holds something (script.Holding). The first shard is the last that is deleted, because it
+// says how many there are. So after an error the call can be made again.
+func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) {
 	set, err := q.look(ctx, 0)
 	if errors.Is(err, script.ErrWrongType) { // the state is of another program, and goes with the rest
 		set, err = &Set{All: []*script.Store{q.Store}, Names: 1}, nil
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
+	}
+	how := script.DropEmpty
+	if force {
+		how = script.DropAll
 	}
 	if len(set.All) == 1 {
-		return q.Store.Drop(ctx, force)
+		found, err := q.Store.Drop(ctx, how)
+		if err == nil && !force {
+			err = found.Refusal()
+		}
+		return found.Messages, err
 	}
-	if alive, err = mayDrop(ctx, set, force); alive > 0 || err != nil {
-		return alive, 0, err
+	if err = mayDrop(ctx, set, force); err != nil {
+		return 0, err
 	}
 	dropped, none := 0, 0
-	drop := func(ctx context.Context, s *script.Store) (int, error) {
-		alive, messages, err := s.Drop(ctx, force)
-		if alive > 0 && err == nil {
-			err = errAlive
-		}
-		if errors.Is(err, script.ErrNoQueue) {
-			messages, err = -1, nil
-		}
-		return messages, err
-	}
 	for i := len(set.All) - 1; i >= 0; i-- {
-		n, err := drop(ctx, set.All[i])
+		found, err := set.All[i].Drop(ctx, how)
+		if errors.Is(err, script.ErrNoQueue) {
+			none, err = none+1, nil
+		}
+		if why := found.Refusal(); err == nil && why != nil && !force {
+			err = fmt.Errorf("%w: %w", errMeanwhile, why)
+		}
 		if err != nil {
 			if err = set.Failed(i, err); dropped > 0 {
 				err = &MissingError{dropped, len(set.All), err}
 			}
-			return 0, messages, err
+			return messages, err
 		}
-		if n < 0 {
-			none++
-		}
-		dropped, messages = dropped+1, messages+max(n, 0)
+		dropped, messages = dropped+1, messages+found.Messages
 	}
 	q.settled.Store(false) // the next look says how many there are
 	q.known.Store(q.First())
 	q.looked.Set(time.Now().Add(-time.Hour))
 	if none == len(set.All) {
-		return 0, 0, script.ErrNoQueue
+		return 0, script.ErrNoQueue
 	}
-	return 0, messages, nil
+	return messages, nil
 }
 
-// mayDrop looks at all shards before the first is deleted. Like drop.lua, it lets a key pass that is of another program.
-func mayDrop(ctx context.Context, set *Set, force bool) (alive int, err error) {
-	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (ids []string, err error) {
-		c, err := s.Counts(ctx)
-		if err == nil {
-			err = script.CheckLayout(c.Layout)
-		}
-		if errors.Is(err, script.ErrWrongType) {
-			err = nil
-		}
-		if err != nil || force {
-			return nil, err
-		}
-		entries, err := entriesOf(ctx, s)
-		if errors.Is(err, script.ErrWrongType) {
-			err = nil
-		}
-		for _, e := range entries {
-			if lives(&e) {
-				ids = append(ids, e.ID)
-			}
-		}
-		return ids, err
+// mayDrop looks at all shards before the first is deleted. A shard that fills after it was looked at refuses by itself.
+func mayDrop(ctx context.Context, set *Set, force bool) error {
+	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (script.Holding, error) {
+		return s.Drop(ctx, script.DropLook)
 	})
 	var missing *MissingError
 	if errors.As(err, &missing) {
 		err = missing.Err // nothing was done
 	}
-	all := map[string]bool{}
-	for _, ids := range got {
-		for _, id := range ids {
-			all[id] = true
-		}
+	if err != nil || force {
+		return err
 	}
-	return len(all), err
-}
-
-// lives is the rule of drop.lua.
-func lives(e *script.ConsumerEntry) bool {
-	words := strings.SplitN(e.Text, " ", 3)
-	if len(words) != 3 {
-		return false
+	var all script.Holding
+	for _, h := range got { // a consumer tells each shard of itself
+		all.Consumers = max(all.Consumers, h.Consumers)
+		all.Messages, all.Schedules = all.Messages+h.Messages, all.Schedules+h.Schedules
 	}
-	heard, err := strconv.ParseInt(words[0], 10, 64)
-	lease, lerr := strconv.ParseInt(words[1], 10, 64)
-	return err == nil && lerr == nil && max(e.Now-heard, heard-e.Now) <= max(lease, script.MinAlive.Microseconds())
+	return all.Refusal()
 }

@@ -70,7 +70,7 @@ func TestCountsOfUnusedShards(t *testing.T) {
 	if b, err := r.Balance(queuetest.CtxB); err != nil || b.Here != 1 || b.Since.IsZero() || b.Sent != 1 {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if _, n, err := r.Drop(queuetest.CtxB, false); n != 1 || err != nil {
+	if n, err := r.Drop(queuetest.CtxB, true); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if _, err := r.ReadCounts(queuetest.CtxB); !errors.Is(err, script.ErrNoQueue) {
@@ -79,7 +79,7 @@ func TestCountsOfUnusedShards(t *testing.T) {
 	if _, err := r.Balance(queuetest.CtxB); !errors.Is(err, script.ErrNoQueue) {
 		t.Errorf("deleted: %v", err)
 	}
-	if _, _, err := r.Drop(queuetest.CtxB, false); !errors.Is(err, script.ErrNoQueue) {
+	if _, err := r.Drop(queuetest.CtxB, false); !errors.Is(err, script.ErrNoQueue) {
 		t.Errorf("deleted: %v", err)
 	}
 }

@@ -139,7 +139,7 @@ func TestLastErrors(t *testing.T) {
 		failed = append(failed, n)
 	}
 	wants := []string{long[:message.MaxErrorText], long[:200], "1 2  3 4 of another", "not UTF-8: \uFFFD", "with\nlines\tand blanks  "}
-	page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, ops.Filter{Error: "xx"}, "")
+	page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, ops.Filter{ErrorContains: "xx"}, "")
 	if err != nil || len(page.Messages) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -155,7 +155,8 @@ func TestLastErrors(t *testing.T) {
 			last = e.At
 		}
 	}
-	if page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, ops.Filter{Error: "another"}, ""); err != nil || len(page.Messages) != 0 { // not the last one
+	page, err = m.List(queuetest.CtxB, delayqueue.StateGarbage, ops.Filter{ErrorContains: "another"}, "")
+	if err != nil || len(page.Messages) != 0 { // not the last one
 		t.Errorf("%+v, %v", page, err)
 	}
 }

@@ -182,7 +182,7 @@ func TestShortDelays(t *testing.T) {
 		handled <- msg.Failures
 		return ends[msg.Delivery-1]
 	})
-	f.Must(q.SendDelayMsg("x", 975543))
+	f.Must(q.SendDelayMsg("x", 975543, delayqueue.WithRetention(0)))
 	for range 3 {
 		f.Send(q, "y", delayqueue.WithDelay(30))
 	}

@@ -26,7 +26,6 @@ func TestSendBadOptions(t *testing.T) {
 		"negative retry count": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, []string{"WithRetryCount(-1)"}},
 		"empty key":            {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
 		"key over 512 bytes":   {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))}, []string{"WithKey: 513 bytes"}},
-		"no retention":         {[]delayqueue.MsgOption{delayqueue.WithRetention(0)}, []string{"WithRetention(0s)"}},
 		"short retention":      {[]delayqueue.MsgOption{delayqueue.WithRetention(time.Second - 1)}, []string{"WithRetention(999.999999ms)"}},
 		"long retention":       {[]delayqueue.MsgOption{delayqueue.WithRetention(90*24*time.Hour + 1)}, []string{"90 days"}},
 		"retention in seconds": {[]delayqueue.MsgOption{delayqueue.WithRetention(30)}, []string{"did you mean 30*time.Second?"}},

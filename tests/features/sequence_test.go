@@ -230,7 +230,7 @@ func TestMonitorSequences(t *testing.T) {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
-	f.Must(m.DeleteQueue(queuetest.CtxB, false))
+	f.Must(m.DeleteQueue(queuetest.CtxB, true))
 	f.Send(q, "x", face.InAnHour, delayqueue.WithSequence("name 7", -1000))
 }
 

@@ -2,9 +2,11 @@
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
 --       result, held, parts, schedules, lanes, waiting
--- ARGV: 1 '1': also if consumers are alive
--- Returns {consumers, messages}: how many consumers are alive, at least ('0' if ARGV 1 is '1', because nobody looks then), and how
---       many messages were deleted. If consumers are alive, nothing was deleted. The journal stays.
+-- ARGV: 1 'empty': only if no consumer is alive, and neither messages nor schedules are there
+--         'all': whatever is there; the journal stays
+--         'look': deletes nothing
+-- Returns {consumers, messages, schedules}: how many consumers are alive, at least ('0' of 'all', because nobody looks
+--       then), and how many messages and schedules are there, or were. 'empty' has deleted nothing if one is not 0.
 --       Or an error: DQNOQUEUE: there was nothing to delete; DQLAYOUT: the layout is not known, and nothing was deleted.
 -- Cost: O(consumers), at most 100 pages of 25 and about 1 MB; memory is freed in the background.
 
@@ -13,8 +15,9 @@
 local layout = redis.pcall('HGET', KEYS.state, 'layout') -- a key of another program is deleted with the others
 local refusal = type(layout) ~= 'table' and unknown(layout)
 if refusal then return refusal end
+local how = ARGV[1]
 local alive, size, cursor, pages = 0, 0, '0', 0
-while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
+while how ~= 'all' and pages < 100 and (alive == 0 or size < 1048576) do
   local page = redis.pcall('HSCAN', KEYS.consumers, cursor, 'COUNT', 25)
   for i = 2, page.err and 0 or #page[2], 2 do
     local heard, lease = string.match(page[2][i], '^(%d+) (%d+) ')
@@ -25,9 +28,10 @@ while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
   pages, cursor = pages + 1, page[1]
   if page.err or cursor == '0' then break end
 end
-if alive > 0 then return {alive, 0} end
-local messages = redis.pcall('HLEN', KEYS.msg)
+local messages, schedules = redis.pcall('HLEN', KEYS.msg), redis.pcall('HLEN', KEYS.schedules)
 if type(messages) == 'table' then messages = 0 end
+if type(schedules) == 'table' then schedules = 0 end
+if how == 'look' or how == 'empty' and alive + messages + schedules > 0 then return {alive, messages, schedules} end
 local keys = redis.call('UNLINK', KEYS.pending)
 keys = keys + redis.call('UNLINK', KEYS.ready)
 keys = keys + redis.call('UNLINK', KEYS.unack)
@@ -50,4 +54,4 @@ keys = keys + redis.call('UNLINK', KEYS.parts)
 keys = keys + redis.call('UNLINK', KEYS.lanes)
 keys = keys + redis.call('UNLINK', KEYS.waiting)
 if keys == 0 then return NOQUEUE end
-return {alive, messages}
+return {alive, messages, schedules}

@@ -10,16 +10,17 @@
 --         'garbage'  end the turn that a message has in its lane (lib/lane.lua), with the error in the place of the score
 --         'last'     the same, but the message waits behind all of its lane that are due
 --       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
---       a message key; else the structure in which each is a tag; then at most 500 pairs, with at most 1 MB: id or key and '', or
---       tag and the score that list gave ('': any)
+--       a message key; else the structure in which each is a tag; 7 '1': lift the deadline of what has expired; then at most
+--       500 pairs, with at most 1 MB: id or key and '', or tag and the score that list gave ('': any)
 -- Returns {now, a word for each target, or for the first of them: another call must change the others}
 --       a word: the state in which the target was, if it was done; '!<state>' if that cannot be done in this state, 'gone' and 'unack'
 --       among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message has its key, or keeps it
---       after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place; the same of 'last' if none
+--       after its ack; '-<state>' if it would have expired when it is due, and ARGV 7 is not '1';
+--       '~<state>' if it was to be due now and is due: it was done, and keeps its place; the same of 'last' if none
 --       that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
 -- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
---       Reads the envelope if the message is pending, deleted or requeued.
+--       Reads the envelope.
 --       A handler whose message is canceled keeps its place if the concurrency of the queue is bounded (lib/limits.lua).
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
@@ -29,7 +30,7 @@
 -- from queue: missing, unknown
 -- from place: takenOut
 -- from edit: noted, LOOKS
-local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local what, arg, step, only, anew = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
@@ -58,7 +59,7 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 -- step target, skip
 local change = (what == 'garbage' or what == 'last') and skip or steer
 local words = {}
-for i = 7, #ARGV, 2 do
+for i = 8, #ARGV, 2 do
   if noted.looked >= LOOKS then break end
   words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i)
 end

@@ -50,33 +50,35 @@ local function fieldat(envelope, wanted)
   end
 end
 
--- expired(nth, envelope) says whether the nth delivery of a message is beyond its deadline, or the first beyond its TTL. A TTL counts
--- from the due instant, or from a later instant at which a send started the TTL anew (field 6).
-local function expired(nth, envelope)
+-- expired(nth, envelope, at) says whether the nth delivery of a message is beyond its deadline at an instant (nil: now), or
+-- the first beyond its TTL. A TTL counts from the due instant, or from a later instant at which a send started the TTL anew
+-- (field 6).
+local function expired(nth, envelope, at)
+  at = at or now
   local function instant(kind)
     local i, size = fieldat(envelope, kind)
     return size == 16 and whole(string.sub(envelope, i, i + 15)) or 0
   end
   local deadline = instant(130)
-  if deadline > 0 and deadline <= now then return true end
+  if deadline > 0 and deadline <= at then return true end
   local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
   if nth > 1 or not due or not lo then return false end
   local function uvarint(i) -- its value, nil if there is none, and where it ends
-    local value, scale = 0, 1
+    local n, scale = 0, 1
     while i do
-      local digit = string.byte(envelope, i)
-      if not digit or scale > 1e15 then return nil end
-      value, scale, i = value + digit % 128 * scale, scale * 128, i + 1
-      if digit < 128 then return value, i end
+      local d = string.byte(envelope, i)
+      if not d or scale > 1e15 then return nil end
+      n, scale, i = n + d % 128 * scale, scale * 128, i + 1
+      if d < 128 then return n, i end
     end
   end
   local ttl
   if string.byte(envelope, 1) == 1 then
-    local at = 20 + hi * 256 + lo -- flags, of which 1 is that a TTL follows, then retries, then the TTL
-    local _, after = uvarint(at + 1)
-    if (string.byte(envelope, at) or 0) % 2 == 1 then ttl = uvarint(after) end
+    local flags = 20 + hi * 256 + lo -- of which 1 is that a TTL follows, then retries, then the TTL
+    local _, after = uvarint(flags + 1)
+    if (string.byte(envelope, flags) or 0) % 2 == 1 then ttl = uvarint(after) end
   else
     ttl = uvarint((fieldat(envelope, 4)))
   end
-  return ttl and ttl > 0 and now - math.max(due, instant(6)) > ttl or false
+  return ttl and ttl > 0 and at - math.max(due, instant(6)) > ttl or false
 end

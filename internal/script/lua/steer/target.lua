@@ -1,8 +1,9 @@
 -- One target is changed, or one hold is ended.
--- takes: laned, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step
+-- takes: laned, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step, anew
 -- gives: release, first, steer, deleted
 -- from time: now, us, scored
--- from message: keyof, redue
+-- from message: keyof, expired
+-- from edit: edited, stamp, redueto
 -- from record: split, delivery, tagof, failure, setfailure
 -- from place: scorein, locate, remove
 -- from keys: heldUntil, holderof, named, erase
@@ -20,7 +21,9 @@ local function release(key)
   return 'done'
 end
 
--- steer(i) changes the target at ARGV i, and returns the word for it.
+-- steer(i) changes the target at ARGV i, and returns the word for it. A TTL binds the first delivery alone, and begins anew
+-- with another due instant.
+local DEADLINE = 130 -- field
 local first, nth, deleted = nil, 0, 0 -- deleted: so many were
 local function steer(i)
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
@@ -44,18 +47,13 @@ local function steer(i)
     score = scorein(only, tag, id)
     if not score or listed ~= '' and listed ~= score or only == 'done' and scored(score) <= now then place = nil end
   end
-  local envelope
-  if place == 'pending' or (place and (deletes or what == 'requeue' or laned)) then
-    envelope = redis.call('HGET', KEYS.msg, id)
-  elseif place and redis.call('HEXISTS', KEYS.msg, id) == 1 then
-    envelope = ''
-  end
+  local envelope = place and redis.call('HGET', KEYS.msg, id)
   if not envelope then place = nil end
   local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
   if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
-  local key = allowed and envelope ~= '' and keyof(envelope) or ''
+  local key = allowed and keyof(envelope) or ''
   local holder, acked
   if what == 'requeue' and key ~= '' then holder, acked = holderof(key) end
   if not allowed then
@@ -75,18 +73,25 @@ local function steer(i)
     local next = arg + nth * step
     if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
     next = math.min(next, 7258118400000000) -- year 2200
+    local stays = next <= now and (due or place == 'waiting' and scored(score) <= now)
+    next = math.max(next, now)
+    local edits, fresh = {}, tag == id and place ~= 'garbage'
+    if fresh and not stays then redueto(edits, envelope, us(next)) end
+    if expired(fresh and 1 or 2, edited(envelope, edits), next) then
+      if not anew then return '-' .. where end
+      stays, edits = false, {}
+      if fresh then redueto(edits, envelope, us(next)) end
+      stamp(edits, envelope, DEADLINE, 0)
+    end
     nth = nth + 1
-    if next <= now and (due or place == 'waiting' and scored(score) <= now) then
+    if stays then
       where = '~' .. where
     else
-      next = math.max(next, now)
       local lane, width = laneof(envelope)
       if lane and place ~= 'garbage' or place == 'waiting' then
         relanes().shift(lane, width, place, tag, id, scored(score), next)
-        if tag == id then redis.call('HSET', KEYS.msg, id, redue(envelope, us(next))) end
       elseif place == 'pending' then
         redis.call('ZADD', KEYS.pending, us(next), tag)
-        redis.call('HSET', KEYS.msg, id, redue(envelope, us(next)))
       else
         if place == 'ready' or place == 'garbage' then remove(place, tag, id) end
         if place == 'garbage' then
@@ -102,6 +107,7 @@ local function steer(i)
         end
         if lane then lanes().enter(lane, width, tag, next) else redis.call('ZADD', KEYS.retry, us(next), tag) end
       end
+      if edits[1] then redis.call('HSET', KEYS.msg, id, edited(envelope, edits)) end
       if not lane and (not first or next < first) then first = next end
     end
   end
