@@ -133,7 +133,8 @@ func (t *trial) weighElsewhere(v *verdict) {
 	}
 	p99 := percentile(slices.Collect(maps.Values(first)), 99)
 	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 2*time.Second, "the 99th percentile of lateness on other nodes")
-	v.notes = append(v.notes, fmt.Sprintf("99%% of %d instants of the other nodes meanwhile were run within %v", len(first), p99.by.Round(time.Millisecond)))
+	v.notes = append(v.notes, fmt.Sprintf("99%% of %d instants of the other nodes meanwhile were run within %v", len(first),
+		p99.by.Round(time.Millisecond)))
 }
 
 // patientReplicas are two replicas that wait long for so many confirmations. Sentinel makes the old primary a replica only ten
