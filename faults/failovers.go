@@ -176,12 +176,9 @@ func (t *trial) failOver() {
 	killPrimary(0)(t)
 }
 
-// failOverCluster is failOverShard of the first shard, which a queue without others is.
-func (t *trial) failOverCluster() { t.failOverShard(0) }
-
-// failOverShard kills the Cluster's primary that holds a shard while its replica does not have what was written last.
-func (t *trial) failOverShard(shard int) {
-	old := t.promote(shard, func(primary, replica *redistest.Server) {
+// failOverCluster kills the Cluster's primary that holds the queue while its replica does not have what was written last.
+func (t *trial) failOverCluster() {
+	old := t.promote(0, func(primary, replica *redistest.Server) {
 		t.writeAlone(primary, replica)
 		primary.Kill()
 		replica.Resume()

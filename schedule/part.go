@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
 // A part sends for the entries that lie in one shard. One goroutine owns it, and what changes of those entries. So a
@@ -73,7 +75,7 @@ func (p *part) look(ctx context.Context, v view) error {
 	p.reading, p.entries = nil, v.entries
 	history := v.reading.history
 	if p.own != nil && len(p.entries) > 0 {
-		own, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) { return p.own.look(ctx, true) })
+		own, err := within(ctx, callLimit, p.askServer)
 		if err != nil {
 			return p.store.InShard(err)
 		}
@@ -91,6 +93,17 @@ func (p *part) look(ctx context.Context, v view) error {
 	p.beginAnew(ctx, v.reading)
 	p.reading = v.reading
 	return nil
+}
+
+// askServer looks in the shard, as the library calls: after a failover the user's client may call a dead primary for long.
+func (p *part) askServer(ctx context.Context) (own *reading, err error) {
+	return link.Read(ctx, func(ctx context.Context) (*reading, error) {
+		err := p.store.Attempt(ctx, link.Effort{Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
+			own, err = (&table{cli, p.own.key, p.own.clock}).look(ctx, true)
+			return err
+		}})
+		return own, err
+	})
 }
 
 // askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes
