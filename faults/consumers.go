@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,6 +37,66 @@ var consumerFaults = []scenario{
 			}
 		},
 	},
+	{
+		name: "messages that kill their consumers",
+		holds: "30 of 600 messages kill each process that handles them, and another one starts at once: these messages are in " +
+			"garbage after three losses, and no others are",
+		load: func(l *load) {
+			l.Messages, l.Over, l.MaxDelay, l.Slow = 600, 4*time.Second, time.Second, 300*time.Millisecond
+			l.KillsOne = killsOne
+		},
+		rules: rules{killsOne: killsOne},
+		check: (*trial).weighKillers,
+	},
+}
+
+// killsOne is how many messages there are for each one that kills its consumer.
+const killsOne = 20
+
+// isKiller reports whether a message kills its consumer, if one of so many does; 0: none does.
+func isKiller(payload string, one int) bool {
+	n, err := strconv.Atoi(payload[strings.LastIndexByte(payload, '-')+1:])
+	return one > 0 && err == nil && n%one == one/2
+}
+
+// replaceKilled starts a consumer in place of each one that a message has killed.
+func (t *trial) replaceKilled() {
+	if t.load.KillsOne == 0 {
+		return
+	}
+	for _, c := range slices.Clone(t.consumers) {
+		if !c.process.Ended() {
+			continue
+		}
+		t.readBooks() // what it wrote last
+		all := t.books.all()
+		i := slices.IndexFunc(all, func(e entry) bool {
+			return e.Kind == started && e.who == c.name && isKiller(e.Payload, t.load.KillsOne)
+		})
+		if i < 0 {
+			continue // nothing says why: wantQuits has it
+		}
+		t.strike(strike{from: all[i].At, who: c.name, why: "a message killed its consumer"}, func() {})
+		t.replace(c)
+	}
+}
+
+// weighKillers wants all killers to have become poison, beside other messages that were on their last chance too.
+func (t *trial) weighKillers(v *verdict) {
+	if n := t.load.Messages / t.load.KillsOne; v.garbage != n {
+		v.problem("%d messages are in garbage, want the %d that kill", v.garbage, n)
+	}
+	last := 0
+	for _, e := range t.books.all() {
+		if e.Kind == started && e.Delivery == maxLosses && !isKiller(e.Payload, t.load.KillsOne) {
+			last++
+		}
+	}
+	if last == 0 {
+		v.problem("no harmless message was on its last chance")
+	}
+	v.notes = append(v.notes, fmt.Sprintf("%d processes were killed; %d harmless messages were on their last chance",
+		v.struck, last))
 }
 
 func (t *trial) anyConsumer() *program { return t.consumers[rand.IntN(len(t.consumers))] }

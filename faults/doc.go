@@ -13,7 +13,8 @@
 //     send 20,000 messages with unique payloads, and three consumers handle them. In some
 //     scenarios producers are relays of the same outboxes (sequences.go), change the same
 //     documents (debounce.go), send imports (imports.go, judged by sums.go), or are replicas
-//     that run the same schedules (schedules.go). In others messages have lanes (lanes.go).
+//     that run the same schedules (schedules.go). In others messages have lanes (lanes.go), or
+//     kill their consumers (consumers.go).
 //   - A ledger (ledger.go) is a file that one program appends to: each accepted send, each
 //     handler's start and end, on disk before the program goes on. It is outside Redis, and
 //     what a killed program has written stays.
@@ -24,7 +25,7 @@
 //   - The judge (judge.go) reads ledgers, strikes and the last state of the queue, and knows
 //     nothing of Redis. It says what is wrong.
 //
-// What a handler does with a payload (slow, failing, giving up) follows from the payload
+// What a handler does with a payload (slow, failing, giving up, killing) follows from the payload
 // alone (manners), so the judge knows it too. Times are the wall clock of this one machine,
 // which the servers share, unless a scenario gives a server another clock.
 package main

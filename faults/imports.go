@@ -113,7 +113,11 @@ func importOf(payload string) (name string, number int) {
 }
 
 // mannersIn is manners, but that only rows of spoiled imports end in garbage: what is a row's sum, or waits for it, is to be handled.
+// Where some messages kill their consumers, all others are slow.
 func mannersIn(l load, payload string) manner {
+	if kills := isKiller(payload, l.KillsOne); l.KillsOne > 0 {
+		return manner{kills: kills, slow: !kills}
+	}
 	m := manners(payload)
 	name, number := importOf(payload)
 	if l.Imports > 0 && (number <= parentRow || !strings.HasSuffix(name, strconv.Itoa(spoiled))) {

@@ -11,7 +11,7 @@ import (
 type strike struct {
 	from, to int64           // unix us
 	who      string          // the consumer that it struck; "": all
-	killed   bool            // that consumer ended
+	killed   bool            // that consumer ended, and others went on
 	why      string          // a message may be handled twice because of it; "": it may not
 	wiped    bool            // Redis came back with less than it had…
 	kept     map[string]bool // …which is these ids
@@ -47,6 +47,7 @@ type rules struct {
 	instants  []string      // of schedules, which are each one message
 	lanes     bool          // messages have lanes
 	names     bool          // messages share keys
+	killsOne  int           // one message of so many kills its consumer, and no other may be poison; 0: none does
 	grows     int           // goroutines that a consumer may have more in the end
 }
 
@@ -325,7 +326,11 @@ func (v *verdict) inGarbage(ev *evidence, s *story) bool {
 	if ev.state.Where(s.sent.ID) != "garbage" {
 		return false
 	}
-	if strings.Contains(ev.state.Fail[s.sent.ID].Error, "lost with its consumer") {
+	fail := ev.state.Fail[s.sent.ID]
+	if strings.Contains(fail.Error, "lost with its consumer") {
+		if one := ev.rules.killsOne; one > 0 {
+			return isKiller(s.payload, one) && fail.Losses == maxLosses && len(s.runs) <= maxLosses
+		}
 		var kills []string
 		for _, st := range ev.strikes {
 			if st.who != "" && st.from > s.sent.At {

@@ -56,7 +56,7 @@ func inGarbage(text string) *check.State {
 	return &check.State{
 		Garbage:  []check.Entry{{Tag: idA, ID: idA, Score: sec(9)}},
 		Messages: map[string]check.Envelope{idA: envelopeDue(sec(1))},
-		Fail:     map[string]check.Fail{idA: {Delivery: 4, When: sec(9), Error: text}},
+		Fail:     map[string]check.Fail{idA: {Delivery: 4, Losses: maxLosses, When: sec(9), Error: text}},
 	}
 }
 
@@ -278,6 +278,33 @@ func TestJudgeLate(t *testing.T) {
 	})
 }
 
+// once is a state in which a loss was enough for poison.
+func once(s *check.State) *check.State {
+	s.Fail[idA] = check.Fail{Delivery: 2, Losses: 1, When: sec(9), Error: poison}
+	return s
+}
+
+// killer are so many deliveries of the message p-1, each in a process of kills.
+func killer(deliveries int) []entry {
+	all := []entry{accept}
+	for n := range deliveries {
+		all = append(all, starts(float64(2+n), fmt.Sprint("c", n), 1+n, 0))
+	}
+	for i := range all {
+		all[i].Payload = "p-1"
+	}
+	return all
+}
+
+// kills are the strikes that killer explains.
+func kills(n int) (all []strike) {
+	for n := range n {
+		at := float64(2 + n)
+		all = append(all, strike{from: sec(at), to: sec(at + 0.5), who: fmt.Sprint("c", n), why: "a message killed it"})
+	}
+	return all
+}
+
 // TestJudgeGarbage: a message is in garbage by its handler, or as poison after kills.
 func TestJudgeGarbage(t *testing.T) {
 	judged(t, map[string]forgery{
@@ -293,6 +320,26 @@ func TestJudgeGarbage(t *testing.T) {
 		"poison": {
 			entries: []entry{accept}, state: inGarbage(poison), strikes: []strike{kill, kill, kill}, rules: allow,
 			counts: verdict{accepted: 1, handled: 1},
+		},
+		"poison that kills": {
+			entries: killer(maxLosses), strikes: kills(maxLosses), state: inGarbage(poison), rules: rules{killsOne: 2},
+			counts: verdict{accepted: 1, handled: 1, duplicated: maxLosses - 1},
+		},
+		"poison that kills once more": {
+			entries: killer(maxLosses + 1), strikes: kills(maxLosses + 1), state: inGarbage(poison), rules: rules{killsOne: 2},
+			want: "lost", counts: verdict{accepted: 1, lost: 1, duplicated: maxLosses},
+		},
+		"poison that killed once": {
+			entries: killer(1), strikes: kills(1), state: once(inGarbage(poison)), rules: rules{killsOne: 2},
+			want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+		"poison that kills, and is not there": {
+			entries: killer(maxLosses), strikes: kills(maxLosses), rules: rules{killsOne: 2},
+			want: "lost", counts: verdict{accepted: 1, lost: 1, duplicated: maxLosses - 1},
+		},
+		"poison that kills none, beside one that does": {
+			entries: killer(maxLosses), strikes: kills(maxLosses), state: inGarbage(poison), rules: rules{killsOne: 4},
+			want: "lost", counts: verdict{accepted: 1, lost: 1, duplicated: maxLosses - 1},
 		},
 	})
 }

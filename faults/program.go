@@ -94,6 +94,7 @@ type load struct {
 	Shards    []int         // that programs ask for, in turn; 0: a program does not ask; nil: none does
 	Names     int           // keys that half of the messages share; 0: a fifth of them have keys of their own
 	Haste     time.Duration // how long a send with such a key tries; 0: as long as the others
+	KillsOne  int           // one message of so many kills its consumer; 0: none does
 }
 
 var usual = load{
@@ -113,6 +114,7 @@ type manner struct {
 	slow     bool
 	failures int  // so many deliveries fail first
 	givesUp  bool // ErrSkipRetry
+	kills    bool // its process
 }
 
 func manners(payload string) (m manner) {
@@ -367,6 +369,8 @@ func work(ctx context.Context, msg *delayqueue.Message, m manner, l load) (word 
 		return cutOff, context.Cause(ctx)
 	}
 	switch {
+	case m.kills:
+		os.Exit(1)
 	case m.givesUp:
 		return gaveUp, delayqueue.ErrSkipRetry
 	case msg.Failures < m.failures:

@@ -308,9 +308,9 @@ func (t *trial) start(o order) *program {
 	return &program{o.Name, o.Share, o.Shards, process}
 }
 
-// strike lets a fault strike, and notes when.
+// strike lets a fault strike, and notes when, unless it says since when it has struck.
 func (t *trial) strike(st strike, hit func()) {
-	st.from = time.Now().UnixMicro()
+	st.from = cmp.Or(st.from, time.Now().UnixMicro())
 	hit()
 	st.kept = t.kept
 	st.why = cmp.Or(st.why, t.rules.duplicate)
@@ -333,6 +333,7 @@ func (t *trial) wait(d time.Duration) {
 func (t *trial) await(what string, limit time.Duration, ok func() bool) {
 	begun := time.Now()
 	for !ok() {
+		t.replaceKilled()
 		if took := time.Since(begun); took > limit && took > limit+t.gauge.allowance(begun.UnixMicro(), took) {
 			t.Errorf("did not happen within %v: %s (%s)", limit, what, counts(t.read()))
 			t.dump()
