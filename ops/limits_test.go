@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -177,7 +178,7 @@ func TestBadLimits(t *testing.T) {
 		}
 	}
 	panics("did you mean 10*time.Second?", func() { q.WithRateLimit(1, 10, 1) })
-	for _, n := range []int{0, -1, 1 << 31} {
+	for _, n := range []int{0, -1, math.MaxInt} {
 		panics(concurrency, func() { q.WithQueueConcurrency(n) })
 		if _, err := m.SetLimits(queuetest.CtxB, Limits{Concurrency: n}); n != 0 &&
 			(!errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(fmt.Sprint(err), concurrency)) {

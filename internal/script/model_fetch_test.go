@@ -323,8 +323,8 @@ func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
 	if age := m.claims[2].value; byAge && age < unbounded {
 		old = until(m.garbage, m.now-age, 100)
 	}
-	if room := int(m.claims[3].value); room < unbounded {
-		n := min(len(m.garbage)-len(old)-room, 100-len(old))
+	if room := m.claims[3].value; room < unbounded {
+		n := min(len(m.garbage)-len(old)-int(room), 100-len(old))
 		trimmed = until(m.garbage, math.MaxInt64, len(old)+max(0, n))[len(old):]
 	}
 	return old, trimmed
