@@ -56,7 +56,7 @@ var schedules = []scenario{
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
-		name: "schedules: six shards on a Cluster, node of the third frozen for 10 s, no replica",
+		name: "schedules: Cluster, WithShards(6), node of the third frozen for 10 s, no replica",
 		holds: "replicas that start meanwhile run the entries of the other nodes within 2 s of each instant, and when the node is back, those that " +
 			"lie there: none is left out",
 		setUp: withEntries(nodes(3, 0)),
