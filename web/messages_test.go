@@ -90,8 +90,8 @@ func TestMessageInHand(t *testing.T) {
 	close(free)
 	f.is("orders", id, delayqueue.StateGarbage)
 	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "no luck", "Given up on")
-	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck")).body, id, "no luck")
-	f.lacks(f.get(address("messages", "q", "orders", "state", "garbage", "error", "other")).body, id)
+	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck", "errorhow", "contains")).body, id, "no luck")
+	f.lacks(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck")).body, id)
 }
 
 // The last five errors of a message, each with its delivery and its instant, stay text in both languages, whatever

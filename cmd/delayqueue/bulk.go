@@ -264,7 +264,7 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 // sayNone says why perhaps nothing matches.
 func (a *app) sayNone() {
 	for flag, hint := range map[string]string{
-		"error-like": "no message has an error like that: take the text from errors --json, because a terminal may cut it",
+		"error-like": "no message has an error like that: take the text from delayqueue errors --json, because a terminal may cut it",
 		"error":      "--error is the whole text of the last error; --error-contains is a part of it",
 		"header":     "--header is the whole value of the header; --header-contains is a part of it",
 	} {
