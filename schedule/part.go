@@ -96,13 +96,17 @@ func (p *part) look(ctx context.Context, v view) error {
 }
 
 // askServer looks in the shard, as the library calls: after a failover the user's client may call a dead primary for long.
-func (p *part) askServer(ctx context.Context) (own *reading, err error) {
+func (p *part) askServer(ctx context.Context) (*reading, error) {
 	return link.Read(ctx, func(ctx context.Context) (*reading, error) {
+		var own *reading // of this attempt, whose call may go on when its time is over
 		err := p.store.Attempt(ctx, link.Effort{Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
 			own, err = (&table{cli, p.own.key, p.own.clock}).look(ctx, true)
 			return err
 		}})
-		return own, err
+		if err != nil {
+			return nil, err
+		}
+		return own, nil
 	})
 }
 

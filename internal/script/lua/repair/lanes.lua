@@ -27,7 +27,8 @@ end
 function mend.member(member)
   local lane = string.sub(member, 1, (string.find(member, '\0', 1, true) or 1) - 1)
   if not redis.call('ZSCORE', KEYS.lanes, member) then -- what waited may have got a turn since
-    member = lane ~= '' and turnof(lane, select(2, split(readlane(lane, member).tag)))
+    local _, id = split(readlane(lane, member).tag)
+    member = lane ~= '' and turnof(lane, id)
   end
   if not member or lane ~= '' and belongs(member, lane) then return 'sound' end
   redis.call('ZREM', KEYS.lanes, member)
