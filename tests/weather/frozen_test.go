@@ -31,8 +31,8 @@ func TestStopAtFrozenServer(t *testing.T) {
 	waiting, release := face.WaitingFor(cli)
 	defer release()
 	var all []*delayqueue.DelayQueue
-	for range 100 {
-		all = append(all, face.NoLease(f.QueueOn(cli, func(string) bool { return true })))
+	for range 100 { // none ticks, because a fetch that is under way when the server freezes is waited for
+		all = append(all, face.NoLease(f.QueueOn(cli, func(string) bool { return true })).WithFetchInterval(time.Hour))
 	}
 	var done []<-chan struct{}
 	for _, q := range all {
