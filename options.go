@@ -168,10 +168,11 @@ func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 }
 
 // WithErrorHandler sets a function that is told of every failure before the failure is settled. The worker of the
-// message calls it. It is told of a delivery that was lost with its consumer (ErrDeliveryLost) right before the next
-// one, by the consumer that has that: msg.Delivery is the next one's. The third loss is told to WithGarbageHandler.
-// At the limit of WithMaxConsumeDuration another goroutine does, with a context that has ended. The function must
-// return, because the worker and a stop wait for it. It may be called from several goroutines at once.
+// message calls it. At the limit of WithMaxConsumeDuration another goroutine does, with a context that has ended. The
+// function must return, because the worker and a stop wait for it. It may be called from several goroutines at once.
+//
+// It is told of a delivery that was lost with its consumer (ErrDeliveryLost) right before the next one, by the
+// consumer that has that: msg.Delivery is the next one's. The third loss is told to WithGarbageHandler.
 func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(c *config) { c.OnError = hook(f) })
 }

@@ -304,7 +304,9 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 		return p.notMade(d, err)
 	}
 	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
-	p.units.Ask(p.events.Logger(), slog.String("id", m.ID), d.when.Delay())
+	if delay := d.when.Delay(); p.units.Asks(delay) {
+		p.events.Logger().Warn(message.UnitMissing, slog.String("id", m.ID), slog.Duration("delay", delay))
+	}
 	m.Version, m.Text = d.Version(), d.Encode(d.when)
 	d.put.Countdown, d.put.Laned = d.Countdown, d.Lane.Width > 0
 	if d.put.Wanted() {

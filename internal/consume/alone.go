@@ -39,6 +39,13 @@ func (m *member) isAlone(fetched bool, lease time.Duration) {
 	ws.wakeAll()
 }
 
+// staysBeside is the end of becomesAlone for a member that fetches nothing more.
+func (m *member) staysBeside() {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.letsGo()
+}
+
 // letsGo lets the others fetch, if they wait for the member, with mu held.
 func (m *member) letsGo() {
 	if m.workers.alone.by == m {

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"context"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -129,9 +130,10 @@ func TestAloneForALease(t *testing.T) {
 
 // TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server is silent.
 func TestAloneLetsGo(t *testing.T) {
-	for name, ends := range map[string]func(c *Consumer, wire *redistest.Wire){
-		"a stop":          func(c *Consumer, _ *redistest.Wire) { c.Stop() },
-		"a silent server": func(_ *Consumer, wire *redistest.Wire) { wire.Freeze() },
+	for name, ends := range map[string]func(c *Consumer, wire *redistest.Wire, endBase func()){
+		"a stop":                      func(c *Consumer, _ *redistest.Wire, _ func()) { c.Stop() },
+		"the end of the base context": func(_ *Consumer, _ *redistest.Wire, end func()) { end() },
+		"a silent server":             func(_ *Consumer, wire *redistest.Wire, _ func()) { wire.Freeze() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,6 +152,9 @@ func TestAloneLetsGo(t *testing.T) {
 			other.startIn(&s.workers)
 			queuetest.Receive(t, "it hangs", begins)
 			s.onLastChance("last")
+			base, endBase := context.WithCancel(context.Background())
+			defer endBase()
+			s.settings.Base = base
 			c := s.startIn(&s.workers)
 			queuetest.Eventually(t, "it waits", func() bool {
 				s.workers.mu.Lock()
@@ -157,7 +162,7 @@ func TestAloneLetsGo(t *testing.T) {
 				return s.workers.alone.by == c.member
 			})
 			other.send("next")
-			ends(c, wire)
+			ends(c, wire, endBase)
 			if got := queuetest.Receive(t, "the other queue goes on", begins); got != "next" {
 				t.Errorf("%s began", got)
 			}

@@ -130,15 +130,6 @@ func (d *delivery) runLimit(ofQueue time.Duration, now time.Time) (limit time.Du
 	return max(d.expires.Sub(now), 1), ErrExpired
 }
 
-// followsLoss reports whether the delivery before this one was lost, so that nobody has told the error handler of it.
-func (d *delivery) followsLoss() bool {
-	if d.losses == 0 {
-		return false
-	}
-	last := message.KeptErrors(d.errors, 1)
-	return len(last) == 1 && last[0].Delivery == d.msg.Delivery-1
-}
-
 func (d *delivery) attrs() slog.Attr { return d.msg.Attrs() }
 
 // attrsOf is the log attribute of several messages.

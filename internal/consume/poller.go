@@ -150,6 +150,10 @@ func (p *poller) run() {
 
 // step polls if there is a reason. Otherwise it waits for one event, and handles it.
 func (p *poller) step() {
+	if p.reserved != "" && p.settings.Base.Err() != nil { // nothing more is fetched
+		p.reserved = ""
+		p.member.staysBeside()
+	}
 	if p.reserved != "" && p.member.becomesAlone(p.agreed.Lease) {
 		p.pollBehind(nil, false, p.reserved)
 		return

@@ -32,7 +32,9 @@ func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	o := outcome{d: d, failures: d.msg.Failures, err: v.Err, text: v.Text}
 	defer func() {
 		d.consumer.settler.outbox.Put(o)
-		d.consumer.units.Ask(settings.Log, d.attrs(), o.delay)
+		if d.consumer.units.Asks(o.delay) {
+			settings.Log.Warn(message.UnitMissing, d.attrs(), slog.Duration("delay", o.delay))
+		}
 		if o.kind == script.OutcomeRetry && !v.Snooze {
 			settings.Log.Info("delayqueue: a delivery failed: its message is to come again", d.attrs(),
 				slog.Int("failures", o.failures),

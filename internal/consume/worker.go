@@ -92,7 +92,7 @@ func (w *worker) serve(d *delivery) {
 		})
 		defer timer.Stop()
 	}
-	if settings.OnError != nil && d.followsLoss() {
+	if settings.OnError != nil && d.losses > 0 { // nobody has told of the loss, because its consumer was dead or cut off
 		settings.guard("error handler", d.attrs(), func() { settings.OnError(ctx, d.message(), ErrDeliveryLost) })
 	}
 	v = settings.call(ctx, d)

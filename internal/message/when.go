@@ -3,7 +3,6 @@ package message
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -76,15 +75,16 @@ func (w When) Delay() time.Duration {
 // delays are computed. The zero value is ready. It is safe for concurrent use.
 type UnitQuestion struct{ asked atomic.Int64 }
 
-// Ask asks about a delay if it is below MinDuration. name is of the message.
-func (q *UnitQuestion) Ask(log *slog.Logger, name slog.Attr, d time.Duration) {
+// UnitMissing is that question.
+const UnitMissing = "delayqueue: a delay is below 1ms: is its unit missing, as in 5*time.Second?"
+
+// Asks reports whether the log is to ask about a delay now.
+func (q *UnitQuestion) Asks(d time.Duration) bool {
 	if d <= 0 || d >= MinDuration {
-		return
+		return false
 	}
 	now, last := time.Now().UnixNano(), q.asked.Load()
-	if now-last >= int64(time.Minute) && q.asked.CompareAndSwap(last, now) {
-		log.Warn("delayqueue: a delay is below 1ms: is its unit missing, as in 5*time.Second?", name, slog.Duration("delay", d))
-	}
+	return now-last >= int64(time.Minute) && q.asked.CompareAndSwap(last, now)
 }
 
 // ValidDelay refuses a duration that is too long, or a number without its unit.

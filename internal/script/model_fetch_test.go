@@ -68,9 +68,8 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	given := 0
 	if !repeat && !byAlarm {
 		room := 500 - reclaimed - swept
-		var taken []string
-		taken, out.Reserved = m.take(a, &room, jitter)
-		out.Tags = append(out.Tags, taken...)
+		taken, reserved := m.take(a, &room, jitter)
+		out.Tags, out.Reserved = append(out.Tags, taken...), reserved
 		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
 		m.count("delivered", len(out.Tags)+len(over))
 		m.countLate(out.Tags, over)
