@@ -287,8 +287,8 @@ func (r *rig) keeps(lease string, names ...string) int {
 	return n
 }
 
-// TestListHeld: a list of what is held returns each message once, in pages of any size, also if leases are renewed,
-// or the last message of a page is settled, meanwhile.
+// TestListHeld: a list of what is held returns each message once, or twice while Redis resizes a table, in pages of any
+// size, also if leases are renewed, or the last message of a page is settled, meanwhile.
 func TestListHeld(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
@@ -336,7 +336,10 @@ func TestListHeld(t *testing.T) {
 		})
 		slices.Sort(got)
 		slices.Sort(all)
-		r.equal("listed", got, all)
+		for i := 2; i < len(got); i++ {
+			r.equal("more than twice", got[i] == got[i-2], false)
+		}
+		r.equal("listed", slices.Compact(got), all)
 	})
 	subtest(t, "leases end meanwhile", onBoth, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))

@@ -1,6 +1,6 @@
 -- held reads a page of what is held, lease by lease in the order of a scan (ZSCAN), from where the page before ended.
--- Renewals do not change that order. So a message that is held while all pages are read is in one of them. If the
--- table shrinks meanwhile, to an eighth or less, a message may be in two of them, and the page that follows may miss
+-- Renewals do not change that order. So a message that is held while all pages are read is in one of them, and perhaps in
+-- two while Redis resizes the table. If it shrinks meanwhile, to an eighth or less, the page that follows may miss
 -- leases of the part in which the page before ended. After a failover the order is another.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts, waiting
