@@ -285,7 +285,7 @@ func TestPasswordFromFileOrEnvironment(t *testing.T) {
 	w.contains(w.must("queues"), "orders")
 }
 
-// certificate writes one for 127.0.0.1 that has signed itself, for servers and clients, and its key.
+// certificate writes one for 127.0.0.1 and redis.internal that has signed itself, for servers and clients, and its key.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -300,6 +300,7 @@ func certificate(t *testing.T) (cert, key string) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{"redis.internal"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &own.PublicKey, own)
 	ok(t, err)
@@ -326,6 +327,11 @@ func TestTLS(t *testing.T) {
 	w.refused(exitUsage, "--cert and --cert-key go together", "queues", "--cacert", cert, "--cert", cert)
 	w.refused(exitUsage, "there is no certificate in it", "queues", "--cacert", key)
 	w.refused(exitUsage, "--cacert: open", "queues", "--cacert", cert+"x")
+	w.url = "rediss://localhost:" + port
+	trusted := []string{"queues", "--cacert", cert, "--cert", cert, "--cert-key", key}
+	w.refused(exitNoRedis, "not localhost", trusted...)
+	w.contains(w.must(append(trusted, "--tls-server-name", "redis.internal")...), "orders")
 	w.url = plain
+	w.refused(exitUsage, "are for TLS", "queues", "--tls-server-name", "redis.internal")
 	w.refused(exitUsage, "did you mean rediss"+strings.TrimPrefix(plain, "redis")+"?", "queues", "--cacert", cert)
 }
