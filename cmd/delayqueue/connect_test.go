@@ -13,6 +13,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,6 +285,15 @@ func TestPasswordFromFileOrEnvironment(t *testing.T) {
 	w.refused(exitUsage, "--password-file: open", "queues", "--password-file", file+"x")
 	w.env = []string{passwordFrom + "=s3cret"}
 	w.contains(w.must("queues"), "orders")
+}
+
+func TestVersion(t *testing.T) {
+	w := newWorld(t, "redis://127.0.0.1:1", nil)
+	w.contains(w.must("--version"), "delayqueue version (devel)", runtime.Version())
+	released := &debug.BuildInfo{GoVersion: "go1.25.0", Main: debug.Module{Version: "v0.2.0"}}
+	equal(w, "released", version(released, true), "v0.2.0, go1.25.0")
+	released.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "06686a6"}, {Key: "vcs.modified", Value: "true"}}
+	equal(w, "of a checkout", version(released, true), "v0.2.0, revision 06686a6 with changes, go1.25.0")
 }
 
 // certificate writes one for 127.0.0.1 and redis.internal that has signed itself, for servers and clients, and its key.
