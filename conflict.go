@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -209,8 +210,11 @@ func WithCounts(key string) MsgOption {
 }
 
 func checkKeyBytes(option, key string) error {
-	if key == "" || len(key) > message.MaxKey {
+	switch {
+	case key == "" || len(key) > message.MaxKey:
 		return fmt.Errorf("%w: %s: %d bytes: a key has 1 to %d", ErrBadOption, option, len(key), message.MaxKey)
+	case strings.TrimSpace(key) == "":
+		return fmt.Errorf("%w: %s(%q): a key of blanks only", ErrBadOption, option, key)
 	}
 	return nil
 }

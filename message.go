@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -56,6 +57,19 @@ const (
 
 // String names the state, as in "pending" or "unack".
 func (s State) String() string { return nameOf("State", int(s), script.StateWords[:]) }
+
+// MarshalText makes it that word, also in JSON.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads that word.
+func (s *State) UnmarshalText(text []byte) error {
+	n := script.StateNumber(string(text))
+	if n < 0 {
+		return fmt.Errorf("state %q: one of %s", text, strings.Join(script.StateWords[:], ", "))
+	}
+	*s = State(n)
+	return nil
+}
 
 // nameOf is the name of a constant, or its type and number if the constant has no name.
 func nameOf(kind string, n int, names []string) string {

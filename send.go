@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -204,7 +205,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	infos := make([]MessageInfo, len(batch))
 	made, routes := make([]*produce.BatchItem, 0, len(batch)), make([]produce.Route, 0, len(batch))
 	var d draft
-	var last map[string]int64 // of each sequence
+	last := maps.Clone(script.Reached(ctx)) // of each sequence
 	for i := range batch {
 		d = draft{}
 		err := p.makeMessage(&items[i].SendMessage, batch[i].Payload, &d, batch[i].Options)

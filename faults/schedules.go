@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
@@ -53,6 +54,22 @@ var schedules = []scenario{
 		hit:   (*trial).planCluster,
 		every: 5 * time.Second,
 		times: 2,
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
+	},
+	{
+		name:  "schedules: Cluster, WithShards(6), primary of the third killed",
+		holds: "four replicas run 60 entries of 1 to 3 s: what that primary's replica had not heard of is sent again, and none is left out",
+		setUp: withEntries(nodes(3, 1)),
+		load:  func(l *load) { replicas(l, 4, 16*time.Second, 0); l.Shards = []int{6} },
+		hit: func(t *trial) {
+			t.promote(another, func(primary, replica *redistest.Server) {
+				t.writeAlone(primary, replica)
+				t.wait(1200 * time.Millisecond) // in which entries of all three intervals send
+				primary.Kill()
+				replica.Resume()
+			})
+		},
+		times: 1,
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{

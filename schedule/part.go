@@ -175,7 +175,7 @@ func (p *part) begin(e *entry, n int64) {
 	if gen < e.Gen {
 		instant = 0
 	}
-	e.last, e.next, e.from, e.fromAt = max(instant, e.Since), 0, 0, 0
+	e.last, e.next, e.from, e.fromAt, e.after = max(instant, e.Since), 0, 0, 0, max(n, 0)
 	e.settled(e.last)
 }
 

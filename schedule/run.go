@@ -38,6 +38,7 @@ type entry struct {
 	last  int64 // the instant up to which the entry is settled; -1: to be asked for
 	next  int64 // the instant after it
 	never bool  // there is none
+	after int64 // a number that the sequence had come to, as the server said; 0: none
 	left  bool  // it cannot be sent for
 
 	resting *reading // until another reading nothing is sent: see settle

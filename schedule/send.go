@@ -84,6 +84,7 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 	}
 	var sent, skipped, expired, ran []*entry // of these three nothing is sent for this instant
 	var batch []delayqueue.Outgoing
+	reached := map[string]int64{} // a server that has forgotten them must not take what comes after
 	for _, e := range page {
 		if slices.Contains(e.Ran, e.next) {
 			ran = append(ran, e)
@@ -95,10 +96,13 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 			continue
 		}
 		sent, batch = append(sent, e), append(batch, delayqueue.Outgoing{Payload: string(e.Payload), Options: opts})
+		if e.after > 0 {
+			reached[sequenceOf(e.name)] = e.after
+		}
 	}
 	var results []delayqueue.SendResult
 	if len(batch) > 0 {
-		results, _ = p.queue.SendBatch(ctx, batch)
+		results, _ = p.queue.SendBatch(script.WithReached(ctx, reached), batch)
 	}
 	var failed error
 	for i, result := range results {
@@ -106,10 +110,10 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 		var far *delayqueue.SequenceError
 		switch err := result.Err; {
 		case errors.As(err, &far):
-			if gen, instant := split(far.Last); gen == e.Gen {
+			if gen, instant := split(far.Last); gen == e.Gen && !far.Stopped {
 				p.settle(e, instant, err) // another replica was faster
 			} else {
-				e.last = -1 // it was changed: the next look shows that
+				e.last = -1 // it was changed, or a failover has forgotten what was sent: the next look shows that
 			}
 		case errors.Is(err, delayqueue.ErrDuplicateKey):
 			skipped = append(skipped, e) // its last message lives
@@ -150,6 +154,7 @@ func (p *part) settle(e *entry, instant int64, err error) {
 		}
 	}
 	e.settled(instant)
+	e.after = number(e.Gen, instant)
 }
 
 // options are those of the message of an entry's next instant; false if its TTL is over.
@@ -187,6 +192,7 @@ func (p *part) pass(ctx context.Context, e *entry, code EventCode) error {
 			p.skipped(e, 0, 1)
 		}
 	}
+	e.after = max(before, number(e.Gen, e.next))
 	if gen, instant := split(max(before, 0)); gen > e.Gen {
 		e.last = -1 // it was changed: the next look shows that
 	} else if e.settled(e.next); gen == e.Gen {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,38 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	f.until("one rests again", ahead)
 	if !there() {
 		t.Errorf("%d is left out", first)
+	}
+}
+
+// TestForgottenWhileTheNextIsSent: if a failover forgets an instant while the send of the next one is under way, both are
+// there in the end.
+func TestForgottenWhileTheNextIsSent(t *testing.T) {
+	f, server := ownFixture(t)
+	wire, s := f.wired(server, 0)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
+	r := newRunner(s)
+	f.until("one is sent, and the next can be", func() bool {
+		if f.steps(r); r.entries["e"].last > r.entries["e"].Since {
+			return len(r.parts[0].due()) > 0
+		}
+		f.sends(r)
+		return false
+	})
+	forgotten := r.entries["e"].last
+	struck, release := wire.HoldCommand(func(cmd []string) bool { return slices.Contains(cmd, sequenceOf("e")) })
+	ctx, sent := f.ctx(), make(chan error, 1)
+	go func() { sent <- r.parts[0].sendDue(ctx) }()
+	<-struck
+	f.forget()
+	release()
+	<-sent
+	for _, at := range []int64{forgotten, forgotten + 1} {
+		f.until("each is there", func() bool {
+			f.steps(r)
+			f.sends(r)
+			_, err := f.mon.GetKey(f.ctx(), keyOf("e", r.entries["e"].Gen, at))
+			return err == nil
+		})
 	}
 }
 

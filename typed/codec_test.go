@@ -151,7 +151,8 @@ func TestWhatDoesNotDecode(t *testing.T) {
 func TestPanicsOfKinds(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]func(){
-		"typed: a kind needs a name":                                                    func() { Kind[order]("") },
+		`typed: a kind needs a name, not ""`:                                            func() { Kind[order]("") },
+		`typed: a kind needs a name, not " \t"`:                                         func() { Kind[order](" \t") },
 		"typed: this kind was not made by typed.Kind or typed.CallKind":                 func() { _, _ = KindOf[order]{}.Outgoing(order{}) },
 		"typed: WithCodec: a function is nil: it takes one to encode and one to decode": func() { closeOrder.WithCodec(json.Marshal, nil) },
 	} {

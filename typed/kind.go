@@ -2,6 +2,8 @@ package typed
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/go-delayqueue/delayqueue"
 )
@@ -23,10 +25,10 @@ type KindOf[T any] struct {
 }
 
 // Kind makes the kind of this name, of messages that carry a T, as JSON. A payload of no bytes is the zero T, or a pointer to
-// one. It panics if the name is empty.
+// one. It panics if the name is empty or has blanks only.
 func Kind[T any](name string) KindOf[T] {
-	if name == "" {
-		panic("typed: a kind needs a name")
+	if strings.TrimSpace(name) == "" {
+		panic(fmt.Sprintf("typed: a kind needs a name, not %q", name))
 	}
 	return KindOf[T]{name, jsonCodec}
 }

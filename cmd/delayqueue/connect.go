@@ -32,6 +32,7 @@ type dialing struct {
 	passwordFile      string
 	caFile            string
 	certFile, keyFile string
+	serverName        string
 	address           *address
 	password          string
 	roots             *x509.CertPool
@@ -45,6 +46,7 @@ func (d *dialing) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.caFile, "cacert", "", "PEM file of the authorities that sign the server's certificate")
 	f.StringVar(&d.certFile, "cert", "", "PEM file of this client's certificate")
 	f.StringVar(&d.keyFile, "cert-key", "", "PEM file of the client's private key")
+	f.StringVar(&d.serverName, "tls-server-name", "", "name that the server's certificate has (default: the host of the address)")
 }
 
 // prepare reads the address, and the files that flags name.
@@ -77,11 +79,11 @@ func (d *dialing) readPassword() error {
 }
 
 func (d *dialing) readCertificates() error {
-	if d.caFile+d.certFile+d.keyFile == "" {
+	if d.caFile+d.certFile+d.keyFile+d.serverName == "" {
 		return nil
 	}
 	if !d.address.tls() {
-		return fail(exitUsage, "--cacert, --cert and --cert-key are for TLS: did you mean %s?",
+		return fail(exitUsage, "--cacert, --cert, --cert-key and --tls-server-name are for TLS: did you mean %s?",
 			"rediss"+strings.TrimPrefix(d.address.shown(), "redis"))
 	}
 	if (d.certFile == "") != (d.keyFile == "") {
@@ -147,6 +149,7 @@ func (d *dialing) complete(contextTimeouts *bool, password *string, secure *tls.
 	}
 	if secure != nil {
 		secure.RootCAs, secure.Certificates = d.roots, d.certificates
+		secure.ServerName = cmp.Or(d.serverName, secure.ServerName)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,7 +287,16 @@ func TestPasswordFromFileOrEnvironment(t *testing.T) {
 	w.contains(w.must("queues"), "orders")
 }
 
-// certificate writes one for 127.0.0.1 that has signed itself, for servers and clients, and its key.
+func TestVersion(t *testing.T) {
+	w := newWorld(t, "redis://127.0.0.1:1", nil)
+	w.contains(w.must("--version"), "delayqueue version (devel)", runtime.Version())
+	released := &debug.BuildInfo{GoVersion: "go1.25.0", Main: debug.Module{Version: "v0.2.0"}}
+	equal(w, "released", version(released, true), "v0.2.0, go1.25.0")
+	released.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "06686a6"}, {Key: "vcs.modified", Value: "true"}}
+	equal(w, "of a checkout", version(released, true), "v0.2.0, revision 06686a6 with changes, go1.25.0")
+}
+
+// certificate writes one for 127.0.0.1 and redis.internal that has signed itself, for servers and clients, and its key.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -300,6 +311,7 @@ func certificate(t *testing.T) (cert, key string) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{"redis.internal"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &own.PublicKey, own)
 	ok(t, err)
@@ -326,6 +338,11 @@ func TestTLS(t *testing.T) {
 	w.refused(exitUsage, "--cert and --cert-key go together", "queues", "--cacert", cert, "--cert", cert)
 	w.refused(exitUsage, "there is no certificate in it", "queues", "--cacert", key)
 	w.refused(exitUsage, "--cacert: open", "queues", "--cacert", cert+"x")
+	w.url = "rediss://localhost:" + port
+	trusted := []string{"queues", "--cacert", cert, "--cert", cert, "--cert-key", key}
+	w.refused(exitNoRedis, "not localhost", trusted...)
+	w.contains(w.must(append(trusted, "--tls-server-name", "redis.internal")...), "orders")
 	w.url = plain
+	w.refused(exitUsage, "are for TLS", "queues", "--tls-server-name", "redis.internal")
 	w.refused(exitUsage, "did you mean rediss"+strings.TrimPrefix(plain, "redis")+"?", "queues", "--cacert", cert)
 }

@@ -76,10 +76,14 @@ func (f *importFlags) check(c *cobra.Command, name string) error {
 	if f.from != "hdt3213" && (c.Flags().Changed("from-prefix") || c.Flags().Changed("hash-tag")) {
 		return fail(exitUsage, "--from-prefix and --hash-tag go with --from hdt3213")
 	}
-	if f.into == "" {
-		f.into = name
+	if f.into != "" {
+		return validName(f.into)
 	}
-	return validName(f.into)
+	f.into = name
+	if err := validName(name); err != nil {
+		return fail(exitUsage, "%v: name the queue of this library by --into", err)
+	}
+	return nil
 }
 
 // theirs is the queue to import from, or an error if there is none.

@@ -113,6 +113,7 @@ func tellImportHdtPrefix(world *world) {
 		w.pending(fmt.Sprint(i), 3, due.Add(time.Duration(i)*time.Second))
 	}
 	w.refused(exitNotFound, "there is no key", "import", w.q.name, "--from", "hdt3213")
+	w.refused(exitUsage, "name the queue of this library by --into", "import", "{order}", "--from", "hdt3213")
 	w.refused(exitUsage, "go with --from hdt3213", "import", w.q.name, "--from", "asynq", "--from-prefix", "mine")
 	w.contains(w.must("import", w.q.name, "--from", "hdt3213", "--from-prefix", "mine", "--yes"), "moved 410 messages of")
 	equal(w, "pending", w.counts(w.q.name).Pending, 410)

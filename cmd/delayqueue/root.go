@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"unicode"
@@ -56,8 +57,9 @@ func (a *app) close() {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "delayqueue",
-		Short: "Look at delay queues on Redis, and steer them",
+		Use:     "delayqueue",
+		Short:   "Look at delay queues on Redis, and steer them",
+		Version: version(debug.ReadBuildInfo()),
 		Long: `delayqueue looks at the queues of the Go library delayqueue and steers them.
 
 ` + addressHelp + `
@@ -70,6 +72,7 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.InitDefaultVersionFlag() // now, so that what follows --version is not taken for its value
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
@@ -99,6 +102,25 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 		}
 	}
 	return root
+}
+
+// version names the module's version, the revision if it was built in a checkout, and Go's version.
+func version(built *debug.BuildInfo, known bool) string {
+	if !known {
+		return "unknown: it was built without modules"
+	}
+	said := cmp.Or(built.Main.Version, "(devel)")
+	settings := map[string]string{}
+	for _, s := range built.Settings {
+		settings[s.Key] = s.Value
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		said += ", revision " + revision
+	}
+	if settings["vcs.modified"] == "true" {
+		said += " with changes"
+	}
+	return said + ", " + built.GoVersion
 }
 
 // operator is the user of this machine.

@@ -34,7 +34,7 @@ const MaxPut = 100
 type PutOptions struct {
 	Sequence   string // its name; "": none
 	Number     int64
-	Behind     bool  // another number of the sequence stands before it in the same SendBatch
+	Behind     bool  // another number of the sequence stands before it in the same SendBatch, or in WithReached
 	After      int64 // that number
 	On         Conflict
 	PayloadKey bool          // its key is to be made of its payload
@@ -43,6 +43,21 @@ type PutOptions struct {
 	MaxParts   int           // 0: as many as there may be
 	Countdown  int           // how many acks it waits for; 0: none
 	Laned      bool          // it has a lane
+}
+
+// reachedKey is the key of what WithReached notes in a context.
+type reachedKey struct{}
+
+// WithReached makes SendBatch store messages of these sequences only if they have come to these numbers; otherwise the
+// error is ErrSequenceStopped. It is for schedules.
+func WithReached(ctx context.Context, numbers map[string]int64) context.Context {
+	return context.WithValue(ctx, reachedKey{}, numbers)
+}
+
+// Reached are the numbers of WithReached; nil: none.
+func Reached(ctx context.Context) map[string]int64 {
+	numbers, _ := ctx.Value(reachedKey{}).(map[string]int64)
+	return numbers
 }
 
 // Wanted says whether a message has any of them, so that send cannot store it.

@@ -3,6 +3,7 @@ package features
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strconv"
@@ -98,5 +99,26 @@ func TestStateString(t *testing.T) {
 	var zero delayqueue.InterceptResult
 	if zero.State != delayqueue.StateGone || zero.Intercepted {
 		t.Errorf("the zero value is %+v", zero)
+	}
+}
+
+// TestStateAsText: a state is a word in JSON, and is read from it, alone and as a key of a map.
+func TestStateAsText(t *testing.T) {
+	t.Parallel()
+	for s := delayqueue.StateGone; s <= delayqueue.StateWaiting; s++ {
+		wrote := map[delayqueue.State]delayqueue.InterceptResult{s: {State: s}}
+		text, err := json.Marshal(wrote)
+		queuetest.Must(t, err)
+		var read map[delayqueue.State]delayqueue.InterceptResult
+		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(read, wrote) ||
+			string(text) != fmt.Sprintf(`{"%v":{"Intercepted":false,"State":"%[1]v","ID":""}}`, s) {
+			t.Errorf("%v: %s is read as %v, %v", s, text, read, err)
+		}
+	}
+	for _, text := range []string{`"consuming"`, `""`, `"State(9)"`, `1`} {
+		s := delayqueue.StateRetry
+		if err := json.Unmarshal([]byte(text), &s); err == nil || s != delayqueue.StateRetry {
+			t.Errorf("%s is read as %v, %v", text, s, err)
+		}
 	}
 }

@@ -25,6 +25,7 @@ func TestSendBadOptions(t *testing.T) {
 		"nil option":           {[]delayqueue.MsgOption{nil}, []string{"option 1 is nil"}},
 		"negative retry count": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, []string{"WithRetryCount(-1)"}},
 		"empty key":            {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
+		"blank key":            {[]delayqueue.MsgOption{delayqueue.WithKey(" \t")}, []string{`WithKey(" \t"): a key of blanks only`}},
 		"key over 512 bytes":   {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))}, []string{"WithKey: 513 bytes"}},
 		"short retention":      {[]delayqueue.MsgOption{delayqueue.WithRetention(time.Second - 1)}, []string{"WithRetention(999.999999ms)"}},
 		"long retention":       {[]delayqueue.MsgOption{delayqueue.WithRetention(90*24*time.Hour + 1)}, []string{"90 days"}},
