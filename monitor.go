@@ -70,7 +70,6 @@ type Counts struct {
 	Limited      bool      // ready messages wait for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known
 	LimitedUntil time.Time // when the next message may go; zero: when the next handler returns (WithQueueConcurrency)
-	Overruns     int64     // handlers that run on after their deliveries ended (the first 1,000 are looked at), and keep their places (WithQueueConcurrency)
 
 	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
 

@@ -366,9 +366,10 @@ func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQu
 
 // WithQueueConcurrency bounds the places of the queue, which are how many handlers run at a time over all its consumers: 1 to
 // 2,147,483,647. A message that is fetched and waits for a worker has a place, too. WithConcurrent bounds the workers of one DelayQueue in
-// one process. A handler keeps its place until it returns: also past its time limit, after its message was canceled, and after a Shutdown
-// that gave up. The places of a dead process are free when its leases have run out. If consumers of a queue
-// differ, the smallest number applies to all of them: see WithRateLimit.
+// one process. The place of a handler is free when its delivery ends: at its time limit, when its message is canceled, or when
+// Shutdown gives up. Then a handler that does not return when its context ends runs beside others. A bare callback sees no context.
+// The places of a dead process are free when its leases have run out. If consumers of a queue differ, the smallest number applies to all
+// of them: see WithRateLimit.
 func (q *DelayQueue) WithQueueConcurrency(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), script.ValidConcurrency(n), script.ConcurrencyRule,
 		func(c *config) { c.Limits.Concurrency = n })

@@ -208,7 +208,6 @@ func tellDoctorStandstill(w *world) {
 	w.lease("c:1", ago, id, other)
 	w.lease("c:2", ago, nobody)                                     // nothing is held of it
 	w.lease("c:3", time.Now().Add(longOver), w.send("orders", "c")) // it may have ended, but not for long
-	w.do("ZADD", "unack", ago.UnixMicro(), "overrun:"+other)        // no message
 	w.contains(w.run("doctor", "orders").out, "lease long over (1)", "message "+id+" and 1 other ended 25h")
 
 	w.do("ZADD", "retry", 5, "junk\xff\x1b[31m")

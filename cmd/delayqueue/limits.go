@@ -143,8 +143,7 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 			InForce limitsJSON `json:"in_force"`
 			Limited bool       `json:"limited"`
 			Until   *time.Time `json:"throttled_until,omitempty"`
-			Overrun int64      `json:"overruns"`
-		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil), n.Overruns})
+		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil)})
 		return err
 	}
 	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
@@ -157,9 +156,6 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 			waiting += ", the next may go at " + at(n.LimitedUntil)
 		}
 		say("%s", waiting)
-	}
-	if n.Overruns > 0 {
-		say("%s kept by handlers that run past their limit, or whose messages were canceled", plural(int(n.Overruns), "place"))
 	}
 	return err
 }

@@ -54,7 +54,7 @@ type State struct {
 
 	Pending []Entry // in order of score, as are Unack, Retry, Waiting, Garbage and Done
 	Ready   []Entry // in order of the list, head first; Score is 0
-	Unack   []Entry // what leases hold, and overruns
+	Unack   []Entry // what leases hold
 	Retry   []Entry
 	Waiting []Entry // for a turn of their lanes
 	Garbage []Entry
@@ -92,13 +92,12 @@ type State struct {
 // Entry is one tag in pending, ready, unack, retry, waiting, garbage or done.
 type Entry struct {
 	Tag          string
-	ID           string // "" if no id can be made out, and of an overrun
+	ID           string // "" if no id can be made out
 	Delivery     int64  // 1 for a plain id; 0 if the tag is malformed
 	Score        int64  // unix us, in unack the end of the lease; 0 in ready, and where ScoreProblem says why
 	TagProblem   string // "" for a well-formed tag
 	ScoreProblem string // "" for an integer in (0, 2^53), and in ready
 	Lease        string // in unack: the name of the lease that holds it
-	Overrun      bool   // in unack: the place of a handler that runs on
 }
 
 // Marker is one member of wake.

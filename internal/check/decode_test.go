@@ -45,29 +45,3 @@ func TestDecodeScore(t *testing.T) {
 		}
 	}
 }
-
-// TestDecodeOverrun: what stands in unack for a handler that runs on belongs to no message.
-func TestDecodeOverrun(t *testing.T) {
-	const id = "0190f3a0-0000-7000-8000-000000000061"
-	for tag, want := range map[string]Entry{
-		"overrun:" + id:         {Delivery: 1, Overrun: true},
-		"overrun:2:" + id:       {Delivery: 2, Overrun: true},
-		"overrun:1:" + id:       {Overrun: true, TagProblem: malformedTag},
-		"overrun:overrun:" + id: {Overrun: true, TagProblem: malformedTag},
-		"overrun:":              {Overrun: true, TagProblem: malformedTag},
-	} {
-		want.Tag, want.Score = tag, 1_700_000_000_000_000
-		s := newState(Queue{})
-		s.fill("unack", []string{tag, "1700000000000000"})
-		if got := s.Unack[0]; got != want {
-			t.Errorf("%s: %+v, want %+v", tag, got, want)
-		}
-	}
-	for _, member := range []string{"2:" + id, "overruns:" + id} {
-		s := newState(Queue{})
-		s.fill("unack", []string{member, "1700000000000000"})
-		if len(s.Unack) != 0 || !s.Leases[member].InUnack {
-			t.Errorf("%s: %+v", member, s)
-		}
-	}
-}

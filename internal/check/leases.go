@@ -22,20 +22,13 @@ type Lease struct {
 }
 
 const (
-	overrunMark = "overrun:" // begins the members of unack that are places of handlers that run on
-	countMark   = "#"        // ends the fields of lease that are counts
-	restMark    = "~"        // ends the names of leases of which a part was taken back
+	countMark = "#" // ends the fields of lease that are counts
+	restMark  = "~" // ends the names of leases of which a part was taken back
 )
 
 // setMember adds a member of unack.
 func (s *State) setMember(member, score string) {
 	us, problem := decodeScore(score)
-	if tag, ok := strings.CutPrefix(member, overrunMark); ok {
-		e := decodeTag(tag)
-		e.Tag, e.ID, e.Overrun, e.Score, e.ScoreProblem = member, "", true, us, problem
-		s.Unack = append(s.Unack, e)
-		return
-	}
 	l := s.Leases[member]
 	l.InUnack, l.End, l.EndProblem = true, us, problem
 	s.Leases[member] = l
@@ -77,11 +70,7 @@ func (s *State) hold() {
 		s.Leases[name] = l
 	}
 	slices.SortStableFunc(s.Unack, func(a, b Entry) int {
-		order := cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Lease, b.Lease))
-		if order == 0 && a.Overrun { // tags of one lease stay as they are
-			order = cmp.Compare(a.Tag, b.Tag)
-		}
-		return order
+		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Lease, b.Lease)) // tags of one lease stay as they are
 	})
 }
 

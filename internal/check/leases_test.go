@@ -40,10 +40,6 @@ var leaseBreakages = []breakage{
 	}, says()},
 	{"listed twice", func(b *bed) { b.lease(leaseName, b.now, 2, idUnack, idUnack) },
 		says(`msg: message ` + idUnack + ` is in 2 places, want 1: unack as "` + idUnack + `", unack as "` + idUnack + `".`)},
-	{"an overrun", func(b *bed) { b.do("ZADD", "unack", b.now+1, "overrun:2:"+idUnack) }, says()},
-	{"an overrun of nothing", func(b *bed) { b.do("ZADD", "unack", b.now, "overrun:x", "inf", "overrun:"+idNobody) }, says(
-		`unack: tag "overrun:`+idNobody+`" has score inf, want an integer in (0, 2^53).`,
-		`unack: tag "overrun:x" is malformed: `+malformedTag+`.`)},
 
 	// Leases that are not whole.
 	{"no list", func(b *bed) { b.do("HDEL", "lease", leaseName) }, says(

@@ -23,13 +23,12 @@ type Consumer struct {
 	settings  Settings      // a copy, which does not change
 	store     *script.Store // over the library's own connections
 	events    event.Listeners
-	freed     conc.Signal // there may be room for more: sent by workers, leases and overruns, received by the poller
+	freed     conc.Signal // there may be room for more: sent by workers and leases, received by the poller
 	lifecycle *lifecycle
 	member    *member            // its part of the workers: what is fetched and waits for one
 	poller    poller             // fetches deliveries and gives them to the workers
 	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
 	leases    leases             // renews the leases of what is held
-	overruns  overruns           // keeps the places of handlers that run on after their deliveries have ended
 	settler   settler            // sends outcomes
 	notices   notices            // calls the garbage handler
 	units     message.UnitQuestion
@@ -46,8 +45,7 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.lifecycle.outage.Shard, c.lifecycle.outage.Shared = s.Shard, settings.Outage
 	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
-	c.leases.Consumer, c.overruns.Consumer, c.notices.Consumer = c, c, c
-	c.overruns.bounded.Store(settings.Limits.Concurrency > 0)
+	c.leases.Consumer, c.notices.Consumer = c, c
 	c.notices.waiting.Read = c.notices.run
 	c.settler = settler{Consumer: c, caller: script.NewCaller(), joint: make(chan *jointCall)}
 	c.settler.outbox.Read = c.settler.run
@@ -87,7 +85,7 @@ func (c *Consumer) run() {
 	c.member.leave()
 	c.lifecycle.drainTimer.Stop()
 	c.lifecycle.endRedis()
-	c.overruns.close(c.store.Release)
+	c.store.Release()
 	close(c.lifecycle.settled)
 	for _, returned := range c.lifecycle.behind.running() { // there come no more, because no delivery is in a handler
 		<-returned

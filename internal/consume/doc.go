@@ -6,7 +6,7 @@
 //
 // The parts of a consumer, and what flows between them:
 //
-//	wake listener ──marker──► poller ◄──freed── workers, leases, overruns
+//	wake listener ──marker──► poller ◄──freed── workers, leases
 //	                            │ ▲
 //	                            │ └── how many to ask for (ahead.go, shares.go)
 //	          Redis ◄──fetch────┤
@@ -16,19 +16,19 @@
 //	                   buffer of the member ──next──► worker ──outcome──► settler ──settle──► Redis
 //	                                                   │   │                 │ └──remove──► leases
 //	                                 Handle, verdict ◄─┘   ▼                 ▼ garbage
-//	                                                   overruns           notices ──► garbage handler
+//	                                                                      notices ──► garbage handler
 //
-// The poller is always a goroutine. The settler and the notices are goroutines while they have something to read. Leases and overruns are
-// timers while they keep something. A worker is a goroutine while it has a delivery. Package wake has the connections that wait for markers.
+// The poller is always a goroutine. The settler and the notices are goroutines while they have something to read. Leases are
+// a timer while anything is held. A worker is a goroutine while it has a delivery. Package wake has the connections that wait for markers.
 //
 // Who owns which state:
 //   - The poller owns when to fetch, and what it knows of the queue (pollState).
 //   - Workers own the buffers, and who is next (turn). Several queues share them in a Pool, and each consumer has a member of them.
-//   - Leases own the list of what is held, overruns the places of handlers that run on, the settler the outcomes on their way.
+//   - Leases own the list of what is held, the settler the outcomes on their way.
 //   - The fate of a delivery changes once from open. Worker, leases, the timer of the time limit, and Shutdown race for that change, and the
 //     winner does what follows. That is why nothing is settled twice from one process.
 //
-// Locks: DelayQueue.mu is taken before Workers.mu, leases.mu before heldList.mu, and overruns.mu before those of package link. No other
+// Locks: DelayQueue.mu is taken before Workers.mu, and leases.mu before heldList.mu. No other
 // two locks of this package are held together. Nothing is logged under a lock, because a log may wait for a second.
 //
 // Rules:
@@ -50,7 +50,7 @@
 //
 // Stopping, in this order: the poller (nothing more is fetched; it releases the buffer), the wake listener, the workers as their handlers finish,
 // the settler when all outcomes are out, leases, the garbage handler, done. Handlers and the settler need leases, so leases end after both.
-// The last settlement may make garbage, so the garbage handler ends last. Overruns go on after done, until their handlers return.
+// The last settlement may make garbage, so the garbage handler ends last.
 //
 // After a stop, redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
 // context of Shutdown: running deliveries are released, and nobody waits for their handlers.

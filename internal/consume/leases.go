@@ -181,7 +181,6 @@ func (l *leases) lose(d *delivery, cause error) {
 	if !d.claim(fateLost) {
 		return
 	}
-	l.overruns.begin(d, false)
 	l.remove(d)
 	l.settings.Log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void",
 		d.attrs(), slog.Any("cause", cause))

@@ -37,23 +37,6 @@ func TestLeasesTickWhileHeld(t *testing.T) {
 	}
 }
 
-// TestOverrunsRestWithoutABound: a handler that runs on needs no place, and nothing ticks to keep it one.
-func TestOverrunsRestWithoutABound(t *testing.T) {
-	t.Parallel()
-	s, release := newServing(t), make(chan struct{})
-	defer close(release)
-	s.settings.Limit = 20 * time.Millisecond
-	s.settings.Callback = func(string) bool { <-release; return true }
-	c := s.start()
-	id := s.send("x")
-	queuetest.Eventually(t, "its failure is settled", func() bool { return s.Where(id) == "garbage" })
-	c.overruns.mu.Lock()
-	defer c.overruns.mu.Unlock()
-	if c.overruns.timer != nil {
-		t.Error("it ticks")
-	}
-}
-
 // TestFetchWaitsForConnection: a lease, and what is left until a deadline, begin when the fetch has a connection. A fetch that finds
 // those of consumers in use gets one more after a quarter of a second.
 func TestFetchWaitsForConnection(t *testing.T) {

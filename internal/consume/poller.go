@@ -27,7 +27,7 @@ type poller struct {
 	leaveCtx   context.Context      // of the fetches of passWakeOn
 	agreed     script.FetchSettings // that hold for all consumers of the queue
 	limits     script.AgreedLimits  // that hold for all consumers of the queue
-	heldAtPoll int                  // placesHeld, at the end of the last poll
+	heldAtPoll int                  // deliveries, at the end of the last poll
 	replyBytes int                  // how many bytes the next fetch asks for
 	since      time.Time            // when the consumer started
 	presenceAt time.Time            // when it last told of itself
@@ -214,13 +214,10 @@ func (p *poller) step() {
 // poll, and no wake-up will come for the free ones.
 func (p *poller) placeFreed() {
 	s := &p.state
-	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.placesHeld() < p.heldAtPoll {
+	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.leases.held.totals().deliveries < p.heldAtPoll {
 		s.pollAt = min(s.pollAt, s.clock)
 	}
 }
-
-// placesHeld is how many places of the queue's concurrency this consumer has.
-func (p *poller) placesHeld() int { return p.leases.held.totals().deliveries + p.overruns.count() }
 
 // limit is how many deliveries a fetch may ask for, if there are workers for them.
 func (p *poller) limit() int {
@@ -318,7 +315,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	if alone != "" || got.Reserved != "" {
 		p.reserved = got.Reserved
 	}
-	p.heldAtPoll = p.placesHeld()
+	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 	p.settler.joins.Store(p.joinsAfter(&got))
 	return len(got.Tags) + len(got.Described)
@@ -347,7 +344,6 @@ func (p *poller) passWakeOn(begun time.Time) {
 
 // reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
 func (p *poller) reportLimits(now script.AgreedLimits) {
-	p.overruns.bound(now.Concurrency > 0)
 	before := p.limits
 	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
 		return

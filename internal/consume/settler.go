@@ -92,8 +92,6 @@ type settler struct {
 func (s *settler) settle(o outcome) {
 	if o.d.claim(fateSettled) {
 		s.outbox.Put(o)
-	} else {
-		s.overruns.end(o.d)
 	}
 }
 
@@ -151,7 +149,6 @@ func (s *settler) settlements(batch []outcome, memory []script.Settlement) []scr
 	memory = memory[:0]
 	for i := range batch {
 		memory = append(memory, batch[i].settlement())
-		memory[i].Overrun = s.overruns.lease(batch[i].d)
 	}
 	return memory
 }
@@ -220,7 +217,6 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 	void := done.Void
 	ds := conc.Mapped(batch, func(o *outcome) *delivery { return o.d })
 	s.leases.remove(ds...)
-	s.overruns.settled(ds, void)
 	if err != nil {
 		s.settings.Log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
 			"will be delivered again when their leases have run out",

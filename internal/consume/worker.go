@@ -120,10 +120,8 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 		}
 		d.conclude(ctx, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
-		d.consumer.overruns.end(d)
 		w.ended(d, took)
 	default: // abandoned
-		d.consumer.overruns.end(d)
 		d.consumer.lifecycle.behind.returned(d)
 		w.replacedOf = d.consumer.member
 	}
@@ -232,7 +230,6 @@ func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool 
 		}
 	}()
 	if ours {
-		d.consumer.overruns.begin(d, true)
 		settle()
 	}
 	return true

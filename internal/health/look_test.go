@@ -62,8 +62,6 @@ func TestJudge(t *testing.T) {
 			"throttled until 07:00, and 2h0m0s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle}, Notice, Limited,
 			"waits for its limit since 06:30"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Overruns: 2, Behind: time.Hour}, Consumers: idle},
-			Warning, Limited, "waits for its limit since 06:30: 2 places are kept by handlers that run on past their ends"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle, Hours: hour(9, 4, 5)},
 			Critical, Failed, "56% of deliveries fail"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 6 * time.Second}, Consumers: busy}, Warning, Behind, "6s behind"},

@@ -97,9 +97,6 @@ func (l *Look) judge() Verdict {
 		return Verdict{Critical, Failed, say("%s of deliveries fail", failing)}
 	case failing >= failingSome:
 		return Verdict{Warning, Failed, say("%s of deliveries fail", failing)}
-	case n.Limited && n.Overruns > 0 && n.Behind > lateAfter:
-		return Verdict{Warning, Limited, say("waits for its limit since %s: %s places are kept by handlers that run on past their ends",
-			n.LimitedSince, n.Overruns)}
 	case n.Limited:
 		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}
 	case l.inLane() > veryLate:

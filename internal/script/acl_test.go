@@ -29,7 +29,7 @@ var (
 
 	roles = []role{
 		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
-		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
+		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
 		{
 			"scheduler", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},

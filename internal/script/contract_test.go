@@ -127,8 +127,6 @@ var contractCalls = map[string]contractCase{
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
 		r.equal("cancel", r.cancel("id", queuetest.IDOf("q")), stateUnack)
 	}, func(r *rig, c *Caller) error { return r.settles(c, ack("p"), ack("q"), ack("r")) }},
-	"settle, a handler that runs on": {SettleScript, "any", limited(RateLimits{Concurrency: 1}, handing(msg("a", 0))),
-		func(r *rig, c *Caller) error { return r.settles(c, runsOn("a")) }},
 	"put into lanes": {PutScript, "any", func(r *rig) {
 		everywhere(r)
 		r.put(inLane("l", 1, "p", time.Hour, keyed("p")), inLane("l", 1, "q", 2*time.Hour, keyed("q")))
@@ -169,9 +167,6 @@ var contractCalls = map[string]contractCase{
 	}, func(r *rig, _ *Caller) error { return r.fetches(&Caller{ID: "again", N: 1}, 400) }},
 	"keep": {KeepScript, "", handing(msg("a", 0), msg("b", 0)), func(r *rig, _ *Caller) error {
 		return queuetest.Failure(r.Store.Keep(queuetest.CtxB, r.leases[tagFor("a")].Name, []string{tagFor("a")}))
-	}},
-	"overrun": {OverrunScript, "", limited(RateLimits{Concurrency: 1}, handing(msg("a", 0))), func(r *rig, _ *Caller) error {
-		return r.Store.Overrun(queuetest.CtxB, time.Hour, []string{queuetest.IDOf("a")})
 	}},
 	"extend": {ExtendScript, "", handing(msg("a", 0)), func(r *rig, _ *Caller) error {
 		ids := []string{queuetest.IDOf("a"), queuetest.IDOf("nobody")}

@@ -311,7 +311,7 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 			c.r.done(ends(OutcomeReady, "m0", 0, 0, ""), ends(OutcomeRetry, "m1", 1, 0, ""))
 		}, func() {
 			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Counts(queuetest.CtxB)))
-		}, 27},
+		}, 26},
 		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 4 + 61},
 		{"forecast, 500 spans behind all that there is", func() { c.send(dueAlike(1, 0, "")...); c.r.at(time.Second) }, func() { c.forecast(500) }, 4 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},

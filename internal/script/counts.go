@@ -33,7 +33,6 @@ type QueueCounts struct {
 	Limited        bool
 	LimitedSince   time.Time
 	LimitedUntil   time.Time
-	Overruns       int64
 	Unaccounted    int64
 	ThrottledUntil time.Time
 }
@@ -69,7 +68,6 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	if said := r.text(); n.Paused {
 		n.PausedSince, n.PausedBy, n.PauseReason = pausedOf(said, pause, n.Now)
 	}
-	n.Overruns = r.int64()
 	n.Waiting, n.LaneSince = r.int64(), message.InstantTime(r.int64())
 	n.Unaccounted = r.int64()
 	return n, r.err("counts")

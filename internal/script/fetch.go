@@ -243,17 +243,6 @@ func (s *Store) Keep(ctx context.Context, name string, tags []string) (others in
 	return others, r.err("keep")
 }
 
-// Overrun keeps the places of deliveries whose handlers run on, for a lease, or frees them if that is 0.
-func (s *Store) Overrun(ctx context.Context, lease time.Duration, tags []string) error {
-	args := append(make([]any, 0, 1+len(tags)), lease.Microseconds())
-	for i := range tags {
-		args = append(args, &tags[i])
-	}
-	r := s.run(ctx, OverrunScript, args)
-	r.number()
-	return r.err("overrun")
-}
-
 // Presence is what a consumer reports of itself, as JSON. Its times are durations until then, for the
 // server's clock is not this machine's.
 type Presence struct {

@@ -63,7 +63,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	var swept int
 	swept, out.Overflow = m.sweepMessages(len(out.Dead), byAlarm, byAge)
 
-	a.Want = m.bound(&limit, a.Want)
+	a.Want = m.bound(&limit, a.Want, len(out.Tags))
 	leased := head(m.unack)
 	given := 0
 	if !repeat && !byAlarm {
@@ -75,6 +75,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		m.countLate(out.Tags, over)
 		out.Tags = append(out.Tags, over...)
 		given = len(out.Tags)
+		limit.free -= given
 	}
 	ends := m.now + m.lease()
 	if len(out.Tags) > 0 {

@@ -3,6 +3,7 @@ package script
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -57,6 +58,7 @@ type aFetchLimit struct {
 	l      RateLimits
 	open   int64
 	before heldBack
+	free   int // places, if they are bounded
 
 	throttled bool
 }
@@ -109,8 +111,8 @@ func takes(l RateLimits, n int) int64 {
 	return (int64(n)*l.Per.Microseconds() + int64(l.Rate) - 1) / int64(l.Rate)
 }
 
-// bound cuts what a fetch wants to what may go.
-func (m *model) bound(f *aFetchLimit, want int) int {
+// bound cuts what a fetch wants to what may go, beside so many that it repeats.
+func (m *model) bound(f *aFetchLimit, want, repeated int) int {
 	if !f.on {
 		return want
 	}
@@ -118,7 +120,8 @@ func (m *model) bound(f *aFetchLimit, want int) int {
 		want = 0
 	}
 	if f.l.Concurrency > 0 {
-		want = max(min(want, f.l.Concurrency-m.taken()), 0)
+		f.free = f.l.Concurrency - m.taken(f.l.Concurrency, repeated)
+		want = max(min(want, f.free), 0)
 	}
 	if f.l.Rate > 0 {
 		m.limits.tat = min(m.limits.tat, m.now+takes(f.l, f.l.Burst))
@@ -141,7 +144,7 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 		}
 	}
 	switch {
-	case next != 0 && next <= m.now && f.l.Concurrency > 0 && m.taken() >= f.l.Concurrency:
+	case next != 0 && next <= m.now && f.l.Concurrency > 0 && f.free <= 0:
 		return 0, next, true
 	case next != 0 && f.open > max(next, m.now):
 		return f.open, next, false
@@ -156,7 +159,7 @@ func (m *model) left(f *aFetchLimit) int {
 		n = 0
 	}
 	if f.l.Concurrency > 0 {
-		n = min(n, f.l.Concurrency-m.taken())
+		n = min(n, f.free)
 	}
 	if f.l.Rate > 0 {
 		n = int(min(int64(n), m.tokens(f.l)))
@@ -231,27 +234,17 @@ func (m *model) places() int {
 	return cmp.Or(m.limits.set.Concurrency, m.limits.crowd)
 }
 
-// overrun keeps the place of a handler that runs on although its message is canceled.
-func (m *model) overrun(tag string) {
-	if m.places() > 0 {
-		m.unack["overrun:"+tag] = m.now + m.lasting()
+// taken is how many places are taken: what leases count, but what was canceled lately; so many are those of a fetch that is repeated.
+func (m *model) taken(places, repeated int) int {
+	taken := repeated
+	for _, name := range m.leases() {
+		n, _ := strconv.Atoi(m.listed[name+"#"])
+		taken += n
 	}
-}
-
-// overruns keeps places for a lease, or frees them.
-func (m *model) overruns(lease time.Duration, ds []taken) {
-	if m.places() == 0 {
-		return
+	if taken >= places && m.now-m.canceled <= m.lease() {
+		return min(taken, repeated+len(m.allHeld()))
 	}
-	before := len(m.unack)
-	for _, d := range ds {
-		if delete(m.unack, "overrun:"+d.tag); lease > 0 {
-			m.unack["overrun:"+d.tag] = m.now + lease.Microseconds()
-		}
-	}
-	if lease == 0 && len(m.unack) < before {
-		m.freed()
-	}
+	return taken
 }
 
 // freed wakes one for a place that is free.

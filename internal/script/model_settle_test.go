@@ -95,9 +95,6 @@ func (m *model) follow(s *settling, i int, o Settlement) {
 
 // settleOne is what an outcome does whose delivery was held.
 func (m *model) settleOne(s *settling, i int, o Settlement) {
-	if o.Overrun > 0 {
-		m.unack["overrun:"+o.Tag] = m.now + o.Overrun.Microseconds()
-	}
 	if o.Failed {
 		m.count("failed", 1)
 	}

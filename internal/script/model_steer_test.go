@@ -28,7 +28,7 @@ func (m *model) endLease(name string) {
 
 // leases are the names of all leases.
 func (m *contents) leases() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(m.unack)), func(name string) bool { return strings.HasPrefix(name, "overrun:") })
+	return slices.Sorted(maps.Keys(m.unack))
 }
 
 // isHeld says whether a delivery that a lease lists is held.
@@ -52,12 +52,6 @@ func (m *model) allHeld() map[string]string {
 		}
 	}
 	return all
-}
-
-// taken is how many places are taken: by what is held, and by handlers that run on.
-func (m *model) taken() int {
-	overruns := len(m.unack) - len(m.leases())
-	return overruns + len(m.allHeld())
 }
 
 // letGo takes settled deliveries off the count of a lease.
@@ -125,7 +119,12 @@ func (m *model) lasting() int64 {
 }
 
 func (m *model) intercept(by, id string, running bool) any {
-	defer func() { m.armLater(m.sinceTurned()) }()
+	before := m.canceled
+	defer func() {
+		if m.armLater(m.sinceTurned()); m.canceled != before {
+			m.freed()
+		}
+	}()
 	if by != "key" {
 		return m.takeOut(id, running)
 	}
@@ -144,7 +143,7 @@ func (m *model) intercept(by, id string, running bool) any {
 
 // takeOut takes out one message, if it may be.
 func (m *model) takeOut(id string, running bool) InterceptReply {
-	tag, state, at := m.found(id, "")
+	_, state, at := m.found(id, "")
 	switch {
 	case state == "":
 		return InterceptReply{State: StateGone}
@@ -154,7 +153,6 @@ func (m *model) takeOut(id string, running bool) InterceptReply {
 		state = stateReady
 	case state == stateUnack:
 		m.noteCancel()
-		m.overrun(tag)
 	}
 	m.forget(id, map[bool]string{true: "out:canceled", false: "out:intercepted"}[running])
 	return InterceptReply{State: state, ID: id}
@@ -247,7 +245,6 @@ func (m *model) steer(do SteerRequest) any {
 		}
 		if place == "unack" {
 			canceled = true
-			m.overrun(tag)
 		}
 		if deletes {
 			m.forget(id, map[bool]string{true: "out:canceled", false: "out:deleted"}[do.What == SteerCancel])
@@ -274,6 +271,7 @@ func (m *model) steer(do SteerRequest) any {
 	m.armLater(m.sinceTurned())
 	if canceled {
 		m.noteCancel()
+		m.freed()
 	}
 	return out
 }

@@ -61,7 +61,7 @@ func (m *machine) sequence(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){ // rapid draws the first of these, in the order of their names, more often
 		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers, "f send": m.sends, "g again": m.again,
 		"h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k ticks": m.ticks, "l forget": m.forgets, "m keep": m.keeps,
-		"n overrun": m.overrun, "o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
+		"o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
 	})
 	m.newer = true
 	m.layouts(t) // as this version knows it
@@ -299,9 +299,6 @@ func (m *machine) settles(t *rapid.T) {
 		if i < 4 {
 			s = m.ends(t, d)
 		}
-		if s.Kind == OutcomeRetry || s.Kind == OutcomeReady || s.Kind == OutcomeGarbage {
-			s.Overrun = rapid.SampledFrom([]time.Duration{0, 0, rigLease}).Draw(t, "its handler runs on")
-		}
 		batch = append(batch, s)
 	}
 	if batch == nil {
@@ -391,18 +388,6 @@ func (m *machine) keeps(t *rapid.T) {
 	}
 	got, err := m.store.Keep(queuetest.CtxB, name, tags)
 	m.same(t, "keep", got, err, m.keep(name, tags))
-}
-
-// overrun keeps or frees places.
-func (m *machine) overrun(t *rapid.T) {
-	ds := m.some(t)
-	if ds == nil || !m.limiting {
-		return
-	}
-	lease := rapid.SampledFrom([]time.Duration{0, rigLease}).Draw(t, "lease")
-	err := m.store.Overrun(queuetest.CtxB, lease, tagsTaken(ds))
-	m.overruns(lease, ds)
-	m.same(t, "overrun", nil, err, nil)
 }
 
 // forgets a fetch, as the server does that takes over from one which did not pass it on: all is where it was before.

@@ -125,8 +125,6 @@ var repliesToUsers = map[string]repliesCase{
 		"", "5", "5|0", "5|0|0", "5|0|0|", "5|0|0||", "5|0|0|0|||0", "5|0|0|3|||0", "5|0|0|1 -1|||0", "5|0|0|1.0 |||0", "5|0|0||3=x ||0",
 		"5|0|0||0=x ||0", "5|0|0||1||0", "5|0|0||1~x:y ||0", "5|0|0||=x ||0", "5|0|0||1?x ||0", "5|0|0|||3 |0", "5|0|0||||3",
 		"5|0|0||||0!", "5|0|0||||1?", "5|0|0||||-1"),
-	"overrun": {func(s *Store) error { return s.Overrun(queuetest.CtxB, time.Second, []string{"a"}) },
-		[]int{0}, []string{"0", "5"}, nil},
 	"keep": caseOf(func(s *Store) (int, error) { return s.Keep(queuetest.CtxB, "a:1", []string{"a"}) }, []int{0}, []string{"0", "5"}),
 	"extend": caseOf(func(s *Store) (ExtendReply, error) {
 		return s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})
@@ -135,8 +133,8 @@ var repliesToUsers = map[string]repliesCase{
 
 // repliesToMonitors are calls of Monitors.
 var repliesToMonitors = map[string]repliesCase{
-	"counts": caseOf(func(s *Store) (CountsReply, error) { return s.Counts(queuetest.CtxB) }, []int{2, 14, 16, 18, 21},
-		[]string{"1|2|3|4|5|6|7|8|9|10|11|1|||0|0|0||0|0|0|-7", "1|2|3|4|5|6|7|8|9|10|11||x|1 1 1 1|5|6|7|x|3|4|5|6"},
+	"counts": caseOf(func(s *Store) (CountsReply, error) { return s.Counts(queuetest.CtxB) }, []int{2, 14, 16, 18, 20},
+		[]string{"1|2|3|4|5|6|7|8|9|10|11|1|||0|0|0||0|0|-7", "1|2|3|4|5|6|7|8|9|10|11||x|1 1 1 1|5|6|7|x|3|4|5"},
 		"1|2|3|4|5|6|7|8|9|10|11", "1|2|3|4|5|6|7|8|9|10|11|1|13"),
 	"look": caseOf(func(s *Store) (*lookReply, error) { return s.Look(queuetest.CtxB, "id", "a", 0) }, []int{3, 7, 8},
 		[]string{"5|a|garbage|6|envelope|x||3|0", "5|a|ready|0|envelope||||0", "5|a|done|6|envelope||result|0|1|part"},

@@ -161,7 +161,7 @@ type namedScript struct {
 var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
 	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
-	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
+	{ExtendScript, "extend"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"},
 	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"}, {ShardsScript, "shards"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},

@@ -32,7 +32,6 @@ type Settlement struct {
 	Follows      []*SendMessage // of OutcomeAck and OutcomeDone: what is stored with it
 	Lane         string         // as message.Lane.Text, or LaneUnknown
 	Leaves       bool           // of OutcomeRetry: it enters its lane anew, behind those that are due before it
-	Overrun      time.Duration  // its handler runs on, and keeps its place for so long; 0: it does not
 }
 
 type OutcomeKind int
@@ -57,9 +56,6 @@ func (s *Settlement) record(args []any, lease int) []any {
 	}
 	if s.Parts > 0 || s.Countdown {
 		args = append(args, "group", s.Parts)
-	}
-	if s.Overrun > 0 {
-		args = append(args, "overrun", s.Overrun.Microseconds())
 	}
 	if s.EndsTurn() {
 		args = append(args, "lane", &s.Lane)

@@ -31,7 +31,6 @@ var (
 	SettleScript    = loadScript("settle")
 	ExtendScript    = loadScript("extend")
 	KeepScript      = loadScript("keep")
-	OverrunScript   = loadScript("overrun")
 	InterceptScript = loadScript("intercept")
 	CountsScript    = loadScript("counts")
 	BalanceScript   = loadScript("balance")

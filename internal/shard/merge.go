@@ -64,7 +64,7 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		}
 		all.Pending, all.Ready, all.Unack, all.Retry = all.Pending+c.Pending, all.Ready+c.Ready, all.Unack+c.Unack, all.Retry+c.Retry
 		all.Waiting, all.Garbage, all.Done = all.Waiting+c.Waiting, all.Garbage+c.Garbage, all.Done+c.Done
-		all.Overruns, all.Unaccounted = all.Overruns+c.Overruns, all.Unaccounted+c.Unaccounted
+		all.Unaccounted += c.Unaccounted
 		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince), earlier(all.NextDue, c.NextDue)
 		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
 		addPause(&all.QueueCounts, &c.QueueCounts)

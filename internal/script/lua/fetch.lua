@@ -40,7 +40,8 @@
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,
 --       at most 500. More: 3 for each lease that is over, at most 100, and at most 3 for each of its tags, at most 500; 3 if the consumer says
 --       something; at most once a second 2 if anything was counted (5 once an hour); 1 if there are groups or countdowns, and O(parts) and 1
---       for each that is handed out; 3 if the queue has limits, 11 with places; 3 for each page of expired messages (16, then twice as
+--       for each that is handed out; 3 if the queue has limits, 5 with places, 2 more for each
+--       further 1,000 leases, 7 if all are taken and anything was canceled lately; 3 for each page of expired messages (16, then twice as
 --       many each time); if anything was superseded 5 for a repeat, and 1 if leases are over; 2 for
 --       each cause for which messages are deleted; 3 for the first call of a queue.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets

@@ -77,5 +77,5 @@ repeat
   if not full then cursor = follows end
   full = full or looks >= LOOKS and cursor ~= '0'
 until full or cursor == '0'
-out[2] = full and (out[3] > 0 or want == 0) and math.max(out[3] + 1, (howmanyheld())) or out[3]
+out[2] = full and (out[3] > 0 or want == 0) and math.max(out[3] + 1, howmanyheld()) or out[3]
 return out

@@ -9,8 +9,8 @@
 --       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message in pending that is due counts as 'ready'.
 -- Cost: O(log n), and O(ready) if it is there (2 ms in 50,000); it reads the envelope if any message has a key or
 --       there are groups; O(parts); at most 8 commands for each group that left the key, up to the first that is taken out.
--- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A handler that runs notices when it renews its lease. If the
---       concurrency of the queue is bounded, the handler keeps its place (lib/limits.lua).
+-- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A handler that runs notices when it renews its lease. Its place
+--       is free at once.
 
 -- from time: now, us, whole, scored
 -- from call: field, STALE, recall, guard, mark, remember
@@ -19,13 +19,11 @@
 -- from record: tagof
 -- from place: locate, remove, takenOut
 -- from keys: erase
--- from limits: OVERRUN, placesOf
--- from settings: agreed
 -- from edit: noted
 -- from relane: relanes
 local out = ARGV[5] == '1' and 'out:canceled' or 'out:intercepted'
-local saved, armed, pause, groups, limits, override, firstHold, settings, canceledBefore, outBefore =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limits', 'override', 'held', 'settings', 'canceled', out), 1, 10)
+local saved, armed, pause, groups, limited, firstHold, canceledBefore, outBefore =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limited', 'held', 'canceled', out), 1, 8)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -69,9 +67,6 @@ local function take(id, reads)
   if laned then relanes().outof(envelope, where, tag, id, score) end
   if drop then drop(id, envelope) end
   erase(id, key, holds, unlist)
-  if where == 'unack' and placesOf(limits, override) > 0 then
-    redis.call('ZADD', KEYS.unack, us(now + agreed(settings, {})[1]), OVERRUN .. tag)
-  end
   return where == 'pending' and scored(score) <= now and 'ready' or where, true
 end
 
@@ -87,8 +82,16 @@ end
 if noted.first then
   -- from alarm: gate, sooner, arm
   local first = gate(noted.first, pause)
-  if sooner(first, armed) then arm(first) end
+  if sooner(first, armed) then
+    arm(first)
+    armed = us(first)
+  end
 end
-if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceledBefore) or 0) + 1))) end
+if takenOut > 0 then
+  mark('canceled', us(math.max(now, (whole(canceledBefore) or 0) + 1)))
+  -- from alarm: freed
+  local putOff = limited and freed(limited, armed)
+  if putOff then mark('limited', putOff) end
+end
 remember(where .. ' ' .. id)
 return {where, id}

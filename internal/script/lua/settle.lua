@@ -12,7 +12,6 @@
 --       and before that word what belongs to the outcome:
 --         'hold'     us for which the key of an acked message stays taken
 --         'group'    how many parts the handler had, if a group is acked; '0' of a message with a countdown that is no group
---         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
 --         'lane'     its lane, as field 136 has it, if its turn ends; with 'retry' it enters the lane again. KEYS of lanes may be left out if
 --                    no message of the call has a lane, and what follows has no policy and counts for nothing
 --       and behind 'ack' and 'done' what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
@@ -35,7 +34,7 @@
 --       messages more than came in go, and the records of up to 4 times as many are read); for each send as in put, 2 for all, 3 if any has
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
 --       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was, 1 if any is deleted; for each ack of a group O(parts) and 1, 2
---       more if it has left its key, 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle;
+--       more if it has left its key, 1 for all; 2 if a message that is due waits for a place; 1 to throttle;
 --       2 for each turn that ends, 5 more if it is given on (lib/turn.lua), 3 for all.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 

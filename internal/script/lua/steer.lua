@@ -21,7 +21,7 @@
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
 -- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
 --       Reads the envelope.
---       A handler whose message is canceled keeps its place if the concurrency of the queue is bounded (lib/limits.lua).
+--       The place of a handler whose message is canceled is free at once.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
 
@@ -35,9 +35,8 @@ local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
 local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
-local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled, garbage, outBefore =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held',
-    'settings', 'canceled', 'garbage', out), 1, 12)
+local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
@@ -68,10 +67,18 @@ first = noted.first and math.min(first or noted.first, noted.first) or first
 if first then
   -- from alarm: gate, sooner, arm
   first = gate(first, pause)
-  if sooner(first, armed) then arm(first) end
+  if sooner(first, armed) then
+    arm(first)
+    armed = us(first)
+  end
 end
 if dead > 0 then mark('garbage', us((whole(garbage) or 0) + dead)) end
 if deleted > 0 then mark(out, us((whole(outBefore) or 0) + deleted)) end
-if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1))) end
+if takenOut > 0 then
+  mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1)))
+  -- from alarm: freed
+  local putOff = limited and freed(limited, armed)
+  if putOff then mark('limited', putOff) end
+end
 remember(said)
 return {us(now), said}

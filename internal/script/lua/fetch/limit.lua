@@ -9,7 +9,7 @@
 -- state.limited: '<since when> <armed> <open> <marker> <full>' while a limit puts off messages that are due. armed is state.armed, the
 -- instant of these messages, so that later messages do not set the alarm. marker is where the marker stands. open is when the rate lets
 -- the next go. full is '1' if a message waits for a place: a script that frees one sets the alarm (freed).
--- takes: leaseUS, alarm, limits, want, MOVES
+-- takes: leaseUS, alarm, limits, want, MOVES, canceled
 -- gives: limit, marker
 -- from time: now, us, whole
 -- from call: mark
@@ -63,9 +63,10 @@ if limits or (ARGV[15] or '') ~= '' then
 
   if till > 0 then want = 0 end
   if crowd[4] > 0 then
-    -- from lease: howmanyheld
-    local held, overruns = howmanyheld()
-    limit.free = crowd[4] - held - overruns
+    -- from lease: howmanyheld, howmanylent
+    local held = howmanylent(crowd[4])
+    if held >= crowd[4] and now - (whole(canceled) or 0) <= leaseUS then held = math.min(held, howmanyheld()) end
+    limit.free = crowd[4] - held
     want = math.max(math.min(want, limit.free), 0)
   end
   local room -- how many may go by the rate

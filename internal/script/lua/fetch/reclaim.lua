@@ -93,11 +93,7 @@ if leased and leased <= now and bytes > 0 then
   end
   for i = 1, #expired do
     if full() then break end
-    if string.sub(expired[i], 1, 8) == 'overrun:' then -- a place (lib/limits.lua)
-      redis.call('ZREM', KEYS.unack, expired[i])
-    else
-      reclaim(expired[i])
-    end
+    reclaim(expired[i])
   end
   if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end
 end

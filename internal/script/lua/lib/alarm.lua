@@ -19,8 +19,8 @@ local function arm(due)
   mark('armed', us(due))
 end
 
--- freed(limited, armed) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua). settle
--- and overrun call it if they free a place. It returns the new state.limited, nil if that stays.
+-- freed(limited, armed) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua). settle,
+-- intercept and steer call it if they free a place. It returns the new state.limited, nil if that stays.
 local function freed(limited, armed)
   local since, open = string.match(limited, '^(%d+) %d+ (%d+) %d+ 1$')
   if not since then return nil end

@@ -4,6 +4,7 @@
 -- A tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their messages were
 -- canceled. state.canceled is when a held message was canceled or deleted last, or a lease was parted (keep.lua), so a holder knows
 -- whether it must look at each.
+-- from time: whole
 -- from record: delivery
 
 -- lend(name, ends, tags) gives deliveries a lease, and returns its list.
@@ -37,12 +38,24 @@ local function leaseof(tag)
   end
 end
 
--- howmanyheld() is how many messages are held: those that are in no other structure. Each lease has two fields, and the other members of
--- unack are places of handlers that run on (lib/limits.lua), of which the second number says how many there are.
+-- howmanyheld() is how many messages are held: those that are in no other structure.
 local function howmanyheld()
-  local leases = math.ceil(redis.call('HLEN', KEYS.lease) / 2)
-  local held = leases > 0 and redis.call('HLEN', KEYS.msg) - redis.call('ZCARD', KEYS.pending) - redis.call('LLEN', KEYS.ready)
+  if redis.call('HLEN', KEYS.lease) == 0 then return 0 end
+  local held = redis.call('HLEN', KEYS.msg) - redis.call('ZCARD', KEYS.pending) - redis.call('LLEN', KEYS.ready)
     - redis.call('ZCARD', KEYS.retry) - redis.call('ZCARD', KEYS.garbage) - redis.call('ZCARD', KEYS.done)
-    - redis.call('ZCARD', KEYS.waiting) or 0
-  return math.max(held, 0), math.max(redis.call('ZCARD', KEYS.unack) - leases, 0)
+    - redis.call('ZCARD', KEYS.waiting)
+  return math.max(held, 0)
+end
+
+-- howmanylent(most) is how many deliveries are held by the counts of leases, which count what was canceled until its holder has noticed, a
+-- lease at most. What another program has put into msg or retry does not matter to it. It reads no more than 2 * most leases.
+local function howmanylent(most)
+  local lent = 0
+  for i = 0, 2 * most - 1, 1000 do
+    local names = redis.call('ZRANGE', KEYS.unack, i, math.min(i + 999, 2 * most - 1))
+    if not names[1] then break end
+    for j = 1, #names do names[j] = names[j] .. '#' end
+    for _, left in ipairs(redis.call('HMGET', KEYS.lease, unpack(names))) do lent = lent + (whole(left) or 0) end
+  end
+  return lent
 end

@@ -1,10 +1,9 @@
 -- An outcome begins: is its delivery held, and was it superseded?
 -- takes: known, left, settled, lists, overtaken, changes, isvoid, ended, replaced, outcomes
--- gives: finishes, overrun, holds, begin, errorsOf
--- from time: now, us
+-- gives: finishes, holds, begin, errorsOf
+-- from time: us
 -- from record: split, failure
 -- from lease: isheld
--- from limits: OVERRUN
 -- from edit: noted
 
 local isOver, finishes -- superseded and finish, if any delivery may be superseded
@@ -12,7 +11,6 @@ if overtaken or changes then
   -- from record: superseded, finish
   isOver, finishes = superseded, finish
 end
-local overrun -- us for which the handler of the next outcome keeps its place
 
 -- holds(lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
 local function holds(lease, tag, id)
@@ -25,7 +23,6 @@ end
 local function begin(there, tag, id)
   outcomes = outcomes + 1
   if not there then isvoid(outcomes) return false end
-  if overrun then redis.call('ZADD', KEYS.unack, us(now + overrun), OVERRUN .. tag) end
   if not ((overtaken or noted.overtaken) and isOver(redis.call('HGET', KEYS.fail, id))) then return true, false end
   replaced, ended = replaced + 1, ended .. us(outcomes) .. ' '
   return true, true

@@ -1,6 +1,6 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
 -- takes: leavelane, left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
---        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, overrun, ackedKept, unkept
+--        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, ackedKept, unkept
 -- from time: now, us, whole
 -- from record: setfailure
 -- from keys: heldUntil, freekey, erase
@@ -18,8 +18,6 @@ while ARGV[i] do
     hold = tonumber(ARGV[i + 1])
   elseif word == 'group' then
     parts = tonumber(ARGV[i + 1])
-  elseif word == 'overrun' then
-    overrun = tonumber(ARGV[i + 1])
   elseif word == 'lane' then
     lane = ARGV[i + 1]
   elseif word == 'countdown' then
@@ -77,7 +75,7 @@ while ARGV[i] do
     end
     if lane and valid then leavelane(lane, id, tag) end
     own, counted = valid and id, valid and not past
-    hold, parts, lane, overrun = nil, nil, nil, nil
+    hold, parts, lane = nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
     local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
@@ -109,7 +107,7 @@ while ARGV[i] do
         end
       end
     end
-    hold, parts, lane, overrun = nil, nil, nil, nil
+    hold, parts, lane = nil, nil, nil
   end
   i = behind
 end

@@ -1,5 +1,5 @@
 -- One target is changed, or one hold is ended.
--- takes: laned, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step, anew
+-- takes: laned, bykey, only, deletes, what, drop, holds, nameof, unlist, arg, step, anew
 -- gives: release, first, steer, deleted
 -- from time: now, us, scored
 -- from message: keyof, expired
@@ -7,8 +7,6 @@
 -- from record: split, delivery, tagof, failure, setfailure
 -- from place: scorein, locate, remove
 -- from keys: heldUntil, holderof, named, erase
--- from limits: OVERRUN, placesOf
--- from settings: agreed
 -- from lane: laneof
 -- from turn: lanes
 -- from relane: relanes
@@ -64,9 +62,6 @@ local function steer(i)
     deleted = deleted + 1
     remove(place, tag, id)
     if laned then relanes().outof(envelope, place, tag, id, score) end
-    if place == 'unack' and placesOf(limits, override) > 0 then
-      redis.call('ZADD', KEYS.unack, us(now + agreed(settings, {})[1]), OVERRUN .. tag)
-    end
     if drop then drop(id, envelope) end
     erase(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
   else
