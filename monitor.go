@@ -90,16 +90,14 @@ func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 // that stores or deletes a message counts it in the same step. So Entered = Left + Here + Unaccounted at any instant while they are open, and
 // Unaccounted is 0 unless something else has deleted or made messages.
 type Balance struct {
-	// Since is when the books were opened: at the first send or fetch of a version with books. Zero: they are not open, or a version without books
-	// is at work, and then Here alone is known.
-	Since time.Time
+	Since time.Time // when the books were opened: at the first send or fetch. Zero: they are not open, and Here alone is known
 
 	Entered   int64 // the sum of the next five
 	Sent      int64 // messages that were sent
 	Followed  int64 // sent by an ack (Then)
 	Scheduled int64 // sent by schedules (module schedule/)
 	Imported  int64 // imported by the command delayqueue
-	Found     int64 // in the queue when the books were opened; too many, and accepted (delayqueue doctor --repair); sent by a version without books
+	Found     int64 // in the queue when the books were opened; too many, and accepted (delayqueue doctor --repair)
 
 	Left        int64 // the sum of the next nine
 	Acked       int64 // acknowledged, and not kept
@@ -110,7 +108,7 @@ type Balance struct {
 	Deleted     int64 // by ops.Queue
 	Aged        int64 // garbage that was too old (WithGarbageRetention)
 	Trimmed     int64 // garbage or done messages that were too many (WithGarbageRetention, WithDoneLimit)
-	WrittenOff  int64 // missing, and accepted (delayqueue doctor --repair); deleted by a version without books
+	WrittenOff  int64 // missing, and accepted (delayqueue doctor --repair)
 
 	Here int64 // in any state, StateGarbage and StateDone among them
 

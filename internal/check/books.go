@@ -2,13 +2,10 @@ package check
 
 import "strings"
 
-// Unaccounted is how many messages are missing by the books; less than 0: so many are too many. It is false if the books are not open, a version
-// without books is at work, or not all was read at one instant.
+// Unaccounted is how many messages are missing by the books; less than 0: so many are too many. It is false if the books are not open, or not all
+// was read at one instant.
 func (s *State) Unaccounted() (missing int64, ok bool) {
-	_, open := s.Fields["in:stored"]
-	_, sent := s.Fields["sent"]
-	_, acked := s.Fields["acked"]
-	if !open || sent || acked || !s.whole {
+	if _, open := s.Fields["in:stored"]; !open || !s.whole {
 		return 0, false
 	}
 	missing = -int64(len(s.Messages))

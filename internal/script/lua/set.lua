@@ -59,7 +59,7 @@ elseif word == 'accept' then
   -- from books: acceptbooks
   guard(redis.call('HLEN', KEYS.msg))
   redis.call('ZREM', KEYS.wake, '') -- the first write
-  before = us(acceptbooks(0))
+  before = us(acceptbooks())
 else
   redis.call('ZREM', KEYS.wake, '') -- the first write
   if word == 'lift' then

@@ -16,7 +16,7 @@
 
 local limit -- nil: the queue has no limits and is not throttled
 local marker = alarm or 0 -- the instant for which it was set last
-if limits or (ARGV[15] or '') ~= '' then
+if limits or ARGV[15] ~= '' then
   local tat, throttled, before, override =
     unpack(redis.call('HMGET', KEYS.state, 'tat', 'throttled', 'limited', 'override'), 1, 4)
   local function numbers(text) -- of a field, 0 for what is no number

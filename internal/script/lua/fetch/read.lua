@@ -82,7 +82,7 @@ local overdue, holdOver = isOver(done), isOver(firstHold) -- the time of a done 
 -- with limits.
 local alarm = whole(armed or '0')
 local byAlarm = ARGV[8] == '2' and saved and repeated == nil and alarm and (alarm == 0 or alarm > now)
-  and not (limits or (ARGV[15] or '') ~= '' or overdue or holdOver)
+  and not (limits or ARGV[15] ~= '' or overdue or holdOver)
   and not (leased and (leased < now + leaseUS / 2 or furthest > now + leaseUS))
 local oldest, pended, retried, ready = nil, nil, nil, {}
 if not byAlarm then
@@ -93,7 +93,7 @@ if not byAlarm then
   guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
   if groups then guard(redis.call('HLEN', KEYS.parts)) end
 end
-local limited = limits or (ARGV[15] or '') ~= '' -- perhaps
+local limited = limits or ARGV[15] ~= '' -- perhaps
 local listed -- the tags of the lease of this call, if it was carried out before and handed out anything
 if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
   listed = redis.call('HGET', KEYS.lease, name)

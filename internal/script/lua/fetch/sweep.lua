@@ -1,7 +1,7 @@
 -- Every ten minutes callers without a call for an hour are forgotten, and turns of lanes end whose messages do not live, or wait for a turn,
--- because another program deleted or moved them, or a version that knows no lanes. Turns that are free are given. Each call looks at a page.
+-- because another program deleted or moved them. Turns that are free are given. Each call looks at a page.
 -- state.cursor is the HSCAN cursor over state, and behind a blank the last lane that was looked at.
--- takes: lookAgain, cursor, swept, byAge, byAlarm, SWEEP, outs, FIELDS, state, told
+-- takes: lookAgain, cursor, swept, byAge, byAlarm, SWEEP
 -- from time: now, us, whole
 -- from call: field, mark
 -- from edit: noted
@@ -48,13 +48,6 @@ if byAge and not byAlarm and (callers or lane ~= '') then
     return lane
   end
 
-  if page == '0' and callers and redis.call('HEXISTS', KEYS.state, 'sent') + redis.call('HEXISTS', KEYS.state, 'acked') > 0 then
-    -- from books: acceptbooks
-    local uncounted = 0 -- what this call has deleted
-    for _, n in pairs(outs or {}) do uncounted = uncounted + n end
-    acceptbooks(uncounted) -- a version without books was at work, and perhaps is
-    state[FIELDS + 1], state[FIELDS + 3], told = unpack(redis.call('HMGET', KEYS.state, 'in:stored', 'out:acked', 'told'), 1, 3)
-  end
   if callers then
     -- from call: forgotten
     local found = redis.call('HSCAN', KEYS.state, page, 'MATCH', 'call:*', 'COUNT', SWEEP)

@@ -4,12 +4,11 @@
 --     in:stored + in:found = out:acked - kept + the other fields that begin with 'out:' + HLEN msg
 --
 -- in:stored has all that were stored, in:followed, in:scheduled and in:imported some of them. out:acked has all acks, and kept those of
--- messages that were kept as done. The fields 'sent' and 'acked' are of versions that keep no books: while one of them is there, such a version
--- is at work, and the books are not judged.
+-- messages that were kept as done.
 -- from time: now, us, whole
 
 local BOOKS = {'in:stored', 'in:found', 'kept', 'in:followed', 'in:scheduled', 'in:imported', 'out:acked', 'out:over', 'out:superseded',
-  'out:intercepted', 'out:canceled', 'out:deleted', 'out:aged', 'out:trimmed', 'out:lost', 'sent', 'acked'}
+  'out:intercepted', 'out:canceled', 'out:deleted', 'out:aged', 'out:trimmed', 'out:lost'}
 
 -- openbooks() opens the books of a queue without totals, at what is there. It comes before anything is stored or deleted, and behind the first
 -- write of a script.
@@ -21,27 +20,25 @@ local function openbooks()
 end
 
 -- difference(values, here) is how many messages are missing, by the values of BOOKS and HLEN msg; less than 0: how many are too many; nil if
--- the books are not open, or not judged.
+-- the books are not open.
 local function difference(values, here)
-  if not whole(values[1]) or values[16] or values[17] then return nil end
+  if not whole(values[1]) then return nil end
   local sum = -here
-  for i = 1, 15 do -- the first three come in, from the seventh on they go out
+  for i = 1, #BOOKS do -- the first three come in, from the seventh on they go out
     local n = values[i] and whole(values[i]) or 0
     if i <= 3 then sum = sum + n elseif i > 6 then sum = sum - n end
   end
   return sum
 end
 
--- acceptbooks(uncounted) makes the books balance, whatever is there, and returns the difference that was. Like openbooks it comes behind the
--- first write. uncounted: messages that this call has deleted and not counted yet.
-local function acceptbooks(uncounted)
-  local values = redis.call('HMGET', KEYS.state, unpack(BOOKS, 1, 15))
-  local missing, rubbish = difference(values, redis.call('HLEN', KEYS.msg) + uncounted), false
-  for i = 1, 15 do rubbish = rubbish or (whole(values[i] or '0') or 1e15) >= 1e15 end
-  redis.call('HDEL', KEYS.state, 'sent', 'acked')
+-- acceptbooks() makes the books balance, whatever is there, and returns the difference that was. Like openbooks it comes behind the first write.
+local function acceptbooks()
+  local values = redis.call('HMGET', KEYS.state, unpack(BOOKS))
+  local missing, rubbish = difference(values, redis.call('HLEN', KEYS.msg)), false
+  for i = 1, #BOOKS do rubbish = rubbish or (whole(values[i] or '0') or 1e15) >= 1e15 end
   if not missing or rubbish then openbooks() end
   if rubbish or not missing or missing == 0 then return missing or 0 end
-  local i = missing > 0 and 15 or 2
+  local i = missing > 0 and #BOOKS or 2
   redis.call('HSET', KEYS.state, BOOKS[i], us((whole(values[i]) or 0) + math.abs(missing)))
   return missing
 end
