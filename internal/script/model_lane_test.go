@@ -196,7 +196,14 @@ func (m *model) laneMembers() map[string]int64 {
 
 // write stores an envelope, as it reads.
 func (m *model) write(id string, e message.Envelope) {
+	lifted := e.Deadline == 0 && strings.Contains(m.msg[id], deadlineField(0))
+	if lifted {
+		e.Deadline = 1
+	}
 	m.msg[id] = e.Encode(message.When{Us: e.Due, Absolute: true})
+	if lifted {
+		m.lift(id)
+	}
 }
 
 // keyless takes the key from the envelope of a group, which goes on by it.

@@ -249,11 +249,12 @@ func isOver(e message.Envelope, first bool, at int64) bool {
 		e.TTL > 0 && first && message.Microseconds(at-max(e.Due, e.Since)) > e.TTL
 }
 
+// deadlineField is the deadline of a message in its envelope, where a deadline that was lifted stays as 0.
+func deadlineField(us int64) string { return fmt.Sprintf("\x82\x10%016d", us) }
+
 // lift takes the deadline from a message.
 func (m *model) lift(id string) {
-	const head = "\x82\x10" // field 130, of 16 bytes
-	was := fmt.Sprintf("%s%016d", head, m.envelope(id).Deadline)
-	m.msg[id] = strings.Replace(m.msg[id], was, head+strings.Repeat("0", 16), 1)
+	m.msg[id] = strings.Replace(m.msg[id], deadlineField(m.envelope(id).Deadline), deadlineField(0), 1)
 }
 
 // storeAt makes a message pending.
