@@ -31,21 +31,20 @@ var limits = []scenario{
 // A reading is what the server said at an instant of its clock.
 type reading struct{ at, delivered, held int64 }
 
-// What is held is in msg and nowhere else. A place is in unack without a lease.
+// What is held is in msg and nowhere else.
 const readingScript = `
 local time, delivered = redis.call('TIME'), tonumber(redis.call('HGET', KEYS[1], 'delivered') or 0)
 local history = redis.call('HGETALL', KEYS[2])
 for i = 1, #history, 2 do
   if string.sub(history[i], 1, 1) ~= 'd' then delivered = delivered + string.match(history[i + 1], '^%d+ (%d+)') end
 end
-local leases = redis.call('HLEN', KEYS[4]) / 2
-local held = redis.call('HLEN', KEYS[5]) - redis.call('ZCARD', KEYS[6]) - redis.call('LLEN', KEYS[7]) - redis.call('ZCARD', KEYS[8])
-  - redis.call('ZCARD', KEYS[9]) - redis.call('ZCARD', KEYS[10])
-return {time[1] * 1000000 + time[2], delivered, held + redis.call('ZCARD', KEYS[3]) - leases}`
+local held = redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[4]) - redis.call('LLEN', KEYS[5]) - redis.call('ZCARD', KEYS[6])
+  - redis.call('ZCARD', KEYS[7]) - redis.call('ZCARD', KEYS[8])
+return {time[1] * 1000000 + time[2], delivered, held}`
 
 func (t *trial) look() {
 	var keys []string
-	for _, structure := range []string{"state", "history", "unack", "lease", "msg", "pending", "ready", "retry", "garbage", "done"} {
+	for _, structure := range []string{"state", "history", "msg", "pending", "ready", "retry", "garbage", "done"} {
 		keys = append(keys, key(structure))
 	}
 	n, err := t.admin.Eval(t.ctx, readingScript, keys).Int64Slice()
