@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +58,6 @@ type pollState struct {
 	wakeUps  bool // wake-ups work
 	waiting  bool // the wake listener is waiting for one
 	failures int  // in a row, of the wake listener's connection, while polls went through
-	late     int  // polls since the last wake-up that brought late messages, all with a lane
 }
 
 // until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
@@ -109,29 +109,17 @@ func (s *pollState) hinted(at time.Time) {
 	}
 }
 
-const (
-	missedWakeAfter = 100 * time.Millisecond // how late a message must be for its wake-up to count as missed
-	missedInLanes   = 3                      // so many late polls count, if all that is late may have waited for its turn
-)
+// missedWakeAfter is how late a message must be for its wake-up to count as missed.
+const missedWakeAfter = 100 * time.Millisecond
 
 // missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
-// come, and counts such fetches in lanes. If so, the wake listener's connection may lead to a server that has been replaced.
+// come. If so, the wake listener's connection may lead to a server that has been replaced. A message with a lane may have waited for its turn.
 func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
-	inLane := false
-	for _, text := range envelopes {
+	return slices.ContainsFunc(envelopes, func(text string) bool {
 		e, err := message.DecodeEnvelope(text)
-		if due := message.ServerTime(e.Due); err != nil || due <= s.clock || clock.Sub(due) <= missedWakeAfter {
-			continue
-		}
-		if e.Lane.Width == 0 {
-			return true
-		}
-		inLane = true
-	}
-	if inLane {
-		s.late++
-	}
-	return s.late >= missedInLanes
+		due := message.ServerTime(e.Due)
+		return err == nil && e.Lane.Width == 0 && due > s.clock && clock.Sub(due) > missedWakeAfter
+	})
 }
 
 // run polls until the consumer stops.
@@ -190,7 +178,7 @@ func (p *poller) step() {
 			p.poll(false)
 		}
 	case s.pollAt = <-p.wakeUps.Taken: // only the last marker counts
-		s.waiting, s.late = false, 0
+		s.waiting = false
 		p.setWakeUps(true, nil)
 	case err := <-p.wakeUps.Failed:
 		p.poll(true)
@@ -303,7 +291,6 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 		p.wakeUps.Retry()
 	}
 	if s.wakeUps && s.waiting && c == nil && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
-		s.late = 0
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
