@@ -139,10 +139,6 @@ func idsOf(ds []*delivery) []string {
 	return conc.Mapped(ds, func(d **delivery) string { return (*d).msg.ID })
 }
 
-func tagsOf(ds []*delivery) []string {
-	return conc.Mapped(ds, func(d **delivery) string { return (*d).tag })
-}
-
 // together is how many deliveries share one piece of memory.
 const together = 8
 

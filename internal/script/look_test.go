@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
@@ -88,8 +87,6 @@ func takenOf(f FetchReply) (all []taken) {
 	}
 	return all
 }
-
-func tagsTaken(ds []taken) []string { return conc.Mapped(ds, func(d *taken) string { return d.tag }) }
 
 // ends is the settlement of a delivery. An ack is made as the message wants it.
 func (d *taken) ends(kind OutcomeKind) Settlement {

@@ -229,11 +229,6 @@ func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	}
 }
 
-// places is how many there are, 0: any number.
-func (m *model) places() int {
-	return cmp.Or(m.limits.set.Concurrency, m.limits.crowd)
-}
-
 // taken is how many places are taken: what leases count, but what was canceled lately; so many are those of a fetch that is repeated.
 func (m *model) taken(places, repeated int) int {
 	taken := repeated

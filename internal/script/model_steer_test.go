@@ -110,14 +110,6 @@ func (m *model) keep(name string, tags []string) int {
 // noteCancel notes when a held message was canceled, or a lease parted, last.
 func (m *model) noteCancel() { m.canceled = max(m.now, m.canceled+1) }
 
-// lasting is how long a lease lasts that some consumer asked for lately; 0 if none did.
-func (m *model) lasting() int64 {
-	if m.forgotten(0) {
-		return 0
-	}
-	return m.claims[0].value
-}
-
 func (m *model) intercept(by, id string, running bool) any {
 	before := m.canceled
 	defer func() {
