@@ -245,10 +245,10 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 
 // WithMaxLosses sets how many times in a row a message may be lost with its consumer. Then it is poison, and goes to
 // garbage. A DelayQueue, or a Pool, handles a message on its last chance alone: it fetches nothing until its handlers
-// have returned, then that message, and the next ones when its handler has returned. So a message that kills its
-// consumers dies alone, and none beside it is taken for poison. The queue waits for at most a lease each time: a
-// handler that runs for longer may be beside such a message. Other queues of the process are, too, if they are in no
-// Pool with this one.
+// have returned, then that message, and the next ones when that has been settled. So a message that kills its
+// consumers dies alone, and none beside it is taken for poison. It waits for at most a lease each time, and for no
+// handler twice: one that runs for longer may be beside such messages. In between it fetches for as long as it waited.
+// Other queues of the process may be beside such a message, if they are in no Pool with this one.
 //
 // Default 3; at least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance:
 // all messages that a dead consumer had go to garbage. If consumers of a queue differ: see WithLease.

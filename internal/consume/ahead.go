@@ -30,7 +30,7 @@ func (m *member) ask(limit int, hungry bool, ahead, usual time.Duration) int {
 	m.setHungry(hungry && limit > 0)
 	m.rtt = usual
 	m.asked, m.brought = min(m.wants(ahead), limit), 0
-	m.fetching = true
+	m.fetching, m.silent = true, false
 	if ws.shared {
 		m.lapses = time.Now().Add(max(ws.lapseAfter, 4*usual))
 		ws.wakeNext()
@@ -48,13 +48,13 @@ func (m *member) setAside(n int) {
 }
 
 // lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account, nor wait for a message that the member
-// wants to handle alone.
+// wants to fetch alone.
 func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.lapses = time.Time{}
+	m.lapses, m.silent = time.Time{}, true
 	m.setHungry(false)
-	m.letsGo()
+	m.letsGo(0)
 }
 
 // answered notes that a fetch has ended.

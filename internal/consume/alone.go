@@ -6,78 +6,132 @@ import "time"
 // once more. So no other message that kills this process makes poison of it.
 //
 // The poller whose fetch met such a message asks for the workers. From then on no member fetches anything else, and
-// when all handlers have returned, the poller fetches that message by its name. Members fetch again when its handler
-// has returned. Both are waited for at most a lease, so a handler that runs on for longer is beside it.
+// when all handlers have returned, the poller fetches that message by its name. Members fetch again when it has been
+// settled. Both are waited for at most a lease, and for a handler that runs on for longer than that nobody waits again.
+// Afterwards all fetch for as long as that took before somebody asks again, so it takes at most half of the time. If
+// the process stops before it has the message, the message is due again a lease after it was named.
 
 // An alone is the state of that. Its zero value: nobody asks. It is guarded by workers.mu.
 type alone struct {
-	by    *member   // nil: nobody
-	has   bool      // the message has been fetched
-	until time.Time // for how long the others are waited for, then the message
+	by     *member   // nil: nobody
+	has    bool      // the message has been fetched
+	since  time.Time // when by asked
+	until  time.Time // for how long the others are waited for, then the message
+	waited time.Time // handlers that began before it have been waited for
+	rests  time.Time // nobody asks before it
 }
 
-// becomesAlone asks for the workers, and reports whether the member may fetch its message on its last chance now.
-func (m *member) becomesAlone(lease time.Duration) bool {
+// becomesAlone asks for the workers, and reports whether the member may fetch its message on its last chance now, and
+// if not, after what time to call again at the latest.
+func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	a := &ws.alone
 	if ws.mayFetch() {
-		ws.alone = alone{by: m, until: time.Now().Add(lease)}
+		if rest := time.Until(a.rests); rest > 0 {
+			return false, rest
+		}
+		a.by, a.since, a.until = m, time.Now(), time.Now().Add(lease)
 	}
-	return ws.alone.by == m && (ws.isQuiet() || ws.alone.isOver() && ws.used < ws.size)
+	over := a.by == m && a.isOver() && ws.used < ws.size
+	if over {
+		a.waited = a.since
+	}
+	if a.by != m || !over && !ws.isQuiet() {
+		return false, max(time.Until(a.until), time.Millisecond)
+	}
+	return true, 0
 }
 
-// isAlone notes that the message was fetched, and is waited for; or, if it was not there any more, that others may
-// fetch.
-func (m *member) isAlone(fetched bool, lease time.Duration) {
+// isAlone notes that the message was fetched, and is waited for; or that it was not, so that others may fetch, at
+// least for rest.
+func (m *member) isAlone(fetched bool, lease, rest time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.alone = (alone{}); fetched {
-		ws.alone = alone{by: m, has: true, until: time.Now().Add(lease)}
+	a := &ws.alone
+	if !fetched {
+		m.letsGo(rest)
+		return
 	}
-	ws.wakeAll()
+	if a.by != m {
+		a.by, a.since = m, time.Now()
+	}
+	a.has, a.until = true, time.Now().Add(lease)
+	time.AfterFunc(lease, func() {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		ws.mayFetch()
+	})
+}
+
+// wasAlone lets the others fetch, because the message has been settled.
+func (m *member) wasAlone() {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.alone.by == m && ws.alone.has {
+		ws.end(0)
+	}
 }
 
 // staysBeside is the end of becomesAlone for a member that fetches nothing more.
 func (m *member) staysBeside() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.letsGo()
+	m.letsGo(0)
 }
 
-// letsGo lets the others fetch, if they wait for the member, with mu held.
-func (m *member) letsGo() {
-	if m.workers.alone.by == m {
-		m.workers.alone = alone{}
-		m.workers.wakeAll()
+// letsGo lets the others fetch, if they wait for the member to fetch its message, with mu held.
+func (m *member) letsGo(rest time.Duration) {
+	if a := &m.workers.alone; a.by == m && !a.has {
+		m.workers.end(rest)
 	}
+}
+
+// end lets all members fetch, for as long as that was not so, and at least for rest, with mu held.
+func (ws *Workers) end(rest time.Duration) {
+	a := &ws.alone
+	ws.alone = alone{waited: a.waited, rests: time.Now().Add(max(rest, time.Since(a.since)))}
+	ws.wakeAll()
 }
 
 // mayFetch reports whether members may fetch, with mu held.
 func (ws *Workers) mayFetch() bool {
-	if ws.alone.has && (ws.isQuiet() || ws.alone.isOver()) {
-		ws.alone = alone{}
+	if ws.alone.has && ws.alone.isOver() {
+		ws.alone.waited = time.Now()
+		ws.end(0)
 	}
 	return ws.alone.by == nil
 }
 
 func (a *alone) isOver() bool { return !time.Now().Before(a.until) }
 
-// isQuiet reports whether nothing is handled, and nothing else is being fetched, with mu held.
+// isQuiet reports whether nothing is handled but by handlers that have been waited for, and nothing else is being
+// fetched by a member whose server answers, with mu held.
 func (ws *Workers) isQuiet() bool {
 	for _, m := range ws.members {
-		if len(m.buffer) > 0 || m.fetching && m.asked > 0 {
+		if len(m.buffer) > 0 || m.fetching && m.asked > 0 && !m.silent {
 			return false
 		}
 	}
-	return ws.taken == 0
+	if ws.taken == 0 || ws.alone.waited.IsZero() {
+		return ws.taken == 0
+	}
+	now, old := time.Now(), 0
+	for _, w := range ws.running {
+		if d := w.serving.Load(); d != nil && d.fate.Load() != fateAbandoned && d.started.Age(now) > now.Sub(ws.alone.waited) {
+			old++
+		}
+	}
+	return ws.taken <= old
 }
 
-// ifQuiet wakes the pollers if one of them waits until nothing is handled, with mu held.
+// ifQuiet wakes the poller that waits until nothing is handled, with mu held.
 func (ws *Workers) ifQuiet() {
-	if ws.alone.by != nil && ws.isQuiet() {
-		ws.wakeAll()
+	if m := ws.alone.by; m != nil && !ws.alone.has && ws.isQuiet() {
+		m.freed.Send()
 	}
 }
 

@@ -128,6 +128,51 @@ func TestAloneForALease(t *testing.T) {
 	s.Drained()
 }
 
+// TestAloneBesideALongHandler: a handler that has been waited for once is not waited for again, and the others go on when that message has
+// been settled, or is held no more; a failed attempt at a fetch, or a stop, does not let anything else begin beside it.
+func TestAloneBesideALongHandler(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.settings.Workers, s.settings.MaxLosses, s.settings.Lease = 3, 2, 15*time.Minute // which no test waits for
+	begins, hung, end := make(chan string, 9), make(chan struct{}), make(chan struct{})
+	s.settings.Callback = func(payload string) bool {
+		switch begins <- payload; payload {
+		case "hangs":
+			<-hung
+		case "last 2":
+			<-end
+		}
+		return true
+	}
+	s.send("hangs")
+	c := s.start()
+	queuetest.Receive(t, "it hangs", begins)
+	alone := func() alone {
+		s.workers.mu.Lock()
+		defer s.workers.mu.Unlock()
+		return s.workers.alone
+	}
+	s.workers.mu.Lock()
+	s.workers.alone.waited = time.Now()
+	s.workers.mu.Unlock()
+	for _, payload := range []string{"last 1", "last 2"} {
+		s.onLastChance(payload)
+		if got := queuetest.Receive(t, payload+" begins", begins); got != payload {
+			t.Errorf("%s begins, want %s", got, payload)
+		}
+	}
+	c.member.lapsed()
+	c.Stop()
+	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 && c.Stopping() })
+	if a := alone(); a.by != c.member || !a.has {
+		t.Errorf("it is not alone any more: %+v", a)
+	}
+	close(end)
+	queuetest.Eventually(t, "it was settled", func() bool { return alone().by == nil })
+	close(hung)
+	s.Drained()
+}
+
 // TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server is silent.
 func TestAloneLetsGo(t *testing.T) {
 	for name, ends := range map[string]func(c *Consumer, wire *redistest.Wire, endBase func()){

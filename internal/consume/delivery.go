@@ -25,7 +25,8 @@ type delivery struct {
 	msg      message.Delivered
 	losses   int
 	fetched  time.Time
-	*terms   // never nil
+	alone    bool // beside nothing that was fetched after it; see alone.go
+	*terms        // never nil
 
 	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
 	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below

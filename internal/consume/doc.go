@@ -44,7 +44,7 @@
 //   - No worker is free for longer than a round trip while a queue of the pool has something for it. Each queue fetches ahead what its workers
 //     handle in two of its own round trips. A worker waits for the fetch of another queue only if that queue has a backlog and is near.
 //   - A reply that does not come through is asked for again with less in it. A message that does not come through alone counts a loss. A message
-//     in garbage or stuck in a handler holds up no other. One on its last chance holds up others for two leases at most (alone.go).
+//     in garbage or stuck in a handler holds up no other. One on its last chance holds up others for two leases at most, and for half of the time (alone.go).
 //   - After a stop, only what may have happened is waited for. A fetch that was never written is given up. A fetch whose fate is unknown is
 //     repeated for a lease.
 //

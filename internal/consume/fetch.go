@@ -126,7 +126,7 @@ func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchRep
 }
 
 // accept handles the answer to a fetch.
-func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
+func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, alone bool) {
 	p.report(got, answeredAt)
 	for i, dead := range got.Dead {
 		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
@@ -139,7 +139,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 		return
 	}
 	ds := decode(p.Consumer, got, sentAt, answeredAt)
-	ds[0].lease.before = p.state.before
+	ds[0].lease.before, ds[0].alone = p.state.before, alone
 	p.leases.add(ds...)
 	if p.events.On() {
 		ids := idsOf(ds)

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,7 @@ type poller struct {
 	lookedAt   time.Time            // when it last looked at more than the alarm
 	listened   int64                // wakeUps.answered, at the last poll
 	seenQueue  bool                 // a poll has been answered
-	reserved   string               // tag of a message on its last chance, to be fetched alone; "": none
+	reserved   string               // names a message on its last chance, to be fetched alone; "": none
 	past       remembrance          // of the totals of the queue
 	yielding   yielding             // to other users of the server
 	lost       conc.MinuteCount     // messages whose leases ran out
@@ -142,11 +143,15 @@ func (p *poller) step() {
 		p.reserved = ""
 		p.member.staysBeside()
 	}
-	if p.reserved != "" && p.member.becomesAlone(p.agreed.Lease) {
-		p.pollBehind(nil, false, p.reserved)
-		return
+	s, now, asks := &p.state, time.Now(), time.Duration(math.MaxInt64)
+	if p.reserved != "" {
+		alone, in := p.member.becomesAlone(p.agreed.Lease)
+		if alone {
+			p.pollBehind(nil, false, p.reserved)
+			return
+		}
+		asks = in
 	}
-	s, now := &p.state, time.Now()
 	limit := p.limit()
 	room := p.member.room(limit, s.hungry(now), p.ahead())
 	if room > 0 && s.moreDue {
@@ -162,7 +167,7 @@ func (p *poller) step() {
 		p.poll(true) // no worker is free: another consumer gets the alarm
 		return
 	}
-	idle := s.idle(now, open)
+	idle := min(s.idle(now, open), asks)
 	if at, ok := p.member.staleAt(); ok {
 		idle = min(idle, time.Until(at))
 	}
@@ -269,11 +274,14 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	s, begun := &p.state, time.Now()
 	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
 	defer p.member.answered()
+	named := alone
 	if alone != "" {
 		want = 1
+	} else if p.reserved != "" {
+		named = script.HasReserved
 	}
 	byAlarm := !rearm && c == nil && alone == "" && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: alone,
+	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
 		Presence: p.presence(begun)}, c)
 	answeredAt := time.Now()
 	if err != nil {
@@ -295,10 +303,10 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
-	p.accept(&got, sentAt, answeredAt)
-	if alone != "" {
-		p.member.isAlone(len(got.Tags) > 0, p.agreed.Lease)
+	if alone != "" { // before its handler can have returned
+		p.member.isAlone(len(got.Tags) > 0, p.agreed.Lease, p.agreed.Lease/10)
 	}
+	p.accept(&got, sentAt, answeredAt, alone != "")
 	if alone != "" || got.Reserved != "" {
 		p.reserved = got.Reserved
 	}
@@ -325,7 +333,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 		if err != nil {
 			return
 		}
-		p.accept(&got, sentAt, time.Now())
+		p.accept(&got, sentAt, time.Now(), false)
 	}
 }
 

@@ -33,6 +33,7 @@ var LapseAfter = 20 * time.Millisecond
 type turn struct {
 	hungry   bool
 	fetching bool          // a fetch is under way
+	silent   bool          // an attempt at it has failed
 	lapses   time.Time     // when nobody takes that fetch into account any more
 	asked    int           // deliveries that the fetch asked for
 	brought  int           // deliveries that it brought

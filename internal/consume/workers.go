@@ -127,7 +127,7 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 func (m *member) quit() {
 	m.workers.mu.Lock()
 	m.setHungry(false)
-	m.letsGo()
+	m.letsGo(0)
 	m.workers.mu.Unlock()
 	m.releaseBuffered()
 }

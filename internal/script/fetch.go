@@ -17,12 +17,15 @@ import (
 
 // This file has the typed calls of the scripts that hand out messages and keep leases.
 
+// HasReserved is FetchRequest.Alone of a consumer that has a message reserved and does not ask for it now.
+const HasReserved = "-"
+
 // A FetchRequest is what a poll asks for.
 type FetchRequest struct {
 	Want     int    // deliveries
 	Rearm    bool   // set the alarm in any case
 	ByAlarm  bool   // the consumer is idle: go by the alarm where that can be
-	Alone    string // tag of the message on its last chance that is asked for, and nothing else; "": none
+	Alone    string // the Reserved of a reply: that message is asked for, and nothing else; HasReserved; "": none
 	Presence string // what the consumer tells of itself; PresenceLeaving; "": nothing new
 	Bytes    int    // of envelopes that the reply may hold; 0: MaxBatchBytes
 	Expected int    // bytes of the message that the reply will hold; 0: not known
@@ -64,7 +67,7 @@ type FetchReply struct {
 	Limits    AgreedLimits
 	Totals    Totals
 	Described []DescribedMessage // of a lost reply, if the request was a probe
-	Reserved  string             // tag of a message on its last chance, to be asked for alone; "": none
+	Reserved  string             // names a message on its last chance, to be asked for alone; "": none
 
 	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
 	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same

@@ -29,7 +29,7 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 			reserved[got.Reserved] = true
 		}
 		for _, e := range r.read().Retry {
-			if reserved[e.Tag] {
+			if reserved[fmt.Sprint(e.Tag, " ", e.Score)] {
 				r.equal("reserved for a lease", e.Score, r.now+r.with.Lease.Microseconds())
 				continue
 			}
@@ -38,9 +38,10 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 		}
 		r.equal("at instants", len(at) > 5, true)
 		sendDue(r, "p", 5)
-		for tag := range reserved {
-			r.equal("handed out alone", r.ask(newCall(), FetchRequest{Want: 1, Alone: tag}).Tags, []string{tag})
-			r.equal("handed out again", len(r.ask(newCall(), FetchRequest{Want: 1, Alone: tag}).Tags), 0)
+		for named := range reserved {
+			tag, _, _ := strings.Cut(named, " ")
+			r.equal("handed out alone", r.ask(newCall(), FetchRequest{Want: 1, Alone: named}).Tags, []string{tag})
+			r.equal("handed out again", len(r.ask(newCall(), FetchRequest{Want: 1, Alone: named}).Tags), 0)
 		}
 	})
 }

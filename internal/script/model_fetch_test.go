@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -68,7 +69,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	given := 0
 	if !repeat && !byAlarm {
 		room := 500 - reclaimed - swept
-		taken, reserved := m.take(a, &room, jitter)
+		taken, reserved := m.take(a, m.opens(&limit), &room, jitter)
 		out.Tags, out.Reserved = append(out.Tags, taken...), reserved
 		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
 		m.count("delivered", len(out.Tags)+len(over))
@@ -275,17 +276,24 @@ func (m *model) nextInstant(next int64, more bool) int64 {
 
 // take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and half where
 // both have more. It moves no more than room. Messages on their last chance are put off, and the first is reserved.
-func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) (tags []string, reserved string) {
+// One that is asked for stays reserved if the limits open within a lease.
+func (m *model) take(a FetchRequest, opens int64, room *int, jitter func(int) int64) (tags []string, reserved string) {
 	later := func() int64 {
 		spread := min(int64(len(m.retry))*500, 60_000_000)
 		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
 	}
-	if a.Alone != "" {
-		if _, there := m.retry[a.Alone]; !there || a.Want == 0 {
+	if a.Alone != "" && a.Alone != HasReserved {
+		tag, at, _ := strings.Cut(a.Alone, " ")
+		switch score, there := m.retry[tag]; {
+		case !there || at != strconv.FormatInt(score, 10):
+			return nil, ""
+		case a.Want == 0 && opens > m.now && opens <= m.now+m.lease():
+			return nil, a.Alone
+		case a.Want == 0:
 			return nil, ""
 		}
-		delete(m.retry, a.Alone)
-		return []string{a.Alone}, ""
+		delete(m.retry, tag)
+		return []string{tag}, ""
 	}
 	n := max(0, min(a.Want, *room))
 	fromReady := m.ready[:min(len(m.ready), n)]
@@ -302,8 +310,9 @@ func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) (tags []
 		switch {
 		case !m.lastChance(tag):
 			tags = append(tags, tag)
-		case reserved == "":
-			reserved, m.retry[tag] = tag, m.now+m.lease()
+		case reserved == "" && a.Alone == "":
+			m.retry[tag] = m.now + m.lease()
+			reserved = fmt.Sprint(tag, " ", m.retry[tag])
 		default:
 			m.retry[tag] = later()
 		}

@@ -139,9 +139,7 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 		if given > 0 {
 			m.limits.tat = max(m.limits.tat, m.now) + takes(f.l, given)
 		}
-		if m.tokens(f.l) < 1 {
-			f.open = max(f.open, m.limits.tat-int64(f.l.Burst-1)*f.l.Per.Microseconds()/int64(f.l.Rate), m.now+1)
-		}
+		f.open = m.opens(f)
 	}
 	switch {
 	case next != 0 && next <= m.now && f.l.Concurrency > 0 && f.free <= 0:
@@ -150,6 +148,14 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 		return f.open, next, false
 	}
 	return next, 0, false
+}
+
+// opens is when a throttle ends, or the rate lets the next go; 0: now.
+func (m *model) opens(f *aFetchLimit) int64 {
+	if f.on && f.l.Rate > 0 && m.tokens(f.l) < 1 {
+		return max(f.open, m.limits.tat-int64(f.l.Burst-1)*f.l.Per.Microseconds()/int64(f.l.Rate), m.now+1)
+	}
+	return f.open
 }
 
 // left is how many more may go once a fetch has taken what it takes.

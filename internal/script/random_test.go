@@ -187,7 +187,7 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 		Want:    min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
 		Rearm:   rapid.Bool().Draw(t, "rearm"),
 		ByAlarm: rapid.Bool().Draw(t, "by alarm"),
-		Alone:   rapid.SampledFrom([]string{"", "", m.reserved, queuetest.IDOf("nobody")}).Draw(t, "alone"),
+		Alone:   rapid.SampledFrom([]string{"", "", m.reserved, HasReserved, queuetest.IDOf("nobody")}).Draw(t, "alone"),
 		Apart:   rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "apart from"),
 	}
 	a.ByAlarm = a.ByAlarm && a.Alone == "" // a consumer that asks for one is not idle
@@ -240,7 +240,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	got.Fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
-		m.alone[d.msg.ID] = a.Alone == d.tag
+		m.alone[d.msg.ID] = strings.HasPrefix(a.Alone, d.tag+" ")
 		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.Delivery || d.msg.Failures != r.Failures || d.losses != r.Losses {
 			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures, d.losses, d.broken, r)
 		}

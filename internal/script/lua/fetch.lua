@@ -8,7 +8,8 @@
 --       8 '1': set the alarm in any case, because a consumer that took the marker cannot serve it; '2': this consumer holds
 --       nothing, waits for the marker, and called lately: go by the alarm if possible (fetch/read.lua),
 --       9 a random number from 1 to 2^31-2, 10 poison text,
---       11 tag of a message on its last chance, which is handed out alone, because this consumer's process handles nothing; '': none,
+--       11 '<tag> <instant>' of a message on its last chance, as a fetch has named it, which is handed out alone, because this consumer's
+--          process handles nothing; '-': this consumer has such a name, and wants no other; '': none,
 --       12 what this consumer says of itself, for ops.Queue.Consumers; '-': it leaves; '': nothing new,
 --       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
 --       describe the deliveries of a lost reply,
@@ -34,7 +35,7 @@
 --       loss makes it poison, else ''
 --       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost
 --       missing: of each message with a countdown among the given and the dead: which one, as in parts, and how many acks it waits for
---       reserved: tag of a message on its last chance, which is to be asked for alone (11); '': none
+--       reserved: '<tag> <instant>' of a message on its last chance, which is to be asked for alone (11); '': none
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,

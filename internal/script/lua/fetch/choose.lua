@@ -1,20 +1,31 @@
 -- Deliveries are chosen to be handed out.
--- takes: jitter, alone, repeated, retried, want, moved, MOVES, fromReady, ready, picked, pended, pending, weigh, size, big, bytes
--- gives: later, truncate, weighed
--- from time: now, us
+-- takes: limit, leaseUS, jitter, alone, repeated, retried, want, moved, MOVES, fromReady, ready, picked, pended, pending, weigh, size, big, bytes
+-- gives: reserved, asked, later, truncate, weighed
+-- from time: now, us, whole, scored
 -- from record: split
 
 -- Poison dies alone: a message on its last chance is handed out alone, to a process that handles nothing else. A fetch that meets such
--- messages defers the first by a lease, and names it. Its consumer asks for it by that name once its process handles nothing. The fetch
--- defers the others, until later(): in a moment, or later if many wait in retry. The instants are spread, so that there is always a message
--- for a consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each instant costs a
--- fetch.
+-- messages defers the first by a lease, and names it, with that instant. Its consumer asks for it by both once its process handles
+-- nothing, and gets it unless somebody has moved it since. It asks again if the rate lets the message go within a lease. The fetch
+-- defers the others, and all if its consumer has one already, until later(): in a moment, or later if many wait in retry. The instants are spread, so that there is always a
+-- message for a consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each
+-- instant costs a fetch.
 local function later()
   local spread = math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
   return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
 end
-if not repeated and alone ~= '' then
-  if want > 0 and redis.call('ZSCORE', KEYS.retry, alone) then picked[1] = alone end
+local reserved = '' -- a message on its last chance, and the instant to which it was deferred: its consumer is to ask for it alone
+local asked = not repeated and alone ~= '' and alone ~= '-' -- for one message
+if asked then
+  local tag, instant = string.match(alone, '^(.*) (%d+)$')
+  if tag and scored(redis.call('ZSCORE', KEYS.retry, tag)) == whole(instant) then
+    if want > 0 then
+      picked[1] = tag
+    elseif limit then
+      limit.take(0)
+      if limit.open > now and limit.open <= now + leaseUS then reserved = alone end -- its consumer asks again
+    end
+  end
   want = 0
 end
 

@@ -1,6 +1,6 @@
 -- The chosen deliveries are handed out.
--- takes: groups, limit, addparts, picked, fromReady, repeated, lastChance, alone, dropped, later, pending, leaseUS
--- gives: reserved, given, out, late, latest, started, spared, give, begin, fails
+-- takes: reserved, asked, groups, limit, addparts, picked, fromReady, repeated, lastChance, alone, dropped, later, pending, leaseUS
+-- gives: given, out, late, latest, started, spared, give, begin, fails
 -- from time: now, us, whole
 -- from record: split
 
@@ -27,7 +27,6 @@ local function begin(envelope, n)
 end
 
 local fails = {}
-local reserved = '' -- a message on its last chance: its consumer is to ask for it alone
 if picked[1] then
   local ids, numbered, j = {}, {}, 0
   for i = 1, #picked do
@@ -38,8 +37,8 @@ if picked[1] then
   local envelopes = redis.call('HMGET', KEYS.msg, unpack(ids))
   local records = numbered[1] and redis.call('HMGET', KEYS.fail, unpack(numbered)) or {}
   if fromReady > 0 then redis.call('LTRIM', KEYS.ready, fromReady, -1) end
-  if not repeated and alone ~= '' then
-    redis.call('ZREM', KEYS.retry, alone)
+  if asked then
+    redis.call('ZREM', KEYS.retry, picked[1])
   elseif not repeated and #picked > fromReady then
     redis.call('ZREMRANGEBYRANK', KEYS.retry, 0, #picked - fromReady - 1)
   end
@@ -52,9 +51,11 @@ if picked[1] then
     if not envelopes[i] then -- another program deleted the envelope: what is left of the message is dropped
       dropped = dropped + 1
       redis.call('HDEL', KEYS.fail, ids[i])
-    elseif not repeated and alone == '' and lastChance(record) then
-      redis.call('ZADD', KEYS.retry, reserved == '' and us(now + leaseUS) or later(), tag)
-      if reserved == '' then reserved = tag end
+    elseif not repeated and not asked and lastChance(record) then
+      local reserves = reserved == '' and alone == ''
+      local deferred = reserves and us(now + leaseUS) or later()
+      redis.call('ZADD', KEYS.retry, deferred, tag)
+      if reserves then reserved = tag .. ' ' .. deferred end
     else
       give(tag, envelopes[i])
       fails[#fails + 1] = record or ''
