@@ -172,7 +172,8 @@ func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 // function must return, because the worker and a stop wait for it. It may be called from several goroutines at once.
 //
 // It is told of a delivery that was lost with its consumer (ErrDeliveryLost) right before the next one, by the
-// consumer that has that: msg.Delivery is the next one's. The third loss is told to WithGarbageHandler.
+// consumer that has that: msg.Delivery is the next one's. It is told again if the next one is cut off before it has an
+// outcome. The third loss is told to WithGarbageHandler.
 func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(c *config) { c.OnError = hook(f) })
 }

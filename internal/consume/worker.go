@@ -93,7 +93,14 @@ func (w *worker) serve(d *delivery) {
 		defer timer.Stop()
 	}
 	if settings.OnError != nil && d.losses > 0 { // nobody has told of the loss, because its consumer was dead or cut off
-		settings.guard("error handler", d.attrs(), func() { settings.OnError(ctx, d.message(), ErrDeliveryLost) })
+		told := make(chan struct{})
+		go func() { // whose end by runtime.Goexit is none of the delivery
+			defer close(told)
+			settings.guard("error handler", d.attrs(), func() { settings.OnError(ctx, d.message(), ErrDeliveryLost) })
+		}()
+		if <-told; d.fate.Load() != fateOpen { // its time was over meanwhile
+			return
+		}
 	}
 	v = settings.call(ctx, d)
 	if limit > 0 && ctx.Err() == context.DeadlineExceeded && context.Cause(ctx) == why {

@@ -93,6 +93,9 @@ func TestPoolIsLeft(t *testing.T) {
 	panics("while a handler runs", "is in another pool", func() { delayqueue.NewPool(1, delayqueue.Share{Queue: b}) })
 	close(release)
 	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t)))
+	panics("a wrong share", "must be at least 1", func() { delayqueue.NewPool(1, delayqueue.Share{Queue: a}, delayqueue.Share{Queue: b, Weight: -1}) })
+	old.StartConsume() // nobody has left it
+	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t)))
 	face.PoolOf(t, 1, delayqueue.Share{Queue: a, Weight: 3}).StartConsume()
 	b.StartConsume()
 	panics("the old pool", "has left this Pool", func() { old.StartConsume() })
