@@ -3,8 +3,8 @@ package features
 import (
 	"context"
 	"errors"
-	"strconv"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
