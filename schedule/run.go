@@ -64,6 +64,7 @@ type runner struct {
 	entries map[string]*entry // those that can be sent for
 	broken  map[string]string // what was logged, by name: its text
 	version string            // of entries
+	seen    *reading          // the last one that did not fail
 	readAt  time.Time         // when all were read
 	relist  bool              // what SetAll was given is to be set again
 	telling []skip            // by a look that may have failed: again, as they are
@@ -181,9 +182,7 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 	if set != r.set {
 		r.divide(set)
 	}
-	if now.version == "" && r.version != "" {
-		r.lost()
-	}
+	r.compare(now)
 	if r.relist {
 		if err := r.setLists(ctx); err != nil {
 			return nil, err
@@ -209,6 +208,22 @@ func (r *runner) divide(set *shard.Set) {
 			p.own = &table{r.table.cli, store.Keys.Schedules, r.table.clock}
 		}
 		r.parts = append(r.parts, p)
+	}
+}
+
+// compare finds out whether all entries were lost since the last look, or perhaps changes of them, in a failover.
+// Another replica may have set some again meanwhile.
+func (r *runner) compare(now *reading) {
+	before := r.seen
+	if r.seen = now; before == nil {
+		return
+	}
+	_, was := readVersion(before.version)
+	switch _, is := readVersion(now.version); {
+	case was != "" && was != is:
+		r.lost()
+	case now.history != before.history && now.version != before.version:
+		r.relist = true
 	}
 }
 

@@ -90,6 +90,44 @@ func TestAllEntriesAreLost(t *testing.T) {
 	f.log.Says(t, 1, "all entries are gone")
 }
 
+// TestListsAreSetAgain: a replica sets its own list again if all entries were lost, whichever replica sees that first,
+// and after a failover that has forgotten changes. A failover that has forgotten none leaves alone what others have set.
+func TestListsAreSetAgain(t *testing.T) {
+	f, _ := ownFixture(t)
+	a, b := f.replica(), f.replica()
+	f.must(a.SetAll(f.ctx(), "a", Entry{Name: "x", Every: time.Hour, Payload: "1"}))
+	f.must(b.SetAll(f.ctx(), "b", Entry{Name: "y", Every: time.Hour, Payload: "1"}))
+	runners := []*runner{f.looked(a, false), f.looked(b, false)}
+	look := func(want string) {
+		t.Helper()
+		for _, r := range runners {
+			f.steps(r)
+		}
+		all, err := f.s.List(f.ctx())
+		f.must(err)
+		got := ""
+		for _, one := range all {
+			got += one.Name + one.Payload + " "
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	f.must(f.cli.FlushAll(f.ctx()).Err())
+	look("x1 y1 ")
+	before := f.cli.HGetAll(f.ctx(), f.s.table.key).Val()
+	f.must(a.SetAll(f.ctx(), "a", Entry{Name: "new", Every: time.Hour}, Entry{Name: "x", Every: time.Hour, Payload: "2"}))
+	look("new x2 y1 ")
+	f.must(f.cli.Del(f.ctx(), f.s.table.key).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, before).Err())
+	f.failover()
+	look("new x2 y1 ")
+	f.must(f.s.Set(f.ctx(), Entry{Name: "x", Every: time.Hour, Payload: "3"}))
+	look("new x3 y1 ")
+	f.failover()
+	look("new x3 y1 ")
+}
+
 // A stubborn queue takes nothing back.
 type stubborn struct{ *delayqueue.Publisher }
 
