@@ -24,6 +24,7 @@ type part struct {
 	history string           // of the server that the instants of entries were asked of
 	odd     *reading         // the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
 	open    map[string]int64 // generations of changes that cannot be completed, which the log knows
+	marked  time.Time        // when remember did something last
 }
 
 // A view is what a look has found of one shard.
@@ -91,9 +92,24 @@ func (p *part) look(ctx context.Context, v view) error {
 		return err
 	}
 	p.beginAnew(ctx, v.reading)
+	p.remember(v.reading)
 	p.reading = v.reading
 	return nil
 }
+
+// remember keeps in mind where entries were one to two times rememberEvery ago. If a server loses that, they do not go
+// back beyond it: most of what was sent before has been handled.
+func (p *part) remember(now *reading) {
+	if now.at.Sub(p.marked) < rememberEvery {
+		return
+	}
+	p.marked = now.at
+	for _, e := range p.entries {
+		e.kept, e.mark = e.mark, max(e.mark, e.last)
+	}
+}
+
+const rememberEvery = 10 * time.Minute
 
 // askServer looks in the shard, as the library calls: after a failover the user's client may call a dead primary for long.
 func (p *part) askServer(ctx context.Context) (*reading, error) {
@@ -131,11 +147,18 @@ func (p *part) askLasts(ctx context.Context, now *reading) error {
 	if err != nil {
 		return err
 	}
-	var passed []*entry
+	forgotten, passed := 0, []*entry(nil)
 	for _, e := range ask {
+		if lasts[e.name] < e.after {
+			forgotten++
+		}
 		if p.begin(e, lasts[e.name]); e.moved >= passedFor {
 			passed = append(passed, e)
 		}
+	}
+	if forgotten > 0 {
+		p.log.Error("schedule: the server has forgotten messages of entries: they are sent again, and run twice if they have run",
+			slog.String("queue", p.queue.Name()), slog.Int("entries", forgotten))
 	}
 	p.mend(ctx, passed, func(ctx context.Context, e *entry) error { return p.goOn(ctx, e, lasts[e.name], now) })
 	return nil
@@ -179,7 +202,7 @@ func (p *part) begin(e *entry, n int64) {
 	if gen < e.Gen {
 		instant = 0
 	}
-	e.last, e.next, e.from, e.fromAt, e.after, e.moved = max(instant, e.Since), 0, 0, 0, max(n, 0), 0
+	e.last, e.next, e.from, e.fromAt, e.after, e.moved = max(instant, e.Since, e.kept), 0, 0, 0, max(n, 0), 0
 	e.settled(e.last)
 }
 

@@ -44,6 +44,8 @@ type entry struct {
 	resting *reading // until another reading nothing is sent: see settle
 	moved   int      // looks that found the sequence at a later generation
 
+	mark, kept int64 // last as it was a while ago, and a while before that: see remember
+
 	// Of instants that were missed, those before from are not sent; that was found out at fromAt.
 	from, fromAt int64
 }
@@ -84,7 +86,7 @@ func newRunner(s *Scheduler) *runner {
 
 // Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
 // enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
-// but nothing is sent.
+// but nothing is sent. A call to a silent server that is under way when ctx ends delays Run's return, as a rule by the client's ReadTimeout.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r := newRunner(s)
 	defer func() { r.stop() }()

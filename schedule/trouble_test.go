@@ -128,6 +128,37 @@ func TestListsAreSetAgain(t *testing.T) {
 	look("new x3 y1 ")
 }
 
+// TestForgottenLongAfter: what a server has forgotten is sent again, and logged, but not what a replica has known to be
+// sent for ten to twenty minutes.
+func TestForgottenLongAfter(t *testing.T) {
+	for minutes, want := range map[int]int{0: 2, 30: 1} {
+		t.Run(fmt.Sprint(minutes), func(t *testing.T) {
+			f, _ := ownFixture(t)
+			got := f.consume(nil)
+			f.missed(f.now(), Entry{Name: "e", CatchUp: 20})
+			local := time.Now()
+			f.s.table.clock = func() time.Time { return local }
+			r := f.looked(f.s, true)
+			f.until("all have run", func() bool { return len(got.payloads()) == 20 })
+			for range minutes / 10 {
+				local = local.Add(rememberEvery)
+				f.steps(r)
+			}
+			f.forget()
+			f.steps(r)
+			f.sends(r)
+			f.until("what was sent again has run", func() bool {
+				c, err := f.mon.Counts(f.ctx())
+				return err == nil && c.Pending+c.Ready+c.Unack == 0
+			})
+			if ran, most := got.of("e"); len(ran) != 20 || most != want {
+				t.Errorf("%v ran, want each %d times", ran, want)
+			}
+			f.log.Says(t, 1, "the server has forgotten messages of entries")
+		})
+	}
+}
+
 // A stubborn queue takes nothing back.
 type stubborn struct{ *delayqueue.Publisher }
 
