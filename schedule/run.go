@@ -86,7 +86,7 @@ func newRunner(s *Scheduler) *runner {
 
 // Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
 // enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
-// but nothing is sent. A call to a silent server that is under way when ctx ends delays Run's return, as a rule by the client's ReadTimeout.
+// but nothing is sent. When ctx ends, a call to a silent server that is under way may delay Run's return by up to five seconds.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r := newRunner(s)
 	defer func() { r.stop() }()
