@@ -83,6 +83,11 @@ func (p *part) again(ctx context.Context, e *entry, since int64) error {
 			return err
 		}
 	}
+	return p.anew(ctx, e, since, freed)
+}
+
+// anew is again, of an entry of which freed was taken back; 0: nothing was.
+func (p *part) anew(ctx context.Context, e *entry, since, freed int64) error {
 	return p.change(ctx, e.name, func(old, to *record, _ int64) error {
 		if old == nil || old.unreadable != nil || old.Gen != e.Gen || old.Paused || old.Removed {
 			return errSame // somebody else was faster

@@ -58,7 +58,7 @@ func checkStep(n int, upper string) error {
 			last += size
 		}
 	}
-	if step > max(last-first, 1) {
+	if step > max(min(last-first, size-1), 1) {
 		return errStep
 	}
 	return nil

@@ -209,6 +209,7 @@ func TestBrokenCron(t *testing.T) {
 		"0 0 */40 * *":          `position 5: day of the month "*/40": its step`,
 		"0 0 1 */18 *":          `position 7: month "*/18": its step`,
 		"* * * * */8":           `position 9: day of the week "*/8": its step`,
+		"0 0 * * 0-7/7":         `position 9: day of the week "0-7/7": its step`, // Sunday twice
 		"0 0 * * FRI-MON/4":     `position 9: day of the week "FRI-MON/4": its step`,
 		"0 0 9 * * *":           `position 11: "*": want no more than five fields`,
 		"TZ=Asia/Tokyo * * * *": "position 1: \"TZ=Asia/Tokyo\": the zone of an entry is its Zone",

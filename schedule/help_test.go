@@ -137,6 +137,12 @@ func (f *fixture) forget() {
 		f.must(f.mon.Delete(f.ctx(), msg.ID))
 	}
 	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
+	f.failover()
+}
+
+// failover gives the server another history.
+func (f *fixture) failover() {
+	f.Helper()
 	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
 	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
 }

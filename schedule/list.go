@@ -47,8 +47,9 @@ var (
 	// evenly for some twenty seconds, Run lets the entry begin anew.
 	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
 		"unless the clock changes, it begins anew within a minute")
-	// ErrMoved: somebody has moved the sequence of the entry on. It begins again if it is changed, or paused and resumed.
-	ErrMoved = errors.New("somebody has moved its sequence on: change it, or pause and resume it")
+	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the entry, or somebody has
+	// moved the sequence. Run lets the entry begin anew within seconds.
+	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; it begins anew within seconds")
 	// ErrRefused: a replica was refused the message, and says why.
 	ErrRefused = errors.New("its message was refused")
 )
@@ -61,7 +62,7 @@ type Status struct {
 	// Last is the last instant that was sent, skipped or passed over since the entry's last change, in its zone. It may be ahead by
 	// five seconds. Zero: there was none.
 	Last    time.Time
-	Skipped Skipped // about, since the entry was set first, or began anew after the server's clock was wrong
+	Skipped Skipped // about, since the entry was set first, or began anew (ErrFar, ErrMoved)
 
 	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is wrong, or it is paused.
 	Trouble error

@@ -24,6 +24,7 @@ type part struct {
 	history string           // of the server that the instants of entries were asked of
 	odd     *reading         // the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
 	open    map[string]int64 // generations of changes that cannot be completed, which the log knows
+	marked  time.Time        // when remember did something last
 }
 
 // A view is what a look has found of one shard.
@@ -91,9 +92,24 @@ func (p *part) look(ctx context.Context, v view) error {
 		return err
 	}
 	p.beginAnew(ctx, v.reading)
+	p.remember(v.reading)
 	p.reading = v.reading
 	return nil
 }
+
+// remember keeps in mind where entries were one to two times rememberEvery ago. If a server loses that, they do not go
+// back beyond it: most of what was sent before has been handled.
+func (p *part) remember(now *reading) {
+	if now.at.Sub(p.marked) < rememberEvery {
+		return
+	}
+	p.marked = now.at
+	for _, e := range p.entries {
+		e.kept, e.mark = e.mark, max(e.mark, e.last)
+	}
+}
+
+const rememberEvery = 10 * time.Minute
 
 // askServer looks in the shard, as the library calls: after a failover the user's client may call a dead primary for long.
 func (p *part) askServer(ctx context.Context) (*reading, error) {
@@ -122,15 +138,7 @@ func (p *part) askLasts(ctx context.Context, now *reading) error {
 			ask = append(ask, e)
 		}
 	}
-	_ = side(open, func(e *entry) error {
-		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) {
-			return nil, p.complete(ctx, e.name, e.text, &e.record, now)
-		})
-		if err != nil && ctx.Err() == nil {
-			p.leaveOpen(e, err)
-		}
-		return nil
-	})
+	p.mend(ctx, open, func(ctx context.Context, e *entry) error { return p.complete(ctx, e.name, e.text, &e.record, now) })
 	names := make([]string, 0, len(ask))
 	for _, e := range ask {
 		names = append(names, e.name)
@@ -139,22 +147,41 @@ func (p *part) askLasts(ctx context.Context, now *reading) error {
 	if err != nil {
 		return err
 	}
+	forgotten, passed := 0, []*entry(nil)
 	for _, e := range ask {
-		p.begin(e, lasts[e.name])
+		if lasts[e.name] < e.after {
+			forgotten++
+		}
+		if p.begin(e, lasts[e.name]); e.moved >= passedFor {
+			passed = append(passed, e)
+		}
 	}
+	if forgotten > 0 {
+		p.log.Error("schedule: the server has forgotten messages of entries: they are sent again, and run twice if they have run",
+			slog.String("queue", p.queue.Name()), slog.Int("entries", forgotten))
+	}
+	p.mend(ctx, passed, func(ctx context.Context, e *entry) error { return p.goOn(ctx, e, lasts[e.name], now) })
 	return nil
 }
 
-// leaveOpen logs, once, that the change of an entry could not be completed. The next look tries again; the other entries go on.
-func (p *part) leaveOpen(e *entry, err error) {
-	p.mu.Lock()                      // entries are completed side by side
-	known := p.open[e.name] == e.Gen // each step of it makes another text
-	p.open[e.name] = e.Gen
-	p.mu.Unlock()
-	if !known {
-		p.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", p.queue.Name()),
-			slog.String("entry", e.name), slog.Any("error", err))
-	}
+// mend makes or completes a change of each of these entries. One that fails is logged once, and tried again by the next
+// look; the other entries go on.
+func (p *part) mend(ctx context.Context, all []*entry, change func(context.Context, *entry) error) {
+	_ = side(all, func(e *entry) error {
+		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) { return nil, change(ctx, e) })
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		p.mu.Lock()                      // entries are changed side by side
+		known := p.open[e.name] == e.Gen // each step of a change makes another text
+		p.open[e.name] = e.Gen
+		p.mu.Unlock()
+		if !known {
+			p.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", p.queue.Name()),
+				slog.String("entry", e.name), slog.Any("error", err))
+		}
+		return nil
+	})
 }
 
 // passedFor is after how many looks a sequence that is at a later generation is no change that is under way: the first one
@@ -166,8 +193,8 @@ func (p *part) begin(e *entry, n int64) {
 	gen, instant := split(max(n, 0))
 	if gen > e.Gen {
 		if e.moved++; e.moved == passedFor {
-			p.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it "+
-				"until it is changed, or paused and resumed",
+			p.log.Error("schedule: the sequence of an entry has gone on without it: a failover has forgotten a change of the entry, "+
+				"or somebody has moved the sequence; the entry begins anew",
 				slog.String("queue", p.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
 		}
 		return
@@ -175,8 +202,19 @@ func (p *part) begin(e *entry, n int64) {
 	if gen < e.Gen {
 		instant = 0
 	}
-	e.last, e.next, e.from, e.fromAt, e.after = max(instant, e.Since), 0, 0, 0, max(n, 0)
+	e.last, e.next, e.from, e.fromAt, e.after, e.moved = max(instant, e.Since, e.kept), 0, 0, 0, max(n, 0), 0
 	e.settled(e.last)
+}
+
+// goOn makes an entry whose sequence is at number n another generation, which goes on after the instant of n. If n has
+// none, nothing was sent since the change that was forgotten, and that is not long ago.
+func (p *part) goOn(ctx context.Context, e *entry, n int64, now *reading) error {
+	_, since := split(n)
+	at := now.now() / 1_000_000
+	if since == 0 {
+		since = at - slackSeconds
+	}
+	return p.anew(ctx, e, max(e.Since, min(since, at+aheadSeconds)), 0)
 }
 
 // lives says whether instants of the entry are to be sent, if it has any.

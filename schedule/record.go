@@ -26,7 +26,7 @@ type record struct {
 	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent for that
 	Decided bool    `json:"decided,omitempty"` // of an open one: Since is after what has run of them
-	Anew    bool    `json:"anew,omitempty"`    // of an open one: it begins at Since, for what was sent last lies too far ahead (clock.go)
+	Anew    bool    `json:"anew,omitempty"`    // of an open one: it begins at Since, whatever was sent last (clock.go, goOn)
 	Ran     []int64 `json:"ran,omitempty"`     // instants to come that have run early, by a clock that was ahead
 
 	At      int64  `json:"at,omitempty"`      // unix s of the last change, but for one with Anew

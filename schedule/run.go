@@ -44,6 +44,8 @@ type entry struct {
 	resting *reading // until another reading nothing is sent: see settle
 	moved   int      // looks that found the sequence at a later generation
 
+	mark, kept int64 // last as it was a while ago, and a while before that: see remember
+
 	// Of instants that were missed, those before from are not sent; that was found out at fromAt.
 	from, fromAt int64
 }
@@ -64,6 +66,7 @@ type runner struct {
 	entries map[string]*entry // those that can be sent for
 	broken  map[string]string // what was logged, by name: its text
 	version string            // of entries
+	seen    *reading          // the last one that did not fail
 	readAt  time.Time         // when all were read
 	relist  bool              // what SetAll was given is to be set again
 	telling []skip            // by a look that may have failed: again, as they are
@@ -83,7 +86,7 @@ func newRunner(s *Scheduler) *runner {
 
 // Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
 // enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
-// but nothing is sent.
+// but nothing is sent. When ctx ends, a call to a silent server that is under way may delay Run's return by up to five seconds.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r := newRunner(s)
 	defer func() { r.stop() }()
@@ -181,9 +184,7 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 	if set != r.set {
 		r.divide(set)
 	}
-	if now.version == "" && r.version != "" {
-		r.lost()
-	}
+	r.compare(now)
 	if r.relist {
 		if err := r.setLists(ctx); err != nil {
 			return nil, err
@@ -209,6 +210,22 @@ func (r *runner) divide(set *shard.Set) {
 			p.own = &table{r.table.cli, store.Keys.Schedules, r.table.clock}
 		}
 		r.parts = append(r.parts, p)
+	}
+}
+
+// compare finds out whether all entries were lost since the last look, or perhaps changes of them, in a failover.
+// Another replica may have set some again meanwhile.
+func (r *runner) compare(now *reading) {
+	before := r.seen
+	if r.seen = now; before == nil {
+		return
+	}
+	_, was := readVersion(before.version)
+	switch _, is := readVersion(now.version); {
+	case was != "" && was != is:
+		r.lost()
+	case now.history != before.history && now.version != before.version:
+		r.relist = true
 	}
 }
 

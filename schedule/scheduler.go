@@ -147,9 +147,9 @@ func (s *Scheduler) Change(ctx context.Context, name string, with func(e *Entry)
 // program's list and are not given any more. Entries of other programs stay, and so do entries that Set has set: an entry is on the list of
 // the program that set it last. Call it at the start of each replica, before Run.
 //
-// A Scheduler keeps the list. If all entries are gone, because Redis has lost its data or somebody deleted the queue, Run sets them again.
-// So stop a program before you delete its queue for good. In a rolling upgrade the replica that starts last wins, as with Set. SetAll goes
-// on after an error, and returns the first.
+// A Scheduler keeps the list. If all entries are gone, because Redis has lost its data or somebody deleted the queue, or if a failover has
+// forgotten changes, Run sets the list again. So stop a program before you delete its queue for good. In a rolling upgrade the replica that
+// sets its list last wins, as with Set. SetAll goes on after an error, and returns the first.
 func (s *Scheduler) SetAll(ctx context.Context, program string, entries ...Entry) error {
 	if err := checkName(program); err != nil {
 		return fmt.Errorf("schedule: program %q: %w: a name has 1 to %d bytes of text", program, ErrBadEntry, maxName)

@@ -90,6 +90,75 @@ func TestAllEntriesAreLost(t *testing.T) {
 	f.log.Says(t, 1, "all entries are gone")
 }
 
+// TestListsAreSetAgain: a replica sets its own list again if all entries were lost, whichever replica sees that first,
+// and after a failover that has forgotten changes. A failover that has forgotten none leaves alone what others have set.
+func TestListsAreSetAgain(t *testing.T) {
+	f, _ := ownFixture(t)
+	a, b := f.replica(), f.replica()
+	f.must(a.SetAll(f.ctx(), "a", Entry{Name: "x", Every: time.Hour, Payload: "1"}))
+	f.must(b.SetAll(f.ctx(), "b", Entry{Name: "y", Every: time.Hour, Payload: "1"}))
+	runners := []*runner{f.looked(a, false), f.looked(b, false)}
+	look := func(want string) {
+		t.Helper()
+		for _, r := range runners {
+			f.steps(r)
+		}
+		all, err := f.s.List(f.ctx())
+		f.must(err)
+		got := ""
+		for _, one := range all {
+			got += one.Name + one.Payload + " "
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	f.must(f.cli.FlushAll(f.ctx()).Err())
+	look("x1 y1 ")
+	before := f.cli.HGetAll(f.ctx(), f.s.table.key).Val()
+	f.must(a.SetAll(f.ctx(), "a", Entry{Name: "new", Every: time.Hour}, Entry{Name: "x", Every: time.Hour, Payload: "2"}))
+	look("new x2 y1 ")
+	f.must(f.cli.Del(f.ctx(), f.s.table.key).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, before).Err())
+	f.failover()
+	look("new x2 y1 ")
+	f.must(f.s.Set(f.ctx(), Entry{Name: "x", Every: time.Hour, Payload: "3"}))
+	look("new x3 y1 ")
+	f.failover()
+	look("new x3 y1 ")
+}
+
+// TestForgottenLongAfter: what a server has forgotten is sent again, and logged, but not what a replica has known to be
+// sent for ten to twenty minutes.
+func TestForgottenLongAfter(t *testing.T) {
+	for minutes, want := range map[int]int{0: 2, 30: 1} {
+		t.Run(fmt.Sprint(minutes), func(t *testing.T) {
+			f, _ := ownFixture(t)
+			got := f.consume(nil)
+			f.missed(f.now(), Entry{Name: "e", CatchUp: 20})
+			local := time.Now()
+			f.s.table.clock = func() time.Time { return local }
+			r := f.looked(f.s, true)
+			f.until("all have run", func() bool { return len(got.payloads()) == 20 })
+			for range minutes / 10 {
+				local = local.Add(rememberEvery)
+				f.steps(r)
+			}
+			f.forget()
+			f.steps(r)
+			f.sends(r)
+			f.until("what was sent again has run", func() bool {
+				c, err := f.mon.Counts(f.ctx())
+				return err == nil && c.Pending+c.Ready+c.Unack == 0
+			})
+			if ran, most := got.of("e"); len(ran) != 20 || most != want {
+				t.Errorf("%v ran, want each %d times", ran, want)
+			}
+			f.log.Says(t, 1, "the server has forgotten messages of entries")
+		})
+	}
+}
+
 // A stubborn queue takes nothing back.
 type stubborn struct{ *delayqueue.Publisher }
 

@@ -36,7 +36,7 @@ func (r *request) WhyNotSent(err error) string {
 	case errors.Is(err, schedule.ErrFar):
 		return r.lang.say("The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
 	case errors.Is(err, schedule.ErrMoved):
-		return r.lang.say("Its sequence was moved on by hand: change the schedule, or pause and resume it")
+		return r.lang.say("Its sequence has gone on without it. The schedule begins anew within seconds")
 	case errors.Is(err, schedule.ErrRefused):
 		return r.lang.say("Its message was refused: %s", shown(err.Error()))
 	}

@@ -364,7 +364,7 @@ var chinese = map[string]string{
 	"Last instant": "上次",
 	"No replica runs the entries of this queue":                                                            "没有进程在运行此队列的计划",
 	"The clock of the server was wrong. The schedule begins anew within a minute after the clock is right": "它在等待服务器的时钟：时钟有误，恢复正常后一分钟内重新开始",
-	"Its sequence was moved on by hand: change the schedule, or pause and resume it":                       "有人推进了它的序列：请修改它，或暂停后恢复",
+	"Its sequence has gone on without it. The schedule begins anew within seconds":                         "它的序列已越过它，计划将在数秒内重新开始",
 	"Its message was refused: %s":                                                                          "它的消息被拒绝：%s",
 	"set schedule":                                                                                         "设置计划",
 	"pause schedule":                                                                                       "暂停计划",
