@@ -185,7 +185,8 @@ const mostSkips = 100
 // Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty texts for what there is not
 // Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3. Writes nothing without skips, but that note; a server that is
 //
-//	full counts and notes none. Where there is no hash none is made.
+//	full counts and notes none. Where there is no hash none is made. A server that has become a replica answers READONLY, so that the
+//	client looks for the primary.
 var lookScript = redis.NewScript(`
 for i = 2, #ARGV - 3, 4 do
   if redis.call('HGET', KEYS[1], ARGV[i]) then
@@ -200,7 +201,10 @@ end
 local time, info = redis.call('TIME'), ARGV[1] == '1' and redis.pcall('INFO', 'replication')
 if ARGV[1] == '1' and redis.call('HLEN', KEYS[1]) > 0 then
   local looked, now = tonumber(redis.call('HGET', KEYS[1], '\0looked') or ''), tonumber(time[1])
-  if not looked or looked > now or looked < now - 2 then redis.pcall('HSET', KEYS[1], '\0looked', time[1]) end
+  if not looked or looked > now or looked < now - 2 then
+    local noted = redis.pcall('HSET', KEYS[1], '\0looked', time[1])
+    if type(noted) == 'table' and string.find(noted.err or '', 'READONLY', 1, true) then return noted end -- a primary that is one no more
+  end
 end
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
 return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)

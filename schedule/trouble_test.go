@@ -38,6 +38,17 @@ func TestReplicasAreNotRead(t *testing.T) {
 	}
 }
 
+// TestLookAtAFormerPrimary: a replica that runs the entries is told that the server is a replica now, at which its look cannot be noted.
+func TestLookAtAFormerPrimary(t *testing.T) {
+	f, _ := ownFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
+	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
+	if _, err := newRunner(f.s).look(f.ctx()); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("it looks: %v", err)
+	}
+	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+}
+
 // write writes many entries that have run, with their sequences.
 func (f *fixture) write(many int) {
 	f.Helper()

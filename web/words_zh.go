@@ -51,7 +51,6 @@ var chinese = map[string]string{
 	"no consumers, %s behind":           "没有消费者，已落后 %s",
 	"empty, no consumers":               "空队列，没有消费者",
 	"waits for its limit since %s":      "自 %s 起受限流等待",
-	"waits for its limit since %s: %s places are kept by handlers that run on past their ends": "自 %s 起受限流等待：%s 个名额被应已结束而仍在运行的处理函数占用",
 	"messages wait for others of their lanes since %s":                                         "自 %s 起有消息在等待同一通道的其他消息",
 	"messages of lane %s wait for others of it since %s":                                       "通道 %s 的消息自 %s 起在等待同一通道的其他消息",
 	"%s of deliveries fail":   "%s 的投递失败",
