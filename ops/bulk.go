@@ -17,7 +17,8 @@ import (
 //
 // A call for many changes the messages that were in these states when it began, each of them once. It works in steps that hold the
 // server for milliseconds, with pauses as long as the steps took. It passes over messages that come into these states later:
-// those that fail or die again, and those that are sent meanwhile. The time of a send is in the id, by the clock of the sender.
+// those that fail or die again, and those that are sent meanwhile. The time of a send is in the id, by the clock of the sender. It
+// also passes over a message that another send changes (Replace, Append) after the call has found that it matches.
 // Exceptions:
 //   - In StateUnack without Before, messages that are handed out after the call began are changed, too.
 //   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane comes into its state
@@ -77,7 +78,7 @@ type Reason string
 
 // The reasons.
 const (
-	PassedMoved Reason = "moved"     // the message had left its state when its turn came: handed out, settled, moved or taken out
+	PassedMoved Reason = "moved"     // the message had left its state when its turn came, or had been changed by another send
 	PassedNew   Reason = "new"       // the message came into its state after the call had begun, or after Bulk.Before
 	PassedKey   Reason = "key taken" // another live message has the key, or an acked message holds it
 
@@ -351,7 +352,7 @@ func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]
 	}
 	for _, e := range slices.Backward(got.entries) {
 		if !ready || !gone[e.Tag] { // ready has no scores: the last message that stays marks the place
-			o.Score, o.Tag = e.next.Score, []byte(e.next.Tag)
+			o.Score, o.Tag = e.Next.Score, []byte(e.Next.Tag)
 			return
 		}
 	}

@@ -464,3 +464,26 @@ func TestBulkOfAVanishedQueue(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestBulkSparesWhatWasReplaced: a call for many passes over a message that a send replaced after the call had looked at it.
+func TestBulkSparesWhatWasReplaced(t *testing.T) {
+	onSharedServer(t, func(f *face.Fixture, m *Queue) {
+		q, replaced := f.Queue(nil), false
+		for i := range 3 {
+			f.Send(q, "old", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint("k", i)))
+		}
+		t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if slices.Contains(cmd.Args(), any(script.SteerDelete)) && !replaced {
+				replaced = true
+				f.Send(q, "new", delayqueue.WithKey("k1", delayqueue.Replace))
+			}
+			return next(ctx, cmd)
+		})))
+		pending := []delayqueue.State{delayqueue.StatePending}
+		got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: pending, Filter: Filter{Contains: "old"}})
+		bulked(f, "delete beside a send", got, err, 3, 2, map[Reason]int64{PassedMoved: 1})
+		if left := payloadsIn(f, m, delayqueue.StatePending, Filter{}); !slices.Equal(left, []string{"new"}) {
+			t.Errorf("%q are left", left)
+		}
+	})
+}

@@ -109,7 +109,8 @@ var ErrBadCursor = errors.New("bad cursor")
 //
 // Messages move while they are listed. The pages end all the same, and so do All, Find and ErrorGroups:
 //   - A message that is in the state from the first page to the last, at the same time, is met at least once. In
-//     StateUnack its time may change, but a failover between two pages may hide it.
+//     StateUnack its time may change, but a failover between two pages may hide it. In StateReady, if the last message
+//     of a page leaves before the next page, as many may be missed as are released between these pages.
 //   - No stay of a message in the state is met more than twice, unless it is given another time more than once.
 //   - Messages that come in meanwhile may be met or not. If they come in faster than pages are read, the pages that
 //     are left come in the other order.
@@ -168,7 +169,7 @@ func (p *position) spot() script.Spot { return script.Spot{Score: p.Score, Tag: 
 
 // valid refuses a score that Redis would not take.
 func (p *position) valid() error {
-	if n, err := strconv.ParseFloat(p.Score, 64); p.Score != "" && (err != nil || math.IsNaN(n) || math.IsInf(n, 0)) {
+	if n, err := strconv.ParseFloat(p.Score, 64); p.Score != "" && (err != nil || math.IsNaN(n)) {
 		return fmt.Errorf("%w: score %q", ErrBadCursor, p.Score)
 	}
 	return nil

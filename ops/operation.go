@@ -293,12 +293,9 @@ func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 func (o *operation) request(p place, targets []entry, looked int) script.SteerRequest {
 	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in], Anew: o.Anew}
 	for _, e := range targets {
-		if p.state == delayqueue.StateUnack {
-			e.Score = "" // each renewal changes it
-		}
-		do.Targets = append(do.Targets, e.Spot)
+		do.Targets = append(do.Targets, e.Target())
 	}
-	if p.state == delayqueue.StateUnack {
+	if p.state == delayqueue.StateUnack { // there steer looks at the tag alone
 		do.What = script.SteerCancel
 	}
 	if o.Spread > 0 { // the page's share of the time goes to its messages that match; each shard has the whole time

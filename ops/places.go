@@ -42,9 +42,8 @@ type listReply struct {
 
 // An entry stands in a structure for a message.
 type entry struct {
-	script.Spot
-	next script.Spot    // behind which the next page begins
-	msg  *MessageStatus // nil if the message was deleted by another program
+	script.Listed
+	msg *MessageStatus // nil if the message was deleted by another program
 }
 
 func (l *listReply) more() bool { return l.left > len(l.entries) }
@@ -58,7 +57,7 @@ func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot)
 	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return store.List(ctx, q) })
 	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
 	for _, l := range got.Entries {
-		out.entries = append(out.entries, entry{l.Spot, l.Next, m.statusAt(p, &l)})
+		out.entries = append(out.entries, entry{l, m.statusAt(p, &l)})
 	}
 	return out, p.of.Failed(p.shard, err)
 }

@@ -59,7 +59,7 @@ func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, message
 		messages, bytes = messages-len(got.entries), bytes-got.bytes
 		for _, e := range got.entries {
 			w.Looked, w.Met = w.Looked+1, w.Met+1
-			w.Score, w.Tag = e.next.Score, []byte(e.next.Tag)
+			w.Score, w.Tag = e.Next.Score, []byte(e.Next.Tag)
 			if e.msg != nil && !each(e.msg) {
 				return nil
 			}

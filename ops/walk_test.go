@@ -143,3 +143,75 @@ func TestPagesAreFull(t *testing.T) {
 		}
 	})
 }
+
+// TestWalksOfReadyGoOn: a walk of ready goes on where its last page ended, although half of the messages that it has met are deleted, and
+// although consumers take others from the head.
+func TestWalksOfReadyGoOn(t *testing.T) {
+	odd := func(f *face.Fixture, i int, tag string) {
+		if i%2 == 1 {
+			do(f, "LREM", f.Key("ready"), 1, tag)
+		}
+	}
+	for name, c := range map[string]struct {
+		back  bool
+		after func(f *face.Fixture, i int, tag string)
+	}{
+		"deleted":           {false, odd},
+		"deleted, backward": {true, odd},
+		"deleted, and taken from the head": {false, func(f *face.Fixture, i int, tag string) {
+			odd(f, i, tag)
+			if i%9 == 0 {
+				do(f, "LPOP", f.Key("ready"), 2)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onSharedServer(t, func(f *face.Fixture, m *Queue) {
+				text := textOf(f)
+				foreign(f)
+				do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
+				var want, met []string
+				for i := range 60 {
+					want = append(want, fmt.Sprintf("msg%02d", i))
+					do(f, "HSET", f.Key("msg"), want[i], text)
+					do(f, "RPUSH", f.Key("ready"), "2:"+want[i])
+				}
+				for msg, err := range m.All(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 9, LatestFirst: c.back}) {
+					f.Must(err)
+					met = append(met, msg.ID)
+					c.after(f, len(met), "2:"+msg.ID)
+				}
+				if c.back {
+					slices.Reverse(want)
+				}
+				if !slices.Equal(met, want) {
+					t.Errorf("met %q", met)
+				}
+			})
+		})
+	}
+}
+
+// TestPagesEndAtAnyScore: a page may end at a score that only another program writes.
+func TestPagesEndAtAnyScore(t *testing.T) {
+	onSharedServer(t, func(f *face.Fixture, m *Queue) {
+		text := textOf(f)
+		foreign(f)
+		do(f, "HSET", f.Key("state"), "swept", "0")
+		for _, score := range []string{"-inf", "5", "+inf"} {
+			do(f, "HSET", f.Key("msg"), score, text)
+			do(f, "ZADD", f.Key("garbage"), score, score)
+		}
+		for _, back := range []bool{false, true} {
+			pages, cursor := 0, ""
+			for ; pages == 0 || cursor != ""; pages++ {
+				page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{Limit: 1, LatestFirst: back}, cursor)
+				f.Must(err)
+				cursor = page.Next
+			}
+			if pages != 3 {
+				t.Errorf("%d pages, backward %v", pages, back)
+			}
+		}
+	})
+}

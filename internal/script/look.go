@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"crypto/sha1"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -144,7 +146,16 @@ type Listed struct {
 	Spot
 	Text, Record string // its envelope, or what unread reads, "" if somebody else has deleted it; its fail record
 	Missing      int    // how many acks it still waits for
-	Next         Spot   // behind which the next page begins: Spot, but of what is held a place in a scan
+	Next         Spot   // behind which the next page begins: Spot, but of what is held a place in a scan, and in ready how many stand behind
+}
+
+// Target is the entry for steer, which passes over it if the message stands elsewhere by then, or was changed by a send. The envelope of a
+// message that was too large to be read is not compared.
+func (l *Listed) Target() Spot {
+	if _, large := Unread(l.Text); large {
+		return l.Spot
+	}
+	return Spot{fmt.Sprintf("%s %x", l.Score, sha1.Sum([]byte(l.Text))), l.Tag}
 }
 
 // missing reads how many acks a message waits for; 0 if it has no countdown.
@@ -179,12 +190,15 @@ func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
 	var out PageReply
 	out.Now, out.Left = r.int64(), r.number()
 	n := r.number()
-	for range min(n, q.Limit) {
+	for i := range min(n, q.Limit) {
 		tag, score, text, record, missing := r.text(), r.text(), r.text(), r.text(), r.missing()
 		l := Listed{Spot{score, tag}, text, record, missing, Spot{score, tag}}
-		if q.In == stateUnack {
+		switch q.In {
+		case stateUnack:
 			cursor, lease := r.text(), r.text()
 			l.Next = Spot{cursor, lease + " " + tag}
+		case stateReady:
+			l.Next.Score = strconv.Itoa(out.Left - i - 1)
 		}
 		out.Bytes += len(text) + len(record)
 		out.Entries = append(out.Entries, l)

@@ -207,7 +207,7 @@ func TestScriptText(t *testing.T) {
 		for _, i := range script.keys {
 			keys = append(keys, structures[i])
 		}
-		code := luaNote.ReplaceAllString(script.Text, "")
+		code := strings.ReplaceAll(luaNote.ReplaceAllString(script.Text, ""), "redis.sha1hex", "sha1hex") // which is no command
 		calls := redisCall.FindAllStringSubmatch(code, -1)
 		if len(calls) != strings.Count(code, "redis.") {
 			t.Errorf("%s: %d calls for %d mentions of redis", script.name, len(calls), strings.Count(code, "redis."))

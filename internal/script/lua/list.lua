@@ -3,16 +3,16 @@
 -- KEYS: pending, msg, fail, parts
 --       (instead of pending: ready, unack, retry, garbage or done, if that structure is read. The text below calls it KEYS.place.)
 -- ARGV: 1 'list' for ready, else 'set', 2 how many entries (0 to 500), 3 from and 4 to, as ZCOUNT takes them, 5 score and 6 tag of the
---       last entry of the page before ('': this is the first page), 7 '1': backwards, 8 'due' or 'later': only entries that are due, or
+--       last entry of the page before ('': this is the first page; in ready, 5 is how many entries stood behind that one), 7 '1': backwards, 8 'due' or 'later': only entries that are due, or
 --       are not; '': both, 9 how many bytes are read of a message at most; '' or none: all
 -- Returns {now, left, n, then for each of n entries: tag, score as it is ('0' in ready), envelope or '', fail record or '', missing}
 --       left: how many entries there are from here to the end, with those of this page. n is less than ARGV 2 on the last page, or if the
 --       next entry would make the page larger than half a megabyte. The page begins behind the last entry of the page before, also if
---       that has gone. Exception: in ready it begins at the head then (backwards: at the tail). If a message is larger than ARGV 9, its
---       envelope is as in look. missing: as in look.
+--       that has gone. Then as many entries are left in ready as stood behind it, and perhaps some of them are new: forwards, that misses
+--       as many others as came in. If a message is larger than ARGV 9, its envelope is as in look. missing: as in look.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
--- from time: now, us
+-- from time: now, us, whole
 -- from group: weight
 -- from countdown: missingof
 -- from record: split
@@ -40,8 +40,11 @@ end
 local low, high, page = 0, -1, {} -- the first and the last rank; tag, score, …
 if ARGV[1] == 'list' then
   high = redis.call('LLEN', KEYS.place) - 1
-  local at = last ~= '' and redis.call('LPOS', KEYS.place, last, 'RANK', back and 1 or -1)
-  if at and back then high = at - 1 elseif at then low = at + 1 end
+  if last ~= '' then
+    local behind = whole(score) or 0
+    local at = redis.call('LPOS', KEYS.place, last, 'RANK', back and 1 or -1) or back and behind or high - behind
+    if back then high = math.min(high, at - 1) else low = math.max(at + 1, 0) end
+  end
   local n = math.min(want, high - low + 1)
   if n > 0 then
     local first = back and high - n + 1 or low

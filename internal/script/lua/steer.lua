@@ -11,16 +11,17 @@
 --         'last'     the same, but the message waits behind all of its lane that are due
 --       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
 --       a message key; else the structure in which each is a tag; 7 '1': lift the deadline of what has expired; then at most
---       500 pairs, with at most 1 MB: id or key and '', or tag and the score that list gave ('': any)
+--       500 pairs, with at most 1 MB: id or key and '', or tag and the score that list gave ('': any), and behind a blank the SHA-1 of
+--       the envelope that it gave, if that may not have changed
 -- Returns {now, a word for each target, or for the first of them: another call must change the others}
 --       a word: the state in which the target was, if it was done; '!<state>' if that cannot be done in this state, 'gone' and 'unack'
---       among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message has its key, or keeps it
---       after its ack; '-<state>' if it would have expired when it is due, and ARGV 7 is not '1';
+--       among them ('!gone' also if it is not where list found it, or not as list found it); '=<id>', '=acked:<id>' if another message
+--       has its key, or keeps it after its ack; '-<state>' if it would have expired when it is due, and ARGV 7 is not '1';
 --       '~<state>' if it was to be due now and is due: it was done, and keeps its place; the same of 'last' if none
 --       that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
 -- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
---       Reads the envelope.
+--       Reads the envelope. Its SHA-1, if that is given, takes about 3 ms a megabyte, and 1 us of a small one.
 --       The place of a handler whose message is canceled is free at once.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.

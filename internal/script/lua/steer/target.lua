@@ -43,10 +43,11 @@ local function steer(i)
     tag = current
   else
     score = scorein(only, tag, id)
-    if not score or listed ~= '' and listed ~= score or only == 'done' and scored(score) <= now then place = nil end
+    if not score or only == 'done' and scored(score) <= now then place = nil end
   end
   local envelope = place and redis.call('HGET', KEYS.msg, id)
-  if not envelope then place = nil end
+  local same = place == 'unack' or listed == '' or listed == score
+  if not envelope or not same and listed ~= score .. ' ' .. redis.sha1hex(envelope) then place = nil end
   local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
