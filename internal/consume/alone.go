@@ -39,7 +39,10 @@ func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) 
 		a.waited = a.since
 	}
 	if a.by != m || !over && !ws.isQuiet() {
-		return false, max(time.Until(a.until), time.Millisecond)
+		if in = time.Until(a.until); in <= 0 { // no worker is free
+			in = lease / 100
+		}
+		return false, in
 	}
 	return true, 0
 }
