@@ -44,11 +44,12 @@ var advices = map[check.Kind]advice{
 			"as after a loss); " +
 			"to garbage if another live message has its key. One that cannot be read is left alone.", true},
 	check.ManyPlaces: {"The message is in several structures, so it may be handled more than once at a time.",
-		otherHand + "; delayqueue cancel takes it out of each place, one call for each.", false},
+		otherHand + "; delayqueue cancel takes it out of each place, one call for each. " + byRepair + " where an entry is of an earlier " +
+			"delivery than the record names: it drops that entry.", true},
 	check.DueDiffers: {"The message will be handed out at another time than its envelope says.",
 		"delayqueue reschedule sets both.", false},
 	check.BadRecord: {"What is known of the failures of the message cannot be read; it counts as none.",
-		otherHand + "; its next failure or loss writes the record anew.", false},
+		otherHand + "; its next failure or loss writes the record anew. " + byRepair + " if it begins with the number of a later delivery.", true},
 	check.StrayRecord: {"A record of failures whose message is gone. It takes up memory.",
 		byRepair + ": it deletes the record.", true},
 	check.StrayResult: {"A result whose message is gone, or was not acked. It takes up memory.",
@@ -84,8 +85,9 @@ var advices = map[check.Kind]advice{
 			"--countdown sets another one, and delayqueue run makes the message due now.", false},
 	check.NoRecord: {"What is known of the failures of the message is gone: it will be delivered more often than its retries allow.",
 		"Nothing: its next failure or loss writes the record anew.", false},
-	check.WrongRecord: {"Record and entry of the message differ on its delivery number, so get, cancel and reschedule may not find it.",
-		"Nothing: its next delivery ends the difference.", false},
+	check.WrongRecord: {"Record and entry of the message differ on its delivery number, so get, cancel and reschedule may not find it. If the " +
+		"record names a later delivery, nobody can settle this one, and a message with a lane keeps its turn.",
+		byRepair + ": it sets such a record to the delivery that waits. Other differences end with the next delivery.", true},
 	check.NoKey: {"The message key of a live message is not held by it: another message with this key would be accepted.",
 		"Nothing, if no other is sent before it is settled; else delayqueue cancel takes out the one that is too many.", false},
 	check.StrayKeyEntry: {"A message key is taken by no live message that has it: sends with it may be refused.",

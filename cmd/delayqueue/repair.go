@@ -39,8 +39,7 @@ var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
 	"waiting": "drop from waiting: ", "garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ",
 	"place": "bring back message ", "lease": "delete from lease: ",
-	"record": "delete the record of message ",
-	"result": "delete the result of message ", "part": "delete from parts: ",
+	"record": "set right the record of message ", "result": "delete the result of message ", "part": "delete from parts: ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
 	"member": "delete from lanes: ", "laned": "put into its lane message ", "lane": "give turns right in lane ",
 	"alarm": "set the alarm right: member ", "books": "accept in the books: ",
@@ -54,12 +53,14 @@ var mends = map[check.Kind]string{
 }
 
 // plan lists the repairs in the order in which they must be made: a key is freed, a lease without a list is dropped,
-// and a stray member of lanes is deleted, before their message comes back. Turns of lanes are given when all messages
-// are in their lanes, and what has no lane waits no more, because it would not give its turn on.
+// and a stray member of lanes is deleted, before their message comes back. What has no lane waits no more before turns
+// are given on, because it would not do that, nor would a message whose record names a later delivery. Turns that are
+// free are given when all messages are in their lanes.
 func plan(s *check.State, found []finding) []repair {
 	var tags []repair
 	by := map[string][]repair{}
-	lost := map[string]bool{} // ids of the tags that are dropped
+	lost := map[string]bool{}  // ids of the tags that are dropped
+	wrong := map[string]bool{} // ids that have a wrong record, or stand in several places
 	for _, f := range found {
 		item, id := f.Item, f.Item[strings.LastIndexByte(f.Item, ':')+1:]
 		switch f.Kind {
@@ -87,12 +88,19 @@ func plan(s *check.State, found []finding) []repair {
 		case check.LostLane:
 			item = id // of a tag in waiting, or an id
 			if f.Structure == "waiting" {
-				tags = append(tags, repair{What: "laned", Item: id})
+				by["waits"] = append(by["waits"], repair{What: "laned", Item: id})
 				continue
 			}
+		case check.BadRecord, check.WrongRecord, check.ManyPlaces:
+			wrong[item] = true
 		}
 		if what := mends[f.Kind]; what != "" {
 			by[what] = append(by[what], repair{What: what, Item: item})
+		}
+	}
+	for _, e := range slices.Concat(s.Pending, s.Ready, s.Retry, s.Waiting) {
+		if wrong[e.ID] && e.Delivery > 0 && e.Delivery < s.Fail[e.ID].Delivery { // nobody could settle that
+			by["record"] = append(by["record"], repair{What: "record", Item: e.Tag})
 		}
 	}
 	for key, id := range s.Keys {
@@ -102,7 +110,9 @@ func plan(s *check.State, found []finding) []repair {
 	}
 	slices.SortFunc(by["key"], func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	for _, what := range []string{"lease", "key", "member", "place", "laned", "lane", "record", "result", "part", "list", "listed", "alarm"} {
+	for _, what := range []string{
+		"lease", "key", "record", "waits", "member", "place", "laned", "lane", "result", "part", "list", "listed", "alarm",
+	} {
 		tags = append(tags, by[what]...)
 	}
 	return slices.Compact(tags)

@@ -200,6 +200,23 @@ func tellDoctorLostLanes(w *world) {
 		w.Errorf("%q, %v", words, err)
 	}
 	w.hasTurn(w.sound("orders"), ids[6])
+
+	// Messages that cannot be read give up their turns, and nobody waits for one whose end no consumer could tell.
+	broken := w.inLane("broken", 5)
+	w.do("HSET", "msg", broken[0], "inf", broken[1], "x", broken[2], "y")
+	w.do("ZADD", "garbage", 1, broken[2])
+	w.do("HSET", "fail", broken[3], "9 3", broken[2], "2 0 0 1 e")
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "set right the record of message "+broken[3], "3 findings left")
+	s := w.read()
+	w.hasTurn(s, broken[3], broken[4])
+	w.places(s, map[string]string{broken[0]: "pending", broken[1]: "pending", broken[2]: "garbage"})
+	if f, there := s.Fail[broken[3]]; there {
+		w.Errorf("a first delivery has the record %+v", f)
+	}
+	for _, id := range broken[:3] {
+		w.must("cancel", "orders", id, "--yes")
+	}
+	w.sound("orders")
 }
 
 // If the lanes to be mended need more turns than one call gives, doctor makes more calls.

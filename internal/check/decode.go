@@ -74,8 +74,9 @@ func decodeFail(raw string) Fail {
 	switch {
 	case err != nil:
 		problem = err.Error()
-		first, _, _ := strings.Cut(raw, " ")
-		f.Delivery, _ = decimal(first)
+		if first, _, more := strings.Cut(raw, " "); more { // as scripts read it
+			f.Delivery, _ = decimal(first)
+		}
 	case f.Delivery == 0:
 		problem = "its delivery number is 0, want 1 or more"
 	case f.When == 0 && (f.Failures > 0 || f.Losses > 0 || f.Errors != nil):

@@ -40,7 +40,7 @@ func (b *breaches) lanes() {
 		}
 	}
 	for _, e := range b.Waiting {
-		if env, there := b.Messages[e.ID]; there && env.Problem == "" && env.Lane.Name == "" {
+		if env, there := b.Messages[e.ID]; there && (env.Problem != "" || env.Lane.Name == "") {
 			b.add(LostLane, "waiting", e.Tag, "message %s waits for a turn, and has no lane", e.ID)
 		}
 	}
@@ -68,7 +68,7 @@ func (b *breaches) strayProblem(m LaneMember, other string) string {
 		return "malformed: " + m.Problem
 	case !there || in("garbage") || in("done"):
 		return "of no live message"
-	case env.Problem == "" && env.Lane != (message.Lane{Name: m.Lane, Width: m.Width}):
+	case env.Lane != (message.Lane{Name: m.Lane, Width: m.Width}):
 		return fmt.Sprintf("of a message of lane %q with the width %d", env.Lane.Name, env.Lane.Width)
 	case other != "":
 		return fmt.Sprintf("of a message that has member %q, too", other)

@@ -163,8 +163,12 @@ var laneBreakages = []breakage{
 		return []string{`waiting: tag "` + idPending2 + `" of message ` + idPending2 + ` has no envelope in msg.`,
 			strayIs(waitOf("l", b.now+61*second, idPending2, "001"), "of no live message")}
 	}},
-	{"an envelope that is broken", func(b *bed) { b.twoInLane(); b.do("HSET", "msg", idPending2, inLane(b.now+61*second, "", "000l")) }, says(
-		`msg: the envelope of message ` + idPending2 + ` is malformed: broken envelope: 28 bytes of version 2.`)},
+	{"an envelope that is broken", func(b *bed) { b.twoInLane(); b.do("HSET", "msg", idPending2, inLane(b.now+61*second, "", "000l")) },
+		func(b *bed) []string {
+			return []string{`msg: the envelope of message ` + idPending2 + ` is malformed: broken envelope: 28 bytes of version 2.`,
+				strayIs(waitOf("l", b.now+61*second, idPending2, "001"), `of a message of lane "" with the width 0`),
+				`waiting: message ` + idPending2 + ` waits for a turn, and has no lane.`}
+		}},
 
 	// Turns that are too many, free, or in another order.
 	{"more turns than the width", func(b *bed) { b.handledInLane("002l", idUnack, idReady, idRetry) },

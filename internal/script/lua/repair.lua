@@ -11,9 +11,11 @@
 --         'member'   a member of lanes that is none of a live message: delete it, and give on its turn. One with another score than 0
 --                    gets that first, in any call
 --         'laned'    the id of a live message that has no member in lanes: let it enter its lane. One that is ready or held has a turn then.
---                    One that waits and has no lane waits no more
+--                    One that waits and has no lane, or cannot be read, waits no more
 --         'lane'     a lane: give turns that are free, and take back those that are too many, unless they have begun
---         'record'   an id whose fail record belongs to no message: delete the record
+--         'record'   an id whose fail record belongs to no message: delete the record. Or a tag that waits, while the record of its message
+--                    names a later delivery, so that nobody could settle this one: drop the tag, if the message is dead, or if the later
+--                    delivery waits or is held; else set the record to this delivery
 --         'result'   an id whose result belongs to no done message: delete the result
 --         'part'     a field of parts whose message is gone: delete the field
 --         'list'     a message key: take out of its list what is no live group that has left the key
@@ -55,11 +57,6 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 local first -- when any of the messages that were brought back is due
 local mend = {} -- by word
 -- step groups, place, lanes
-
-function mend.record(id)
-  if redis.call('HEXISTS', KEYS.msg, id) == 1 or redis.call('HDEL', KEYS.fail, id) == 0 then return 'sound' end
-  return 'done'
-end
 
 function mend.result(id)
   if redis.call('ZSCORE', KEYS.done, id) or redis.call('HDEL', KEYS.result, id) == 0 then return 'sound' end

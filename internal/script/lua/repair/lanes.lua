@@ -1,5 +1,5 @@
 -- Lanes, their turns, and what waits for one.
--- takes: mend, leased, turnof
+-- takes: mend, leased, isdead, turnof
 -- from time: scored
 -- from record: split, tagof
 -- from edit: noted
@@ -7,9 +7,6 @@
 -- from turn: lanes
 -- from relane: rescore
 rescore(1000)
-
--- isdead(id) says whether a message is in garbage or done.
-local function isdead(id) return redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) end
 
 -- belongs(member, lane) says whether a member of lanes is right.
 local function belongs(member, lane)
@@ -38,14 +35,15 @@ end
 
 function mend.laned(id)
   local envelope, tag, l = redis.call('HGET', KEYS.msg, id), tagof(id, redis.call('HGET', KEYS.fail, id)), lanes()
-  if not envelope or isdead(id) then return 'sound' end
+  if not envelope then return 'sound' end
   local lane, width = laneof(envelope)
   local due = redis.call('ZSCORE', KEYS.waiting, tag)
   if not lane and due then
     redis.call('ZREM', KEYS.waiting, tag)
-    l.moveto(tag, scored(due))
+    if not isdead(id) then l.moveto(tag, scored(due)) end
     return 'done'
-  elseif not lane or not due and turnof(lane, id) or due and redis.call('ZSCORE', KEYS.lanes, l.waits(lane, scored(due), tag, width)) then
+  elseif not lane or isdead(id) or not due and turnof(lane, id)
+    or due and redis.call('ZSCORE', KEYS.lanes, l.waits(lane, scored(due), tag, width)) then
     return 'sound'
   end
   due = due or redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.retry, tag)

@@ -1,6 +1,6 @@
 -- Messages and their keys.
 -- takes: mend, first
--- gives: leased, turnof
+-- gives: leased, isdead, turnof
 -- from time: now, us, whole
 -- from message: keyof
 -- from record: split, delivery, tagof, failure, setfailure, superseded
@@ -38,12 +38,14 @@ function mend.lease(field)
   return 'done'
 end
 
+-- isdead(id) says whether a message is in garbage or done.
+local function isdead(id) return redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) end
+
 function mend.key(key)
   local id = redis.call('HGET', KEYS.key, key)
   if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS.held, key) then return 'sound' end
   local envelope = redis.call('HGET', KEYS.msg, id)
-  local live = envelope and not redis.call('ZSCORE', KEYS.garbage, id) and not redis.call('ZSCORE', KEYS.done, id)
-  if live and keyof(envelope) == key then return 'sound' end
+  if envelope and not isdead(id) and keyof(envelope) == key then return 'sound' end
   if heldUntil(key) then
     redis.call('HSET', KEYS.key, key, 'acked:' .. id)
   else
@@ -67,6 +69,22 @@ local function placed(tag)
   return redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.retry, tag)
     or redis.call('ZSCORE', KEYS.garbage, tag) or redis.call('ZSCORE', KEYS.done, tag) or redis.call('ZSCORE', KEYS.waiting, tag)
     or redis.call('LPOS', KEYS.ready, tag)
+end
+
+function mend.record(tag) -- or an id of no message
+  if redis.call('HEXISTS', KEYS.msg, tag) == 0 and redis.call('HDEL', KEYS.fail, tag) == 1 then return 'done' end
+  local n, id = split(tag)
+  local record = redis.call('HGET', KEYS.fail, id)
+  local current = tagof(id, record)
+  if tonumber(delivery(record)) <= n then return 'sound' end
+  if isdead(id) or placed(current) or leased(current) then
+    local n = redis.call('ZREM', KEYS.pending, tag) + redis.call('ZREM', KEYS.retry, tag) + redis.call('ZREM', KEYS.waiting, tag)
+    return n + redis.call('LREM', KEYS.ready, 1, tag) > 0 and 'done' or 'sound'
+  elseif not placed(tag) then
+    return 'sound'
+  end
+  if n > 1 then setfailure(id, us(n), '0 0', '') else redis.call('HDEL', KEYS.fail, id) end
+  return 'done'
 end
 
 -- turnof(lane, id) is the member of lanes that is the first turn of a message; nil if it has none.
