@@ -160,3 +160,49 @@ func TestScriptExtend(t *testing.T) {
 		}, "unack a@11.000001s"},
 	})
 }
+
+// TestScriptInterceptNotDue: messages with infinite instants, and of ten deliveries and more, are found.
+func TestScriptInterceptNotDue(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"at an infinite instant": {func(r *rig) {
+			r.put(msg("a", time.Second), msg("b", time.Second))
+			r.do("ZADD", r.Keys.pending, "+inf", queuetest.IDOf("a"), "-inf", queuetest.IDOf("b"))
+			r.equal("later", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), statePending)
+			r.equal("sooner", r.intercept(NewCaller(), "id", queuetest.IDOf("b")), stateReady)
+		}, "wake 1s"},
+		"delivery 12": {func(r *rig) {
+			r.hand(msg("a", 0))
+			for n := 1; n < 12; n++ {
+				tag := "a"
+				if n > 1 {
+					tag = fmt.Sprintf("%d:a", n)
+				}
+				r.done(ends(OutcomeReady, tag, 0, 0, ""))
+				if n < 11 {
+					r.take(fmt.Sprintf("%d:a", n+1))
+				}
+			}
+			r.expect("ready 12:a fail a=12/0/0@0s wake 0s")
+			r.equal("state", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), stateReady)
+		}, "wake 0s"},
+	})
+}
+
+// TestScriptInterceptKeys: an entry of a key that another program wrote finds nothing, and nothing is changed.
+func TestScriptInterceptKeys(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"a key that points nowhere": {func(r *rig) {
+			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("x"))
+			r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
+			r.equal("state", r.intercept(NewCaller(), "key", "k"), StateGone)
+			r.put(msg("a", time.Second, keyed("k")))
+		}, "pending a@1s key k=a wake 1s"},
+		"a key whose entry somebody else wrote": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")), msg("b", time.Second))
+			r.do("HSET", r.Keys.key, "x", queuetest.IDOf("a"), "y", queuetest.IDOf("b"))
+			r.equal("another's key", r.intercept(NewCaller(), "key", "x"), StateGone)
+			r.equal("the key of a message without one", r.intercept(NewCaller(), "key", "y"), StateGone)
+			r.do("HDEL", r.Keys.key, "x", "y")
+		}, "pending a@1s b@1s key k=a wake 1s"},
+	})
+}
