@@ -267,7 +267,6 @@ var breakages = []breakage{
 			"out:over", "1", "out:superseded", "1", "out:intercepted", "1", "out:canceled", "2", "out:deleted", "2", "out:aged", "3", "out:trimmed", "2",
 			"out:lost", "1")
 	}, says()},
-	{"books beside an older version", func(b *bed) { b.do("HSET", "state", "in:stored", "99", "acked", "0") }, says()},
 
 	// Sequences.
 	{"sequences", func(b *bed) {
