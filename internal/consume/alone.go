@@ -14,7 +14,7 @@ import "time"
 // An alone is the state of that. Its zero value: nobody asks. It is guarded by workers.mu.
 type alone struct {
 	by     *member   // nil: nobody
-	has    bool      // the message has been fetched
+	has    string    // tag of the message once it has been fetched; "": not yet
 	since  time.Time // when by asked
 	until  time.Time // for how long the others are waited for, then the message
 	waited time.Time // handlers that began before it have been waited for
@@ -34,11 +34,12 @@ func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) 
 		}
 		a.by, a.since, a.until = m, time.Now(), time.Now().Add(lease)
 	}
-	over := a.by == m && a.isOver() && ws.used < ws.size
+	mine := a.by == m && a.has == ""
+	over := mine && a.isOver() && ws.used < ws.size
 	if over {
 		a.waited = a.since
 	}
-	if a.by != m || !over && !ws.isQuiet() {
+	if !mine || !over && !ws.isQuiet() {
 		if in = time.Until(a.until); in <= 0 { // no worker is free
 			in = lease / 100
 		}
@@ -47,21 +48,21 @@ func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) 
 	return true, 0
 }
 
-// isAlone notes that the message was fetched, and is waited for; or that it was not, so that others may fetch, at
-// least for rest.
-func (m *member) isAlone(fetched bool, lease, rest time.Duration) {
+// isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others may
+// fetch, at least for rest.
+func (m *member) isAlone(tag string, lease, rest time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	a := &ws.alone
-	if !fetched {
+	if tag == "" {
 		m.letsGo(rest)
 		return
 	}
 	if a.by != m {
 		a.by, a.since = m, time.Now()
 	}
-	a.has, a.until = true, time.Now().Add(lease)
+	a.has, a.until = tag, time.Now().Add(lease)
 	time.AfterFunc(lease, func() {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
@@ -69,12 +70,12 @@ func (m *member) isAlone(fetched bool, lease, rest time.Duration) {
 	})
 }
 
-// wasAlone lets the others fetch, because the message has been settled.
-func (m *member) wasAlone() {
+// wasAlone lets the others fetch if they wait for the message of a tag, because it has been settled.
+func (m *member) wasAlone(tag string) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.alone.by == m && ws.alone.has {
+	if ws.alone.by == m && ws.alone.has == tag {
 		ws.end(0)
 	}
 }
@@ -88,7 +89,7 @@ func (m *member) staysBeside() {
 
 // letsGo lets the others fetch, if they wait for the member to fetch its message, with mu held.
 func (m *member) letsGo(rest time.Duration) {
-	if a := &m.workers.alone; a.by == m && !a.has {
+	if a := &m.workers.alone; a.by == m && a.has == "" {
 		m.workers.end(rest)
 	}
 }
@@ -102,7 +103,7 @@ func (ws *Workers) end(rest time.Duration) {
 
 // mayFetch reports whether members may fetch, with mu held.
 func (ws *Workers) mayFetch() bool {
-	if ws.alone.has && ws.alone.isOver() {
+	if ws.alone.has != "" && ws.alone.isOver() {
 		ws.alone.waited = time.Now()
 		ws.end(0)
 	}
@@ -133,7 +134,7 @@ func (ws *Workers) isQuiet() bool {
 
 // ifQuiet wakes the poller that waits until nothing is handled, with mu held.
 func (ws *Workers) ifQuiet() {
-	if m := ws.alone.by; m != nil && !ws.alone.has && ws.isQuiet() {
+	if m := ws.alone.by; m != nil && ws.alone.has == "" && ws.isQuiet() {
 		m.freed.Send()
 	}
 }

@@ -202,8 +202,10 @@ func (l *leases) cancelOverdue() {
 // remove lets go of deliveries that are settled or lost.
 func (l *leases) remove(ds ...*delivery) {
 	l.held.remove(ds...)
-	if slices.ContainsFunc(ds, func(d *delivery) bool { return d.alone }) {
-		l.member.wasAlone()
+	for _, d := range ds {
+		if d.alone {
+			l.member.wasAlone(d.tag)
+		}
 	}
 	l.freed.Send()
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -304,7 +305,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
 	if alone != "" { // before its handler can have returned
-		p.member.isAlone(len(got.Tags) > 0, p.agreed.Lease, p.agreed.Lease/10)
+		p.member.isAlone(strings.Join(got.Tags, ""), p.agreed.Lease, p.agreed.Lease/10) // of one tag, or none
 	}
 	p.accept(&got, sentAt, answeredAt, alone != "")
 	if alone != "" || got.Reserved != "" {
