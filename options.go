@@ -249,6 +249,8 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // have returned, then that message, and the next ones when that has been settled. So a message that kills its
 // consumers dies alone, and none beside it is taken for poison. It waits for at most a lease each time, and for no
 // handler twice: one that runs for longer may be beside such messages. In between it fetches for as long as it waited.
+// If the process ends while it waits, that message comes two leases later. Where the places or the rate of a queue are
+// used up, it may come some leases late.
 // Other queues of the process may be beside such a message, if they are in no Pool with this one.
 //
 // Default 3; at least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance:

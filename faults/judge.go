@@ -281,6 +281,9 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		}
 	}
 	limit := ev.rules.lease + time.Second + ev.backlog(r.start.At)
+	if r.start.Delivery >= maxLosses { // on its last chance: who has reserved it may have been killed, too, and handlers are waited for
+		limit += 3 * ev.rules.lease
+	}
 	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), limit, "%s: came back after the kill", what)
 }
 

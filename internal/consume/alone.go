@@ -9,7 +9,8 @@ import "time"
 // when all handlers have returned, the poller fetches that message by its name. Members fetch again when it has been
 // settled. Both are waited for at most a lease, and for a handler that runs on for longer than that nobody waits again.
 // Afterwards all fetch for as long as that took before somebody asks again, so it takes at most half of the time. If
-// the process stops before it has the message, the message is due again a lease after it was named.
+// the process stops before it has the message, the message is due again two leases after it was named. So a name is
+// good for a wait that begins within a lease.
 
 // An alone is the state of that. Its zero value: nobody asks. It is guarded by workers.mu.
 type alone struct {
@@ -22,15 +23,18 @@ type alone struct {
 }
 
 // becomesAlone asks for the workers, and reports whether the member may fetch its message on its last chance now, and
-// if not, after what time to call again at the latest.
-func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) {
+// if not, after what time to call again at the latest; 0: the message was named too long ago.
+func (m *member) becomesAlone(lease, named time.Duration) (now bool, in time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	a := &ws.alone
 	if ws.mayFetch() {
-		if rest := time.Until(a.rests); rest > 0 {
-			return false, rest
+		if named > lease {
+			return false, 0
+		}
+		if rest := time.Until(a.rests); rest > 0 || m.busy >= m.most() {
+			return false, max(rest, lease/100)
 		}
 		a.by, a.since, a.until = m, time.Now(), time.Now().Add(lease)
 	}
@@ -46,6 +50,13 @@ func (m *member) becomesAlone(lease time.Duration) (now bool, in time.Duration) 
 		return false, in
 	}
 	return true, 0
+}
+
+// wantsName reports whether the member could ask now.
+func (m *member) wantsName() bool {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.alone.by == nil && time.Until(m.workers.alone.rests) <= 0
 }
 
 // isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others may

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -12,28 +13,26 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
-// onLastChance sends messages that were lost once, of twice that they may be lost, and are due.
+// onLastChance makes messages due that were lost once, of twice that they may be lost.
 func (s *serving) onLastChance(payloads ...string) {
 	s.T.Helper()
 	s.settings.MaxLosses = 2
 	for _, p := range payloads {
-		s.send(p)
+		m := s.message(message.Envelope{Payload: p})
+		m.When = message.When{Us: int64(time.Hour / time.Microsecond)}
+		s.store(m)
+		now := time.Now().UnixMicro()
+		_, err := s.over.TxPipelined(queuetest.CtxB, func(tx redis.Pipeliner) error {
+			tx.ZRem(queuetest.CtxB, s.Key("pending"), m.ID)
+			tx.HSet(queuetest.CtxB, s.Key("fail"), m.ID, fmt.Sprintf("2 0 1 %d ", now))
+			tx.ZAdd(queuetest.CtxB, s.Key("retry"), redis.Z{Score: float64(now), Member: "2:" + m.ID})
+			return nil
+		})
+		s.Must(err)
 	}
-	c := script.NewCaller()
-	c.Next()
-	want := script.FetchRequest{Want: len(payloads), Settings: &s.settings.FetchSettings}
-	got, err := s.calls.Fetch(queuetest.CtxB, c, want)
-	s.Must(err)
-	lost := make([]script.Settlement, len(payloads))
-	for i, tag := range got.Tags {
-		id, n := message.SplitTag(tag)
-		lost[i] = script.Settlement{Lease: got.Lease, Tag: tag, ID: id, Number: n, Kind: script.OutcomeRetry, Losses: 1}
-	}
-	c.Next()
-	_, err = s.calls.Settle(queuetest.CtxB, c, lost)
-	s.Must(err)
 }
 
 // another is a queue beside this one.

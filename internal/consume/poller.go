@@ -38,6 +38,7 @@ type poller struct {
 	listened   int64                // wakeUps.answered, at the last poll
 	seenQueue  bool                 // a poll has been answered
 	reserved   string               // names a message on its last chance, to be fetched alone; "": none
+	reservedAt time.Time            // when that name was asked for
 	past       remembrance          // of the totals of the queue
 	yielding   yielding             // to other users of the server
 	lost       conc.MinuteCount     // messages whose leases ran out
@@ -146,12 +147,14 @@ func (p *poller) step() {
 	}
 	s, now, asks := &p.state, time.Now(), time.Duration(math.MaxInt64)
 	if p.reserved != "" {
-		alone, in := p.member.becomesAlone(p.agreed.Lease)
+		alone, in := p.member.becomesAlone(p.agreed.Lease, now.Sub(p.reservedAt))
 		if alone {
 			p.pollBehind(nil, false, p.reserved)
 			return
 		}
-		asks = in
+		if asks = in; in == 0 {
+			p.reserved = ""
+		}
 	}
 	limit := p.limit()
 	room := p.member.room(limit, s.hungry(now), p.ahead())
@@ -278,7 +281,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	named := alone
 	if alone != "" {
 		want = 1
-	} else if p.reserved != "" {
+	} else if p.reserved != "" || !p.member.wantsName() {
 		named = script.HasReserved
 	}
 	byAlarm := !rearm && c == nil && alone == "" && p.byAlarm(begun)
@@ -309,7 +312,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	}
 	p.accept(&got, sentAt, answeredAt, alone != "")
 	if alone != "" || got.Reserved != "" {
-		p.reserved = got.Reserved
+		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
 	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))

@@ -30,7 +30,7 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 		}
 		for _, e := range r.read().Retry {
 			if reserved[fmt.Sprint(e.Tag, " ", e.Score)] {
-				r.equal("reserved for a lease", e.Score, r.now+r.with.Lease.Microseconds())
+				r.equal("reserved for two leases", e.Score, r.now+2*r.with.Lease.Microseconds())
 				continue
 			}
 			at[e.Score-r.now]++

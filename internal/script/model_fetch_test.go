@@ -311,7 +311,7 @@ func (m *model) take(a FetchRequest, opens int64, room *int, jitter func(int) in
 		case !m.lastChance(tag):
 			tags = append(tags, tag)
 		case reserved == "" && a.Alone == "":
-			m.retry[tag] = m.now + m.lease()
+			m.retry[tag] = m.now + 2*m.lease()
 			reserved = fmt.Sprint(tag, " ", m.retry[tag])
 		default:
 			m.retry[tag] = later()

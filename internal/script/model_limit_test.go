@@ -242,7 +242,7 @@ func (m *model) taken(places, repeated int) int {
 		n, _ := strconv.Atoi(m.listed[name+"#"])
 		taken += n
 	}
-	if taken >= places && m.now-m.canceled <= m.lease() {
+	if taken >= places && m.now-m.canceled <= 2*m.lease() {
 		return min(taken, repeated+len(m.allHeld()))
 	}
 	return taken

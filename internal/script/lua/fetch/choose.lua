@@ -5,7 +5,7 @@
 -- from record: split
 
 -- Poison dies alone: a message on its last chance is handed out alone, to a process that handles nothing else. A fetch that meets such
--- messages defers the first by a lease, and names it, with that instant. Its consumer asks for it by both once its process handles
+-- messages defers the first by two leases, and names it, with that instant. Its consumer asks for it by both once its process handles
 -- nothing, and gets it unless somebody has moved it since. It asks again if the rate lets the message go within a lease. The fetch
 -- defers the others, and all if its consumer has one already, until later(): in a moment, or later if many wait in retry. The instants are spread, so that there is always a
 -- message for a consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each

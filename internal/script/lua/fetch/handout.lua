@@ -53,7 +53,7 @@ if picked[1] then
       redis.call('HDEL', KEYS.fail, ids[i])
     elseif not repeated and not asked and lastChance(record) then
       local reserves = reserved == '' and alone == ''
-      local deferred = reserves and us(now + leaseUS) or later()
+      local deferred = reserves and us(now + 2 * leaseUS) or later()
       redis.call('ZADD', KEYS.retry, deferred, tag)
       if reserves then reserved = tag .. ' ' .. deferred end
     else

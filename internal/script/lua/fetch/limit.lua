@@ -65,7 +65,7 @@ if limits or ARGV[15] ~= '' then
   if crowd[4] > 0 then
     -- from lease: howmanyheld, howmanylent
     local held = howmanylent(crowd[4])
-    if held >= crowd[4] and now - (whole(canceled) or 0) <= leaseUS then held = math.min(held, howmanyheld()) end
+    if held >= crowd[4] and now - (whole(canceled) or 0) <= 2 * leaseUS then held = math.min(held, howmanyheld()) end
     limit.free = crowd[4] - held
     want = math.max(math.min(want, limit.free), 0)
   end

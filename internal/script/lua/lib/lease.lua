@@ -47,8 +47,8 @@ local function howmanyheld()
   return math.max(held, 0)
 end
 
--- howmanylent(most) is how many deliveries are held by the counts of leases, which count what was canceled until its holder has noticed, a
--- lease at most. What another program has put into msg or retry does not matter to it. It reads no more than 2 * most leases.
+-- howmanylent(most) is how many deliveries are held by the counts of leases, which count what was canceled until its holder has noticed, two
+-- leases at most. What another program has put into msg or retry does not matter to it. It reads no more than 2 * most leases.
 local function howmanylent(most)
   local lent = 0
   for i = 0, 2 * most - 1, 1000 do
