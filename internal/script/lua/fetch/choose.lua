@@ -1,6 +1,6 @@
 -- Deliveries are chosen to be handed out.
 -- takes: limit, leaseUS, jitter, alone, repeated, retried, want, moved, MOVES, fromReady, ready, picked, pended, pending, weigh, size, big, bytes
--- gives: reserved, asked, later, truncate, weighed
+-- gives: reserved, later, truncate, weighed
 -- from time: now, us, whole, scored
 -- from record: split
 
@@ -15,8 +15,8 @@ local function later()
   return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
 end
 local reserved = '' -- a message on its last chance, and the instant to which it was deferred: its consumer is to ask for it alone
-local asked = not repeated and alone ~= '' and alone ~= '-' -- for one message
-if asked then
+picked.asked = not repeated and alone ~= '' and alone ~= '-' -- for one message
+if picked.asked then
   local tag, instant = string.match(alone, '^(.*) (%d+)$')
   if tag and scored(redis.call('ZSCORE', KEYS.retry, tag)) == whole(instant) then
     if want > 0 then

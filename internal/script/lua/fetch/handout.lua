@@ -1,5 +1,5 @@
 -- The chosen deliveries are handed out.
--- takes: reserved, asked, groups, limit, addparts, picked, fromReady, repeated, lastChance, alone, dropped, later, pending, leaseUS
+-- takes: reserved, groups, limit, addparts, picked, fromReady, repeated, lastChance, alone, dropped, later, pending, leaseUS
 -- gives: given, out, late, latest, started, spared, give, begin, fails
 -- from time: now, us, whole
 -- from record: split
@@ -37,7 +37,7 @@ if picked[1] then
   local envelopes = redis.call('HMGET', KEYS.msg, unpack(ids))
   local records = numbered[1] and redis.call('HMGET', KEYS.fail, unpack(numbered)) or {}
   if fromReady > 0 then redis.call('LTRIM', KEYS.ready, fromReady, -1) end
-  if asked then
+  if picked.asked then
     redis.call('ZREM', KEYS.retry, picked[1])
   elseif not repeated and #picked > fromReady then
     redis.call('ZREMRANGEBYRANK', KEYS.retry, 0, #picked - fromReady - 1)
@@ -51,7 +51,7 @@ if picked[1] then
     if not envelopes[i] then -- another program deleted the envelope: what is left of the message is dropped
       dropped = dropped + 1
       redis.call('HDEL', KEYS.fail, ids[i])
-    elseif not repeated and not asked and lastChance(record) then
+    elseif not repeated and not picked.asked and lastChance(record) then
       local reserves = reserved == '' and alone == ''
       local deferred = reserves and us(now + 2 * leaseUS) or later()
       redis.call('ZADD', KEYS.retry, deferred, tag)
