@@ -158,7 +158,9 @@ func (w *world) outcome() []string {
 
 // left is how many messages are still to be handled.
 func (w *world) left() (int64, error) {
-	c, err := w.monitor.Counts(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience) // with an end, it is tried until then
+	defer cancel()
+	c, err := w.monitor.Counts(ctx)
 	return c.Pending + c.Ready + c.Unack + c.Retry, err
 }
 

@@ -157,7 +157,11 @@ func (w *world) terminal(args ...string) *terminal {
 	}()
 	w.Cleanup(func() {
 		_ = t.cmd.Process.Kill() // in case that the test failed
-		<-t.ended
+		select {
+		case <-t.ended:
+		case <-time.After(testkit.Patience):
+			w.Errorf("the terminal of %q does not end", args)
+		}
 		_ = t.tty.Close()
 		if w.Failed() {
 			w.Logf("%q wrote %.2000q; the screen:\n%s", args, t.all(), t.screen.String())
