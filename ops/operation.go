@@ -3,7 +3,6 @@ package ops
 import (
 	"cmp"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
@@ -19,28 +17,14 @@ import (
 
 // A task is what a call for many was told.
 type task struct {
-	What   string       `json:"what"`
-	Us     int64        `json:"us,omitempty"`
-	Spread int64        `json:"spread,omitempty"` // us
-	Rate   int          `json:"rate,omitempty"`   // messages a second
-	Most   int64        `json:"most,omitempty"`
-	Anew   bool         `json:"anew,omitempty"`
-	States stateNumbers `json:"in"`
-	Filter coldFilter   `json:"of"`
-}
-
-// stateNumbers are states that the journal has as numbers.
-type stateNumbers []delayqueue.State
-
-func (s stateNumbers) MarshalJSON() ([]byte, error) {
-	return json.Marshal(conc.Mapped(s, func(one *delayqueue.State) int { return int(*one) }))
-}
-
-func (s *stateNumbers) UnmarshalJSON(text []byte) error {
-	var numbers []int
-	err := json.Unmarshal(text, &numbers)
-	*s = conc.Mapped(numbers, func(n *int) delayqueue.State { return delayqueue.State(*n) })
-	return err
+	What   string             `json:"what"`
+	Us     int64              `json:"us,omitempty"`
+	Spread int64              `json:"spread,omitempty"` // us
+	Rate   int                `json:"rate,omitempty"`   // messages a second
+	Most   int64              `json:"most,omitempty"`
+	Anew   bool               `json:"anew,omitempty"`
+	States []delayqueue.State `json:"in"`
+	Filter coldFilter         `json:"of"`
 }
 
 // A reach is what bounds a call for many, and how far that has come. Its text is the Next of a dry run.

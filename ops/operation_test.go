@@ -1,11 +1,8 @@
 package ops
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,18 +54,6 @@ func TestSpreadFromNow(t *testing.T) {
 		reach: reach{Begun: 1e9, Now: 5e9, Result: BulkResult{Total: 2}}}
 	if got := o.request(o.places()[0], make([]entry, 2), 2); got.Us != o.Now || got.Step != 30e6 {
 		t.Errorf("from %d, one every %d us", got.Us, got.Step)
-	}
-}
-
-// TestStatesInTheJournal: the journal has the numbers of states, although users' JSON has their words.
-func TestStatesInTheJournal(t *testing.T) {
-	t.Parallel()
-	of := task{What: script.SteerDelete, States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateGarbage}}
-	text, err := json.Marshal(&of)
-	var read task
-	if err = errors.Join(err, json.Unmarshal(text, &read)); err != nil || !strings.Contains(string(text), `"in":[1,5]`) ||
-		!slices.Equal(read.States, of.States) {
-		t.Errorf("%s, read as %v, %v", text, read.States, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -170,6 +172,67 @@ func TestAloneBesideALongHandler(t *testing.T) {
 	queuetest.Eventually(t, "it was settled", func() bool { return alone().by == nil })
 	close(hung)
 	s.Drained()
+}
+
+// TestLateErrorHandler: a delivery whose time was over while the error handler heard of the loss before it comes to no handler.
+func TestLateErrorHandler(t *testing.T) {
+	t.Parallel()
+	s, begins, told := newServing(t), make(chan string, 1), make(chan struct{})
+	s.settings.Limit = 20 * time.Millisecond
+	s.settings.OnError = func(_ context.Context, _ *message.Delivered, err error) {
+		if errors.Is(err, ErrDeliveryLost) {
+			queuetest.Eventually(t, "it is over", func() bool { return s.over.ZCard(queuetest.CtxB, s.Key("unack")).Val() == 0 })
+			close(told)
+		}
+	}
+	s.settings.Callback = func(payload string) bool { begins <- payload; return true }
+	s.onLastChance("x")
+	c := s.start()
+	queuetest.Receive(t, "the loss is told", told)
+	c.Stop()
+	queuetest.Receive(t, "consuming ends", c.Done())
+	if len(begins) > 0 {
+		t.Error("its handler has begun")
+	}
+}
+
+// TestAloneAsks: a member asks for the workers if it has one and its name is new. It waits for no fetch of a member whose server is silent,
+// and the others fetch for as long as they waited before anybody asks again.
+func TestAloneAsks(t *testing.T) {
+	const lease = time.Hour // of which nothing passes
+	ws := &Workers{}
+	ws.ShareAmong(2, 2, time.Second)
+	a, b := ws.join(conc.NewSignal(), Portion{Weight: 1, AtMost: 1}), ws.join(conc.NewSignal(), Portion{Weight: 1, Order: 1})
+	asks := func(what string, named time.Duration, want, waits bool) {
+		t.Helper()
+		if now, in := a.becomesAlone(lease, named); now != want || in > 0 != waits {
+			t.Errorf("%s: %v, %v", what, now, in)
+		}
+	}
+	asks("an old name", lease+1, false, false)
+	a.busy = 1
+	asks("no free worker", 0, false, true)
+	if !b.wantsName() {
+		t.Error("others wait for a member without a free worker")
+	}
+	a.busy = 0
+	b.fetching, b.asked = true, 1
+	asks("another fetches", 0, false, true)
+	if b.wantsName() {
+		t.Error("another would ask, too")
+	}
+	b.lapsed()
+	asks("its server is silent", lease+1, true, false)
+	a.isAlone("x", lease, 0)
+	asks("its message is handled", 0, false, true)
+	a.wasAlone("y")
+	asks("another one was settled", 0, false, true)
+	ws.alone.since = time.Now().Add(-lease)
+	a.wasAlone("x")
+	asks("the others fetch", 0, false, true)
+	if rest := time.Until(ws.alone.rests); !ws.mayFetch() || b.wantsName() || rest < lease*9/10 {
+		t.Errorf("they fetch for %v", rest)
+	}
 }
 
 // TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server is silent.

@@ -64,7 +64,7 @@ if limits or ARGV[15] ~= '' then
   if till > 0 then want = 0 end
   if crowd[4] > 0 then
     -- from lease: howmanyheld, howmanylent
-    local held = howmanylent(crowd[4])
+    local held = howmanylent(crowd[4]) -- with what was canceled, until its holder has noticed
     if held >= crowd[4] and now - (whole(canceled) or 0) <= 2 * leaseUS then held = math.min(held, howmanyheld()) end
     limit.free = crowd[4] - held
     want = math.max(math.min(want, limit.free), 0)
