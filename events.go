@@ -50,9 +50,9 @@ const (
 	SupersededEvent EventCode = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 
 	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that lost the last writes, or the
-	// queue was deleted or evicted. Count is how many sends and acks since Event.Since are forgotten, at most, of those that this consumer had
-	// seen until its last fetch. A message that was sent since then is lost, unless it was handled. A message that was sent before, and acked
-	// since, comes again. Each consumer that has seen more than the server now has says so once.
+	// queue was deleted or evicted. What happened since Event.Since is forgotten: a message that was sent since then is lost, unless it was
+	// handled. A message that was sent before, and acked since, comes again. Count is how many sends and acks that can be at most: all that
+	// this consumer has seen since it started. Each consumer that has seen more than the server now has says so once.
 	RolledBackEvent EventCode = EventCode(event.CodeRolledBack)
 )
 

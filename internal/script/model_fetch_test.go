@@ -44,7 +44,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		a.Want = 0
 	}
 	if m.seen > m.now { // the clock was stepped back
-		m.seen, m.grace = 0, ""
+		m.seen = 0
 	}
 	out.Lease = &Lease{Name: c.lease()}
 	out.Lease.Canceled.Store(m.canceled)
@@ -378,53 +378,32 @@ func (m *model) shorten() {
 	}
 }
 
-// graceAfter gives leases that there are time where consumers may have been cut off: those that end up to `upto`
-// last until `till`.
+// graceAfter gives leases that there are time where consumers may have been cut off.
 func (m *model) graceAfter(called bool, heard int64) {
-	lease := m.lease()
-	m.graces = []grace{{}}
-	var upto, till int64
-	for rest := strings.Fields(m.grace); len(rest) > 0; rest = rest[2:] {
-		_, _ = fmt.Sscan(rest[0]+" "+rest[1], &upto, &till)
-		if till <= m.now+2*lease {
-			m.graces = append(m.graces, grace{upto, till})
-		}
-	}
-	m.graces = m.graces[1:]
-	for len(m.graces) > 1 && m.graces[1].till <= m.now {
-		m.graces = m.graces[1:]
+	lease, g := m.lease(), &m.lasting
+	if g.before = -1; g.begun > m.now {
+		*g, m.grace = grace{before: -1}, ""
 	}
 	cutOff := called && 2*(m.now-heard) > lease
 	unseen := head(m.unack) != 0 && head(m.unack) <= m.now && 3*(m.now-m.seen) > 2*lease
-	if !cutOff && !unseen {
-		return
+	if cutOff || unseen {
+		back := m.now + min(max(lease/2, 2_000_000), lease)
+		if g.ends(lease) <= m.now {
+			*g = grace{m.now, back, g.upto}
+		} else if 2*(back-g.begun) <= 3*lease {
+			g.upto = max(g.upto, back)
+		}
+		m.grace = fmt.Sprintf("%d %d", g.begun, g.upto)
 	}
-	last := grace{}
-	if n := len(m.graces); n > 0 {
-		last = m.graces[n-1]
-	}
-	back := min(max(lease/2, 2_000_000), lease)
-	if 2*(m.now+back)+lease <= 2*last.till {
-		m.graces[len(m.graces)-1].upto = max(last.upto, m.now+back)
-	} else {
-		m.graces = append(m.graces, grace{max(m.now+back, last.upto+1), max(m.now+back+lease*3/4, last.till)})
-	}
-	m.grace = ""
-	for _, g := range m.graces {
-		m.grace += fmt.Sprintf(" %d %d", g.upto, g.till)
-	}
-	m.grace = m.grace[1:]
 }
+
+func (g *grace) ends(lease int64) int64 { return min(g.upto+lease*3/4, g.begun+2*lease) }
 
 // lasts is until when a lease lasts that ends then.
 func (m *model) lasts(ends int64) int64 {
-	if n := len(m.graces); n == 0 || m.graces[n-1].till <= m.now {
+	over := m.lasting.ends(m.lease())
+	if ends <= m.lasting.before || ends > m.lasting.upto || over <= m.now {
 		return ends
 	}
-	for _, g := range m.graces {
-		if ends <= g.upto {
-			return g.till
-		}
-	}
-	return ends
+	return over
 }

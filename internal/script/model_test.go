@@ -24,11 +24,11 @@ type model struct {
 	changed bool                // some message that waits was changed by a send
 	swept   int64               // when a fetch last forgot callers
 
-	graces []grace // as of the last fetch
-	claims [5]claim
-	placed map[string]string // id -> the tag under which a message got its turn
-	turned int64             // sinceTurned
-	limits modelLimits
+	lasting grace // of the last fetch
+	claims  [5]claim
+	placed  map[string]string // id -> the tag under which a message got its turn
+	turned  int64             // sinceTurned
+	limits  modelLimits
 }
 
 // contents is what Redis holds of a queue, but for what shows in answers alone: the callers' last
@@ -56,8 +56,8 @@ type contents struct {
 // claim is the most that a consumer asked for of a setting, and when one did.
 type claim struct{ value, at int64 }
 
-// grace: leases that end up to an instant last until another.
-type grace struct{ upto, till int64 }
+// grace: leases that end up to upto have it. before: up to it they had the one before, which is over; -1: none.
+type grace struct{ begun, upto, before int64 }
 
 // answered is a caller's last call.
 type answered struct {

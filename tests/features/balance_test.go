@@ -117,7 +117,7 @@ func TestBalanceWhileInUse(t *testing.T) {
 }
 
 // TestRolledBack: a server that comes back with older data is noticed by its consumer, once, also if more has been sent since. It says how much
-// was forgotten at most.
+// was forgotten at most: all that it has seen since it started.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -178,8 +178,8 @@ func TestRolledBack(t *testing.T) {
 			}
 			e := queuetest.Receive(t, "the event", events)
 			known := !e.Since.Before(saved.Add(-time.Second)) && !e.Since.After(time.Now())
-			if e.Count != c.most || known != (c.before > 0) {
-				t.Errorf("%+v, want %d at most since %v", e, c.most, saved)
+			if e.Count < c.most || e.Count > c.most+c.before || known != (c.before > 0) {
+				t.Errorf("%+v, want %d or a few more since %v", e, c.most, saved)
 			}
 			time.Sleep(500 * time.Millisecond)
 			if n := f.Log.Count("has gone back"); len(events) > 0 || n != 1 {

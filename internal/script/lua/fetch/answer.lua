@@ -1,6 +1,6 @@
 -- The alarm is set, the consumer record is written, and the reply is made.
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
---        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
+--        repeated, leased, inGrace, graceEnds, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
 --        anyone, doneMax, garbageAge, garbageMax, maxLosses, seen, fails, described, out, parts, missing, heardAt, heardCall, totals, reserved
 -- from time: now, us, whole
 -- from call: mark, remember
@@ -31,9 +31,7 @@ end
 local over = leased -- when the first lease is over, its grace included
 if leased and leased <= inGrace then
   over = score(redis.call('ZRANGEBYSCORE', KEYS.unack, '(' .. us(inGrace), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
-  for i = #graces, 1, -1 do
-    if leased <= graces[i].upto and (not over or graces[i].till < over) then over = graces[i].till end
-  end
+  over = math.min(over or graceEnds, graceEnds)
 end
 if full then soonest(over or leaseEnd or now + leaseUS) end -- the consumer that has the place may be dead
 if over and over < now + leaseUS / 2 then soonest(over) end -- its consumer should have renewed it
