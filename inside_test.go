@@ -89,8 +89,8 @@ func TestRetryDelays(t *testing.T) {
 // TestDefaults: what holds of a queue that was told nothing.
 func TestDefaults(t *testing.T) {
 	c := NewQueue("q", queuetest.NewBase(t).Cli, nil).config
-	want := script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour, DoneMax: 100_000}
-	if c.FetchSettings != want || c.Workers != 1 || c.MaxBytes != 64<<20 || c.Limit+c.FetchInterval != 0 ||
+	want := script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour}
+	if c.FetchSettings != want || c.DoneMax != 100_000 || c.Workers != 1 || c.MaxBytes != 64<<20 || c.Limit+c.FetchInterval != 0 ||
 		c.FetchLimit != 0 || c.Limits != (script.RateLimits{}) {
 		t.Errorf("%+v", c.Settings)
 	}

@@ -75,7 +75,8 @@ func defaultConfig(callback CallbackFunc) config {
 		Base:          context.Background(),
 		Workers:       1,
 		MaxBytes:      64 << 20,
-		FetchSettings: script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour, DoneMax: 100_000},
+		FetchSettings: script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour},
+		DoneMax:       100_000,
 		Log:           userlog.Contain(slog.Default()),
 	}}
 }
@@ -237,8 +238,7 @@ func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 // WithLease sets how long a dead consumer keeps its deliveries. A live consumer renews its leases every third of that time, however
 // long its handlers run. Default 10 s; at least 100 ms, at most 150 years.
 //
-// All consumers of a queue should set the same value. If they differ, the largest value applies to all of them, and the
-// others log a warning.
+// All consumers of a queue should set the same value. If they differ, the longest lease applies to all of them.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= message.MaxDelay,
 		"must be at least 100ms, and at most 150 years"+message.UnitHint(d), func(c *config) { c.Lease = d })
@@ -254,7 +254,8 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // Other queues of the process may be beside such a message, if they are in no Pool with this one.
 //
 // Default 3; at least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance:
-// all messages that a dead consumer had go to garbage. If consumers of a queue differ: see WithLease.
+// all messages that a dead consumer had go to garbage. If consumers of a queue differ, the consumer that notices
+// the loss applies its own value.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(c *config) { c.MaxLosses = n })
 }
@@ -324,7 +325,7 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 
 // WithGarbageRetention bounds garbage. Messages that are garbage for longer than age are deleted (0: no bound). If there are more
 // than max, the oldest are deleted, and the log says how many (0: any number). Default 7 days, any number.
-// If consumers of a queue differ: see WithLease.
+// If consumers of a queue differ, the smallest bounds act.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0,
 		"neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+message.UnitHint(age),
@@ -333,7 +334,7 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 
 // WithDoneLimit bounds how many messages that are done the queue keeps (WithRetention). If there are more, the messages that would
 // expire first are deleted, and the log says how many. Default 100,000; 0: any number. It bounds a number, not bytes:
-// 100,000 results of 1 MB are 100 GB. If consumers of a queue differ: see WithLease.
+// 100,000 results of 1 MB are 100 GB. If consumers of a queue differ, the smallest bound acts.
 //
 // Messages that were acked within the last 5 s are deleted last, so that a Call finds its result although messages that are kept for
 // longer have filled the queue. If all were acked within 5 s, roughly those that were acked first are deleted, read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks in some seconds.

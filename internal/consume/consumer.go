@@ -51,7 +51,7 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
 		Consumer: c, hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
-		agreed: settings.FetchSettings, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
+		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
 			moreDue: c.member.shares()},

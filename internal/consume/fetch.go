@@ -133,7 +133,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 		p.notices.put(noticeOfPoison(got, i))
 	}
 	if len(got.Described) > 0 {
-		p.giveUp(got, sentAt, answeredAt, p.agreed.MaxLosses)
+		p.giveUp(got, sentAt, answeredAt, p.settings.MaxLosses)
 	}
 	if len(got.Tags) == 0 {
 		return
@@ -208,15 +208,7 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	}
 	p.seenQueue = true
 	p.events.Tell(event.CodeVanished, got.Dropped)
-	agreed := got.Agreed
-	if p.settings.Sharded { // while a queue gets more shards, consumers of fewer have larger parts of these
-		agreed.GarbageMax, agreed.DoneMax = p.settings.GarbageMax, p.settings.DoneMax
-	}
-	if got.Agreed != p.agreed && agreed != p.settings.FetchSettings {
-		p.settings.Log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
-			slog.Group("this", askedAttrs(p.settings.FetchSettings)...), slog.Group("all", askedAttrs(got.Agreed)...))
-	}
-	p.agreed = got.Agreed
+	p.lease = got.Agreed
 	p.reportLimits(got.Limits)
 	if n := p.dropped.Add(got.Dropped, answeredAt); n > 0 {
 		p.settings.Log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
@@ -229,9 +221,4 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 			slog.Int("messages", got.Replaced))
 		p.events.Tell(event.CodeSuperseded, got.Replaced)
 	}
-}
-
-func askedAttrs(f script.FetchSettings) []any {
-	return []any{slog.Duration("lease", f.Lease), slog.Int("max_losses", f.MaxLosses),
-		slog.Duration("garbage_age", f.GarbageAge), slog.Int("garbage_max", f.GarbageMax), slog.Int("done_max", f.DoneMax)}
 }

@@ -27,23 +27,23 @@ type poller struct {
 	// The rest is for the poller's goroutine alone.
 	state      pollState
 	caller     *script.Caller
-	leaveCtx   context.Context      // of the fetches of passWakeOn
-	agreed     script.FetchSettings // that hold for all consumers of the queue
-	limits     script.AgreedLimits  // that hold for all consumers of the queue
-	heldAtPoll int                  // deliveries, at the end of the last poll
-	replyBytes int                  // how many bytes the next fetch asks for
-	since      time.Time            // when the consumer started
-	presenceAt time.Time            // when it last told of itself
-	lookedAt   time.Time            // when it last looked at more than the alarm
-	listened   int64                // wakeUps.answered, at the last poll
-	seenQueue  bool                 // a poll has been answered
-	reserved   string               // names a message on its last chance, to be fetched alone; "": none
-	reservedAt time.Time            // when that name was asked for
-	past       remembrance          // of the totals of the queue
-	yielding   yielding             // to other users of the server
-	lost       conc.MinuteCount     // messages whose leases ran out
-	dropped    conc.MinuteCount     // tags without a message
-	newer      conc.MinuteCount     // messages of a newer version
+	leaveCtx   context.Context     // of the fetches of passWakeOn
+	lease      time.Duration       // that holds for all consumers of the queue
+	limits     script.AgreedLimits // that hold for all consumers of the queue
+	heldAtPoll int                 // deliveries, at the end of the last poll
+	replyBytes int                 // how many bytes the next fetch asks for
+	since      time.Time           // when the consumer started
+	presenceAt time.Time           // when it last told of itself
+	lookedAt   time.Time           // when it last looked at more than the alarm
+	listened   int64               // wakeUps.answered, at the last poll
+	seenQueue  bool                // a poll has been answered
+	reserved   string              // names a message on its last chance, to be fetched alone; "": none
+	reservedAt time.Time           // when that name was asked for
+	past       remembrance         // of the totals of the queue
+	yielding   yielding            // to other users of the server
+	lost       conc.MinuteCount    // messages whose leases ran out
+	dropped    conc.MinuteCount    // tags without a message
+	newer      conc.MinuteCount    // messages of a newer version
 }
 
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
@@ -147,7 +147,7 @@ func (p *poller) step() {
 	}
 	s, now, asks := &p.state, time.Now(), time.Duration(math.MaxInt64)
 	if p.reserved != "" {
-		alone, in := p.member.becomesAlone(p.agreed.Lease, now.Sub(p.reservedAt))
+		alone, in := p.member.becomesAlone(p.lease, now.Sub(p.reservedAt))
 		if alone {
 			p.pollBehind(nil, false, p.reserved)
 			return
@@ -308,7 +308,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
 	if alone != "" { // before its handler can have returned
-		p.member.isAlone(strings.Join(got.Tags, ""), p.agreed.Lease, p.agreed.Lease/10) // of one tag, or none
+		p.member.isAlone(strings.Join(got.Tags, ""), p.lease, p.lease/10) // of one tag, or none
 	}
 	p.accept(&got, sentAt, answeredAt, alone != "")
 	if alone != "" || got.Reserved != "" {

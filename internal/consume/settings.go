@@ -31,8 +31,9 @@ type Settings struct {
 	MaxBytes      int           // 0: any number
 	Limit         time.Duration // 0: none
 	script.FetchSettings
-	Limits script.RateLimits // that this consumer asks for, of the whole queue
-	Log    *slog.Logger      // names the queue
+	DoneMax int               // messages that are done; 0: any number
+	Limits  script.RateLimits // that this consumer asks for, of the whole queue
+	Log     *slog.Logger      // names the queue
 
 	// Of a queue with several shards, each of which has a consumer:
 	Sharded bool

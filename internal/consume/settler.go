@@ -149,6 +149,12 @@ func (s *settler) settlements(batch []outcome, memory []script.Settlement) []scr
 	memory = memory[:0]
 	for i := range batch {
 		memory = append(memory, batch[i].settlement())
+		switch last := &memory[i]; last.Kind {
+		case script.OutcomeGarbage:
+			last.Room = s.settings.GarbageMax
+		case script.OutcomeDone:
+			last.Room = s.settings.DoneMax
+		}
 	}
 	return memory
 }

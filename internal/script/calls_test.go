@@ -160,6 +160,7 @@ func (r *rig) leased(all []Settlement) []Settlement {
 				s.Lease = &Lease{Name: "nobody:1"}
 			}
 		}
+		all[i].Room = map[OutcomeKind]int{OutcomeGarbage: r.with.GarbageMax, OutcomeDone: r.doneMax}[all[i].Kind]
 	}
 	return all
 }

@@ -67,7 +67,7 @@ func TestScriptDoneAge(t *testing.T) {
 func TestScriptDoneLimit(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"rubbish": {func(r *rig) {
-			r.with.DoneMax = 2
+			r.doneMax = 2
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
 			r.done(kept("a", time.Minute, ""), kept("b", time.Minute, ""))
 			for _, record := range []string{"", "x", "2 0 0 99999999999999999999 x", "2 0 0 nan x"} {
@@ -254,7 +254,6 @@ func TestScriptRoomDoesNotWait(t *testing.T) {
 		r.fetch(c, 0)
 		r.at(3 * time.Hour)
 		r.fetch(c, 0)
-		r.do("HDEL", r.Keys.State, "settings")
 		r.with.GarbageMax = 10
 		calls := 1
 		for f := r.fetch(c, 0); f.Next != 0; f = r.fetch(c, 0) {

@@ -38,13 +38,12 @@ type FetchRequest struct {
 	Began    *time.Time // if not nil, is set to when the attempt has a connection, of one that fails perhaps later
 }
 
-// FetchSettings are what a consumer asks for; the most that any consumer of the queue asks for holds for all.
+// FetchSettings are what a consumer asks for.
 type FetchSettings struct {
-	Lease      time.Duration
+	Lease      time.Duration // the longest that any consumer of the queue asks for holds for all
 	MaxLosses  int
 	GarbageAge time.Duration // 0: for ever
 	GarbageMax int           // 0: any number
-	DoneMax    int           // 0: any number
 }
 
 // PoisonText is kept as the error of a message that was lost too often.
@@ -60,10 +59,10 @@ type FetchReply struct {
 	Dead      []DeadMessage
 	Lost      int
 	Dropped   int
-	Replaced  int // messages that ended because the deliveries that were lost had been superseded
-	Overflow  int // overflow in docs/PROTOCOL.md
-	First     int // 1 if no consumer has called before
-	Agreed    FetchSettings
+	Replaced  int           // messages that ended because the deliveries that were lost had been superseded
+	Overflow  int           // overflow in docs/PROTOCOL.md
+	First     int           // 1 if no consumer has called before
+	Agreed    time.Duration // the lease that holds for all consumers of the queue
 	Limits    AgreedLimits
 	Totals    Totals
 	Described []DescribedMessage // of a lost reply, if the request was a probe
@@ -87,9 +86,6 @@ type DescribedMessage struct {
 	Size      int    // of its envelope
 	Fail, Key string // the key only if one more loss makes it poison
 }
-
-// unbounded is what the fetch script takes for no bound: a century, in us, or as many messages.
-const unbounded = 3155760000000000
 
 func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
 	args := q.args(c)
@@ -139,8 +135,8 @@ func (q *FetchRequest) args(c *Caller) []any {
 	} else if q.ByAlarm {
 		alarm = 2
 	}
-	return append(c.args(14), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
-		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.Alone, q.Presence, bytes, set.DoneMax, q.Limits.text(), q.Apart)
+	return append(c.args(13), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
+		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.Alone, q.Presence, bytes, q.Limits.text(), q.Apart)
 }
 
 // fetched reads the reply of the fetch whose lease has that name. apart: envelopes may be left out.
@@ -153,7 +149,7 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	}
 	got.Now, got.Next = message.ServerTime(r.int64()), message.ServerTime(r.int64())
 	got.Lost, got.Dropped, got.Overflow, got.First = r.number(), r.number(), r.number(), r.number()
-	got.Agreed = r.agreed()
+	got.Agreed = message.Microseconds(r.int64())
 	got.Limits = r.limits()
 	fails, dead, described := r.number(), r.number(), r.number()
 	got.Replaced = r.number()

@@ -91,11 +91,9 @@ func TestScriptFetchTrims(t *testing.T) {
 				r.hand(msg(name, 0))
 				r.done(ends(OutcomeGarbage, name, 1, 0, ""))
 			}
-			r.do("HDEL", r.Keys.State, "settings")                  // nobody asks for more any longer
 			r.with.GarbageAge, r.with.GarbageMax = 4*time.Second, 2 // two are too old, two more are too many
 			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 2)
 			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 0)
-			r.do("HDEL", r.Keys.State, "settings")
 			r.with.GarbageMax = 1
 			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
@@ -168,7 +166,6 @@ func TestScriptFetchBounds(t *testing.T) {
 		sendDue(r, "p", MaxBatch)
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
-		r.do("HDEL", r.Keys.State, "settings") // nobody asks for more any longer
 		r.with.GarbageAge = time.Second
 		f := r.fetch(NewCaller(), MaxBatch)
 		s := r.read()

@@ -284,7 +284,7 @@ func TestScriptGroupOfMany(t *testing.T) {
 // TestScriptGroupDoneLimit: the bound of done messages holds in a queue with groups, however long messages are.
 func TestScriptGroupDoneLimit(t *testing.T) {
 	onReal(t, func(r *rig) {
-		r.with.DoneMax = 1
+		r.doneMax = 1
 		r.answers(NewCaller(), part("g", time.Hour, 0), part("h", time.Hour, 0))
 		for range 2 {
 			var all []Settlement

@@ -79,7 +79,7 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 // TestScriptRubbishInState: no value in one field of state, or in all of them, makes a script raise or stops the queue.
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "settings", "dropped",
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "lease", "dropped",
 		"layout", "done", "changed", "aging", "call:"}
 	for n, field := range fields {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
@@ -119,7 +119,7 @@ func (r *rig) rubbishIn(values []string, fields ...string) {
 func TestScriptLongTextInState(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "settings", "dropped", "counted", "done",
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "lease", "dropped", "counted", "done",
 		"held", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept", "out:over", "books"}
 	for _, text := range []string{"1", "1 ", " "} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {

@@ -32,6 +32,7 @@ type machine struct {
 
 	// Of a sequence.
 	*model
+	doneMax  int      // of settlements
 	limiting bool     // there are limits
 	held     contents // what Redis held after the last call
 	blind    bool     // answers are compared, and not what Redis holds
@@ -85,7 +86,7 @@ out[#out + 1] = redis.call('ZSCORE', KEYS.wake, 'w') or '0'
 local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
   'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
-for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
+for _, name in ipairs({'paused', 'grace', 'lease', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
   out[#out + 1] = redis.call('HGET', KEYS.state, name) or ''
 end
 out[#out + 1] = redis.call('HGET', KEYS.state, 'told') or '0 0'
@@ -115,7 +116,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return m.UniversalClient.Process(ctx, cmd)
 	}
 	if args[1] == FetchScript.SHA || args[1] == FetchScript.Text {
-		args[len(args)-8] = m.seed
+		args[len(args)-7] = m.seed
 	}
 	args[1] = s.SHA
 	if cmd.Name() == "eval" {
@@ -149,7 +150,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}
-	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
+	m.held.paused, m.held.grace, m.held.lease = r.text(), r.text(), r.text()
 	copy(m.held.limited[:], r.take(len(m.held.limited)))
 	for i, told := range strings.Fields(r.text()) { // what history has of the totals
 		n, _ := strconv.ParseInt(told, 10, 64)

@@ -1,13 +1,13 @@
 package script
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -78,7 +78,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		given = len(out.Tags)
 		limit.free -= given
 	}
-	ends := m.now + m.lease()
+	ends := m.now + m.longest()
 	if len(out.Tags) > 0 {
 		m.lend(c.lease(), ends, out.Tags)
 	}
@@ -190,7 +190,7 @@ func (m *model) sweep(c Caller) {
 func (m *model) quiet(byAge bool) bool {
 	over := func(at int64) bool { return at != 0 && at <= m.now }
 	for _, ends := range m.unack {
-		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease() {
+		if 2*(ends-m.now) < m.longest() || ends > m.now+m.longest() {
 			return false
 		}
 	}
@@ -234,7 +234,7 @@ func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
 	id := queuetest.IDIn(tag)
 	r := m.record(id)
 	r.Losses++
-	poison, text := !r.Superseded && r.Losses >= int(m.claims[1].value), queuetest.LostText
+	poison, text := !r.Superseded && r.Losses >= m.with.MaxLosses, queuetest.LostText
 	if poison {
 		text = PoisonText
 	}
@@ -264,7 +264,7 @@ func (m *model) nextDue() (next int64) {
 func (m *model) nextInstant(next int64, more bool) int64 {
 	// A lease that its holder should have renewed is work as well, and so is more garbage.
 	for _, ends := range m.unack {
-		if at := m.lasts(ends); 2*(at-m.now) < m.lease() {
+		if at := m.lasts(ends); 2*(at-m.now) < m.longest() {
 			next = sooner(next, at)
 		}
 	}
@@ -287,7 +287,7 @@ func (m *model) take(a FetchRequest, opens int64, room *int, jitter func(int) in
 		switch score, there := m.retry[tag]; {
 		case !there || at != strconv.FormatInt(score, 10):
 			return nil, ""
-		case a.Want == 0 && opens > m.now && opens <= m.now+m.lease():
+		case a.Want == 0 && opens > m.now && opens <= m.now+m.longest():
 			return nil, a.Alone
 		case a.Want == 0:
 			return nil, ""
@@ -311,7 +311,7 @@ func (m *model) take(a FetchRequest, opens int64, room *int, jitter func(int) in
 		case !m.lastChance(tag):
 			tags = append(tags, tag)
 		case reserved == "" && a.Alone == "":
-			m.retry[tag] = m.now + 2*m.lease()
+			m.retry[tag] = m.now + 2*m.longest()
 			reserved = fmt.Sprint(tag, " ", m.retry[tag])
 		default:
 			m.retry[tag] = later()
@@ -329,58 +329,46 @@ func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
 	if len(m.garbage) == buried {
 		return nil, nil
 	}
-	if age := m.claims[2].value; byAge && age < unbounded {
+	if age := m.with.GarbageAge.Microseconds(); byAge && age > 0 {
 		old = until(m.garbage, m.now-age, 100)
 	}
-	if room := m.claims[3].value; room < unbounded {
-		n := min(len(m.garbage)-len(old)-int(room), 100-len(old))
+	if room := m.with.GarbageMax; room > 0 {
+		n := min(len(m.garbage)-len(old)-room, 100-len(old))
 		trimmed = until(m.garbage, math.MaxInt64, len(old)+max(0, n))[len(old):]
 	}
 	return old, trimmed
 }
 
-// lease is the longest that a consumer asks for.
-func (m *model) lease() int64 {
-	if asked := m.with.Lease.Microseconds(); asked > m.claims[0].value || m.forgotten(0) {
+// longest is the longest lease that a consumer asks for.
+func (m *model) longest() int64 {
+	if asked := m.with.Lease.Microseconds(); asked >= m.claim.value || max(m.now-m.claim.at, m.claim.at-m.now) > m.claim.value {
 		return asked
 	}
-	return m.claims[0].value
+	return m.claim.value
 }
 
-// forgotten: nobody has asked for that much in a lease.
-func (m *model) forgotten(i int) bool {
-	lease := m.claims[0].value
-	return m.now-m.claims[i].at > lease || m.claims[i].at-m.now > lease
-}
-
-// agree is what holds for all consumers once this one has asked.
-func (m *model) agree() FetchSettings {
-	m.settings = ""
-	for i, asked := range []int64{m.with.Lease.Microseconds(), int64(m.with.MaxLosses), cmp.Or(m.with.GarbageAge.Microseconds(), unbounded),
-		cmp.Or(int64(m.with.GarbageMax), unbounded), cmp.Or(int64(m.with.DoneMax), unbounded)} {
-		if asked >= m.claims[i].value || m.forgotten(i) {
-			m.claims[i] = claim{asked, m.now}
-		}
-		m.settings += fmt.Sprintf("%d %d ", m.claims[i].value, m.claims[i].at)
+// agree is the lease that holds for all consumers once this one has asked.
+func (m *model) agree() time.Duration {
+	if lease := m.longest(); lease == m.with.Lease.Microseconds() {
+		m.claim = claim{lease, m.now}
 	}
-	return FetchSettings{Lease: message.Microseconds(m.claims[0].value), MaxLosses: int(m.claims[1].value),
-		GarbageAge: message.Microseconds(m.claims[2].value % unbounded), GarbageMax: int(m.claims[3].value % unbounded),
-		DoneMax: int(m.claims[4].value % unbounded)}
+	m.lease = fmt.Sprintf("%d %d", m.claim.value, m.claim.at)
+	return message.Microseconds(m.claim.value)
 }
 
 // shorten bounds leases that end later than one from now could.
 func (m *model) shorten() {
 	all := until(m.unack, math.MaxInt64, len(m.unack))
 	for _, tag := range all[max(0, len(all)-100):] {
-		if m.unack[tag] > m.now+m.lease() {
-			m.unack[tag] = m.now + m.lease()
+		if m.unack[tag] > m.now+m.longest() {
+			m.unack[tag] = m.now + m.longest()
 		}
 	}
 }
 
 // graceAfter gives leases that there are time where consumers may have been cut off.
 func (m *model) graceAfter(called bool, heard int64) {
-	lease, g := m.lease(), &m.lasting
+	lease, g := m.longest(), &m.lasting
 	if g.before = -1; g.begun > m.now {
 		*g, m.grace = grace{before: -1}, ""
 	}
@@ -401,7 +389,7 @@ func (g *grace) ends(lease int64) int64 { return min(g.upto+lease*3/4, g.begun+2
 
 // lasts is until when a lease lasts that ends then.
 func (m *model) lasts(ends int64) int64 {
-	over := m.lasting.ends(m.lease())
+	over := m.lasting.ends(m.longest())
 	if ends <= m.lasting.before || ends > m.lasting.upto || over <= m.now {
 		return ends
 	}

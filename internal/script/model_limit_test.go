@@ -69,7 +69,7 @@ func (m *model) agreeLimits(asked RateLimits) (f aFetchLimit, said AgreedLimits)
 	if !l.there && asked == (RateLimits{}) {
 		return f, said
 	}
-	lease := m.lease()
+	lease := m.longest()
 	recent := func(at int64) bool { return at-m.now <= lease && m.now-at <= lease }
 	rate := RateLimits{Rate: asked.Rate, Per: asked.Per, Burst: asked.Burst}
 	if l.rate.Rate == 0 || !recent(l.rateAt) || rate.Rate != 0 && !slower(l.rate, rate) {
@@ -242,7 +242,7 @@ func (m *model) taken(places, repeated int) int {
 		n, _ := strconv.Atoi(m.listed[name+"#"])
 		taken += n
 	}
-	if taken >= places && m.now-m.canceled <= 2*m.lease() {
+	if taken >= places && m.now-m.canceled <= 2*m.longest() {
 		return min(taken, repeated+len(m.allHeld()))
 	}
 	return taken

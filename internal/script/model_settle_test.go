@@ -13,9 +13,10 @@ import (
 
 // A settling is what a call of settle has done so far.
 type settling struct {
-	out        SettleReply
-	first      int64 // when any message is due again
-	dead, kept int
+	out                   SettleReply
+	first                 int64 // when any message is due again
+	dead, kept            int
+	garbageRoom, doneRoom int
 }
 
 // settle ends deliveries. fetched: a fetch follows, which sets the alarm for places that are free and for what is due now in lanes.
@@ -48,10 +49,10 @@ func (m *model) settle(batch []Settlement, fetched bool) any {
 		m.freed()
 	}
 	if s.dead > 0 {
-		s.out.Overflow = m.trim(m.garbage, m.room(3), 500)
+		s.out.Overflow = m.trim(m.garbage, s.garbageRoom, 500)
 	}
 	if s.kept > 0 {
-		if room := m.room(4); room > 0 && len(m.done) > room {
+		if room := s.doneRoom; room > 0 && len(m.done) > room {
 			s.out.DoneOverflow = min(len(m.done)-room, s.kept+100)
 			for _, id := range m.toGo(s.out.DoneOverflow) {
 				m.forget(id, "out:trimmed")
@@ -140,9 +141,11 @@ func (m *model) place(s *settling, o Settlement, next message.FailRecord) {
 	at := m.now + o.Delay.Microseconds()
 	switch {
 	case o.Kind == OutcomeGarbage:
+		s.garbageRoom = o.Room
 		s.dead++
 		m.bury(o.ID, next)
 	case o.Kind == OutcomeDone:
+		s.doneRoom = o.Room
 		s.kept++
 		m.freeKey(o.ID)
 		m.takeUp(o.ID, m.laneOf(o.ID))
@@ -211,18 +214,6 @@ func (m *model) trim(set map[string]int64, room, most int) int {
 	return len(oldest)
 }
 
-// room is how many a structure may hold, by a setting, as far as anybody has said so lately; 0 if that is not known or any number.
-func (m *model) room(setting int) int {
-	lease := m.claims[0].value
-	if m.forgotten(0) {
-		lease = 0
-	}
-	if since := m.now - m.claims[setting].at; since > lease || since < -lease {
-		return 0
-	}
-	return int(m.claims[setting].value % unbounded)
-}
-
 // ends says whether an outcome counts: its delivery is held under a lease that is alive, or it was handled and waits again where it was
 // before, because the server forgot that it was handed out.
 func (m *model) ends(o Settlement, alive bool) bool {
@@ -272,7 +263,7 @@ func (m *model) withError(delivery int, text, errors string, most int) string {
 // lastChance: one more loss would make it poison.
 func (m *model) lastChance(tag string) bool {
 	losses := m.record(queuetest.IDIn(tag)).Losses
-	return losses > 0 && losses >= int(m.claims[1].value)-1
+	return losses > 0 && losses >= m.with.MaxLosses-1
 }
 
 // toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is

@@ -72,7 +72,7 @@ func (m *model) extend(names, ids []string) any {
 	out := ExtendReply{Canceled: m.canceled, Left: make([]int, len(names)), There: make([]bool, len(ids))}
 	for i, name := range names {
 		if _, there := m.unack[name]; there {
-			m.unack[name] = m.now + m.lease() - int64(i)
+			m.unack[name] = m.now + m.longest() - int64(i)
 			out.Left[i], _ = strconv.Atoi(m.listed[name+"#"])
 		}
 	}

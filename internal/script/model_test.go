@@ -24,8 +24,8 @@ type model struct {
 	changed bool                // some message that waits was changed by a send
 	swept   int64               // when a fetch last forgot callers
 
-	lasting grace // of the last fetch
-	claims  [5]claim
+	lasting grace             // of the last fetch
+	claim   claim             // of a lease
 	placed  map[string]string // id -> the tag under which a message got its turn
 	turned  int64             // sinceTurned
 	limits  modelLimits
@@ -46,14 +46,14 @@ type contents struct {
 	wake                                 int64             // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, canceled, pause, counted, doneAt, aging int64
-	paused, grace, settings                              string
+	paused, grace, lease                                 string
 
 	counts  [10]int64        // not yet in history
 	books   map[string]int64 // totals
 	history map[string]string
 }
 
-// claim is the most that a consumer asked for of a setting, and when one did.
+// claim is the longest lease that a consumer asked for, and when one did.
 type claim struct{ value, at int64 }
 
 // grace: leases that end up to upto have it. before: up to it they had the one before, which is over; -1: none.

@@ -50,8 +50,8 @@ func (m *machine) sequence(t *rapid.T) {
 	m.delete()
 	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"),
 		GarbageAge: rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute}).Draw(t, "age of garbage"),
-		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
-		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
+		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage")})
+	m.doneMax = rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")
 	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
 	m.alone, m.reserved = map[string]bool{}, ""
@@ -325,11 +325,13 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 			s.Follows = append(s.Follows, follows(t, nil))
 		}
 		if s.Kind == OutcomeDone {
-			s.Text = result
+			s.Text, s.Room = result, m.doneMax
 		}
 		return s
 	}
-	s.Delay = delay
+	if s.Delay = delay; s.Kind == OutcomeGarbage {
+		s.Room = m.with.GarbageMax
+	}
 	if s.Kind != OutcomeReady && rapid.Bool().Draw(t, "failed") {
 		return s.fails(rapid.SampledFrom([]string{"no", "1 2\n", strings.Repeat("語", 300)}).Draw(t, "error"))
 	}

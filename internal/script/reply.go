@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
 var ErrBadReply = errors.New("unexpected reply")
@@ -124,17 +122,4 @@ func (r *reply) refused(of int) (holders map[int]string) {
 		holders[i-1] = holder
 	}
 	return holders
-}
-
-// agreed reads the settings that hold for all consumers.
-func (r *reply) agreed() FetchSettings {
-	lease, losses := r.int64(), r.number()
-	bound := func() int64 {
-		if n := r.int64(); n < unbounded {
-			return n
-		}
-		return 0
-	}
-	return FetchSettings{Lease: message.Microseconds(lease), MaxLosses: losses, GarbageAge: message.Microseconds(bound()),
-		GarbageMax: int(bound()), DoneMax: int(bound())}
 }

@@ -81,14 +81,15 @@ func serverName(embedded bool) string {
 // instants are durations since its base.
 type rig struct {
 	*Store
-	t      testing.TB
-	name   string
-	now    int64             // the server's clock, unix us
-	set    func(us int64)    // sets it
-	with   FetchSettings     // of every fetch
-	limits RateLimits        // of every fetch
-	tick   func() FetchReply // a fetch of some consumer that hands out nothing
-	leases map[string]*Lease // under which each delivery was handed out last
+	t       testing.TB
+	name    string
+	now     int64             // the server's clock, unix us
+	set     func(us int64)    // sets it
+	with    FetchSettings     // of every fetch
+	doneMax int               // of every settlement
+	limits  RateLimits        // of every fetch
+	tick    func() FetchReply // a fetch of some consumer that hands out nothing
+	leases  map[string]*Lease // under which each delivery was handed out last
 
 	vanished int64 // messages that do has deleted
 }

@@ -31,6 +31,7 @@ type Settlement struct {
 	Countdown    bool           // of those two: it has a countdown of its own
 	Follows      []*SendMessage // of OutcomeAck and OutcomeDone: what is stored with it
 	Lane         string         // as message.Lane.Text, or LaneUnknown
+	Room         int            // of OutcomeGarbage and OutcomeDone: how many such messages there may be; 0: any number
 	Leaves       bool           // of OutcomeRetry: it enters its lane anew, behind those that are due before it
 }
 
@@ -65,7 +66,7 @@ func (s *Settlement) record(args []any, lease int) []any {
 	case OutcomeAck, OutcomeDone:
 		args = append(args, s.Key)
 		if s.Kind == OutcomeDone {
-			args = append(args, s.Number+1, s.counts(), s.Delay.Microseconds(), s.Text)
+			args = append(args, s.Number+1, s.counts(), s.Delay.Microseconds(), s.Text, s.Room)
 		}
 		for _, m := range s.Follows {
 			args = m.record(args)
@@ -82,7 +83,7 @@ func (s *Settlement) record(args []any, lease int) []any {
 	args = append(args, s.Number+1, s.counts(), text, s.Failed)
 	switch s.Kind {
 	case OutcomeGarbage:
-		return append(args, s.Key)
+		return append(args, s.Key, s.Room)
 	case OutcomeRetry, OutcomeThrottle:
 		return append(args, s.Delay.Microseconds())
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -208,18 +207,23 @@ func TestLossIsToldToTheErrorHandler(t *testing.T) {
 	f.Drained()
 }
 
-// TestSettingsOfOtherConsumers: the most that one asks for holds for all, and the others say so.
-func TestSettingsOfOtherConsumers(t *testing.T) {
+// TestLongestLease: the longest lease that a consumer asks for holds for the others, too.
+func TestLongestLease(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	started, release := make(chan struct{}), make(chan struct{})
-	f.Queue(func(string) bool { return true }).WithLease(20 * time.Second).WithMaxLosses(5).StartConsume()
-	queuetest.Eventually(t, "the one that asks for most has looked", func() bool { return f.Check().Fields["settings"] != "" })
-	f.Queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
-	queuetest.Eventually(t, "the other says so", func() bool { return f.Log.Count("other consumers of this queue have other settings") == f.ShardCount() })
-	if text := f.Log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") ||
-		!strings.Contains(text, "all.max_losses=5") {
-		t.Errorf("it says %s", text)
+	long := f.Queue(func(string) bool { return true }).WithLease(20 * time.Second)
+	stopped := long.StartConsume()
+	queuetest.Eventually(t, "the one with the long lease has looked", func() bool { return f.Check().Fields["lease"] != "" })
+	long.StopConsume()
+	queuetest.Receive(t, "it stops", stopped)
+	short := f.Queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond)
+	short.StartConsume()
+	info := f.Send(short, "x")
+	queuetest.Receive(t, "the handler runs", started)
+	leases := f.Cli.ZRangeWithScores(queuetest.CtxB, f.KeyOf(info.ID, "unack"), 0, -1).Val()
+	if len(leases) != 1 || time.UnixMicro(int64(leases[0].Score)).Before(time.Now().Add(10*time.Second)) {
+		t.Errorf("leases end at %v", leases)
 	}
 	close(release)
 }

@@ -10,9 +10,9 @@
 -- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
--- from settings: agreed
-local settings, canceled = unpack(redis.call('HMGET', KEYS.state, 'settings', 'canceled'), 1, 2)
-local ends = now + agreed(settings, {tonumber(ARGV[1])})[1]
+-- from longest: longest
+local asked, canceled = unpack(redis.call('HMGET', KEYS.state, 'lease', 'canceled'), 1, 2)
+local ends = now + (longest(asked, tonumber(ARGV[1])))
 local leases, answer, renewed, counts = tonumber(ARGV[2]), {us(whole(canceled) or 0)}, {}, {}
 for i = 1, leases do counts[i] = ARGV[2 + i] .. '#' end
 local scores = leases > 0 and redis.call('ZMSCORE', KEYS.unack, unpack(ARGV, 3, 2 + leases)) or {}

@@ -13,18 +13,17 @@
 --       12 what this consumer says of itself, for ops.Queue.Consumers; '-': it leaves; '': nothing new,
 --       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
 --       describe the deliveries of a lost reply,
---       14 how many done messages there may be (0: any number),
---       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
---       16 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
+--       14 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
+--       15 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
 --       no limits; '0': any number is too few.
---       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
--- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
+--       The longest lease that any consumer asks for holds for all
+-- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, limits,
 --       #fails, #dead, #described, superseded, canceled, books, #missing, reserved, fails, dead, described, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
---       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all
---       limits: ARGV 15 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
+--       first: 1 if no consumer has called since state was there; leaseUS: ARGV 4 as it holds for all
+--       limits: ARGV 14 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
 --       -1: a message that is due waits for a place); '' if there are none
 --       canceled: of state (lib/lease.lua)
 --       books: number and us of the call of this caller before this one, as far as the server knows ('0': none), and in:stored and

@@ -4,9 +4,9 @@
 --       call frees and what it makes due in lanes; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; their names, and
 --       how many of n each has; n tags of acked first deliveries without key and lane, by leases; of each other outcome a word and fields:
 --         'ack'      lease, tag, id, key
---         'done'     lease, tag, id, key, number, counts, keep, result
+--         'done'     lease, tag, id, key, number, counts, keep, result, room
 --         'ready'    lease, tag, id, number, counts, error, failed
---         'garbage'  lease, tag, id, number, counts, error, failed, key
+--         'garbage'  lease, tag, id, number, counts, error, failed, key, room
 --         'retry'    lease, tag, id, number, counts, error, failed, delay
 --         'throttle' the same: until that retry the queue hands out nothing, for an hour at most
 --       and before that word what belongs to the outcome:
@@ -17,7 +17,7 @@
 --       and behind 'ack' and 'done' what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
---       message is kept; result: '' for none. What follows is sent if the ack is not void.
+--       message is kept; result: '' for none; room: how many done messages, or how much garbage, there may be, '0': any number. What follows is sent if the ack is not void.
 -- Returns {now, overflow, doneOverflow, void, answers, ended, stopped}
 --       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
 --       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or the
@@ -43,6 +43,7 @@
 local plain, fetched = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
 -- step read, leases, scan
 local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- kept: done since; replaced: what was superseded
+local garbageRoom, doneRoom = 0, 0 -- how many there may be, as the records say
 local ackedKept, unkept, trimmed = 0, 0, 0 -- kept of these by acks; superseded and deleted; deleted because there were too many
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 and alive and known then

@@ -1,7 +1,7 @@
 -- The alarm is set, the consumer record is written, and the reply is made.
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
 --        repeated, leased, inGrace, graceEnds, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
---        anyone, doneMax, garbageAge, garbageMax, maxLosses, seen, fails, described, out, parts, missing, heardAt, heardCall, totals, reserved
+--        anyone, seen, fails, described, out, parts, missing, heardAt, heardCall, totals, reserved
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -76,7 +76,7 @@ remember(known)
 local envelopes = #out
 local numbers = {
   bytes > 0 and list or '', us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
-  us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
+  us(leaseUS),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
   #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
   known .. ' ' .. totals, #missing / 2, reserved,

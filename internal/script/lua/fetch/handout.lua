@@ -64,7 +64,7 @@ if picked[1] then
 end
 local n = #pending
 local step = math.ceil(n / 16) -- in order of their instants: of many, one in so many says how late those after it are
-local apart = tonumber(ARGV[16])
+local apart = tonumber(ARGV[15])
 if apart > 0 and n >= apart and not (limit or groups or given[1]) then
   -- An envelope costs less if it does not go through Lua.
   redis.call('ZREMRANGEBYRANK', KEYS.pending, 0, n - 1)

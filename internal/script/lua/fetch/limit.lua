@@ -16,7 +16,7 @@
 
 local limit -- nil: the queue has no limits and is not throttled
 local marker = alarm or 0 -- the instant for which it was set last
-if limits or ARGV[15] ~= '' then
+if limits or ARGV[14] ~= '' then
   local tat, throttled, before, override =
     unpack(redis.call('HMGET', KEYS.state, 'tat', 'throttled', 'limited', 'override'), 1, 4)
   local function numbers(text) -- of a field, 0 for what is no number
@@ -32,7 +32,7 @@ if limits or ARGV[15] ~= '' then
     local x, y = a[1] / a[2], b[1] / b[2]
     return x < y or x == y and a[3] < b[3]
   end
-  local mine, theirs, set = numbers(ARGV[15]), numbers(limits), numbers(override)
+  local mine, theirs, set = numbers(ARGV[14]), numbers(limits), numbers(override)
   mine[5], mine[6] = now, now
   local rate, crowd = mine, mine
   if rated(theirs) and math.abs(now - theirs[5]) <= leaseUS and (not rated(mine) or slower(theirs, mine)) then rate = theirs end

@@ -1,12 +1,12 @@
 -- The call and the state of the queue are read. The first write follows.
 -- gives: MOVES, SWEEP, bytes, want, alone, jitter, FIELDS, big, cursor, grace, canceled, seen, state, swept, counted,
---        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, heardAt, heardCall, told, repeated, doneMax,
+--        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, heardAt, heardCall, told, repeated,
 --        garbageAge, garbageMax, leaseUS, maxLosses, lastChance, byAge, byPages, score, leased, furthest, holdOver, overdue,
 --        alarm, byAlarm, oldest, pended, ready, retried, pending, anyone, leaseEnd, dead, lost, overflow, replaced, size,
 --        moved, fromReady, picked, name, listed
 -- from time: now, us, whole, scored
 -- from call: field, STALE, recall, guard, mark
--- from settings: CENTURY, agreed
+-- from longest: longest
 -- from record: failure
 -- from message: SMALL
 -- from history: KINDS
@@ -22,8 +22,8 @@ end
 
 local FIELDS = 19 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'canceled',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', 'told', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, canceled, pause, settings, droppedBefore, counted, done, firstHold,
+  'pause', 'lease', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', 'told', unpack(KINDS))
+local saved, armed, seen, grace, big, swept, cursor, canceled, pause, asked, droppedBefore, counted, done, firstHold,
   groups, limits, overtaken, aging, told =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, SMALL)
@@ -35,10 +35,8 @@ if repeated then heardCall, heardAt = string.match(repeated, '^(%d+) (%d+)$') en
 local name = ARGV[1] .. ':' .. ARGV[2] -- of the lease of what this call hands out
 if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
 
-local values, agreement = agreed(settings, {tonumber(ARGV[4]), tonumber(ARGV[5]),
-  ARGV[6] == '0' and CENTURY or tonumber(ARGV[6]), ARGV[7] == '0' and CENTURY or tonumber(ARGV[7]),
-  ARGV[14] == '0' and CENTURY or tonumber(ARGV[14])})
-local leaseUS, maxLosses, garbageAge, garbageMax, doneMax = unpack(values)
+local leaseUS, agreed = longest(asked, tonumber(ARGV[4]))
+local maxLosses, garbageAge, garbageMax = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local function lastChance(record) -- whether the message with this record is poison if it is lost once more
   local _, losses = failure(record)
   return losses > 0 and losses >= maxLosses - 1
@@ -82,7 +80,7 @@ local overdue, holdOver = isOver(done), isOver(firstHold) -- the time of a done 
 -- with limits.
 local alarm = whole(armed or '0')
 local byAlarm = ARGV[8] == '2' and saved and repeated == nil and alarm and (alarm == 0 or alarm > now)
-  and not (limits or ARGV[15] ~= '' or overdue or holdOver)
+  and not (limits or ARGV[14] ~= '' or overdue or holdOver)
   and not (leased and (leased < now + leaseUS / 2 or furthest > now + leaseUS))
 local oldest, pended, retried, ready = nil, nil, nil, {}
 if not byAlarm then
@@ -93,7 +91,7 @@ if not byAlarm then
   guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
   if groups then guard(redis.call('HLEN', KEYS.parts)) end
 end
-local limited = limits or ARGV[15] ~= '' -- perhaps
+local limited = limits or ARGV[14] ~= '' -- perhaps
 local listed -- the tags of the lease of this call, if it was carried out before and handed out anything
 if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
   listed = redis.call('HGET', KEYS.lease, name)
@@ -110,7 +108,7 @@ local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, '
 
 redis.call('ZREM', KEYS.unack, '') -- the first write
 mark('seen', us(now))
-mark('settings', agreement)
+mark('lease', agreed)
 local leaseEnd -- of what is handed out
 local lost, dropped, overflow, replaced, dead = 0, 0, 0, 0, {} -- as they are reported; replaced: superseded messages that ended
 local size = 0 -- bytes of envelopes and parts read so far

@@ -5,18 +5,17 @@
 -- gives: more, trimmed
 -- from time: now, us, whole
 -- from call: mark
--- from settings: CENTURY
 
 local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
 if groups and (oldest or overdue) then
   -- from group: clear
   clearAll = clear
 end
-if byAge and oldest and garbageAge < CENTURY and oldest <= now - garbageAge then
+if byAge and oldest and garbageAge > 0 and oldest <= now - garbageAge then
   trimmed = redis.call('ZRANGEBYSCORE', KEYS.garbage, '-inf', us(now - garbageAge), 'LIMIT', 0, SWEEP)
 end
 local aged = #trimmed
-if oldest and garbageMax < CENTURY then
+if oldest and garbageMax > 0 then
   overflow = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - aged - garbageMax, SWEEP - aged))
   if overflow > 0 then
     for i, id in ipairs(redis.call('ZRANGE', KEYS.garbage, aged, aged + overflow - 1)) do trimmed[aged + i] = id end

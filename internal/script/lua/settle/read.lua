@@ -1,18 +1,18 @@
 -- The fields of state are read. A repeat is answered. If there are plain acks alone, fewer fields are needed.
 -- takes: plain
--- gives: armed, settings, firstHold, groups, changed, limited, overtaken, canceled, ackedBefore, failedBefore, garbageBefore, supersededBefore,
+-- gives: armed, firstHold, groups, changed, limited, overtaken, canceled, ackedBefore, failedBefore, garbageBefore, supersededBefore,
 --        keptBefore
 -- from call: field, STALE, recall, guard
 
 local state
 if #ARGV > 5 + 2 * ARGV[5] + plain then
-  state = redis.call('HMGET', KEYS.state, field, 'armed', 'settings', 'held', 'parts', 'changed', 'limited', 'overtaken', 'canceled', 'out:acked',
-    'failed', 'garbage', 'superseded', 'kept')
+  state = redis.call('HMGET', KEYS.state, field, 'armed', 'held', 'parts', 'changed', 'limited', 'overtaken', 'canceled', 'out:acked', 'failed',
+    'garbage', 'superseded', 'kept')
 else
-  state = redis.call('HMGET', KEYS.state, field, 'armed', 'settings', 'held', 'parts', 'changed', 'limited', 'overtaken', 'canceled', 'out:acked')
+  state = redis.call('HMGET', KEYS.state, field, 'armed', 'held', 'parts', 'changed', 'limited', 'overtaken', 'canceled', 'out:acked')
 end
-local saved, armed, settings, firstHold, groups, changed, limited, overtaken, canceled, ackedBefore, failedBefore, garbageBefore, supersededBefore,
-  keptBefore = unpack(state, 1, 14)
+local saved, armed, firstHold, groups, changed, limited, overtaken, canceled, ackedBefore, failedBefore, garbageBefore, supersededBefore,
+  keptBefore = unpack(state, 1, 13)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, stopped, answers = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')

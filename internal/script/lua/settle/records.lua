@@ -1,5 +1,5 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
--- takes: leavelane, left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
+-- takes: leavelane, left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, garbageRoom, doneRoom, follows, failed, throttle, dead, first, act,
 --        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, ackedKept, unkept
 -- from time: now, us, whole
 -- from record: setfailure
@@ -32,7 +32,7 @@ while ARGV[i] do
     stopped = us(outcomes + 1)
     break
   elseif word == 'ack' or word == 'done' then
-    local lease, tag, id, key, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
+    local lease, tag, id, key, number, counts, keep, result, room = unpack(ARGV, i + 1, behind - 1)
     if changes or noted.spent > 0 then
       local fitting, never = fits(behind)
       if never or not fitting then
@@ -67,7 +67,7 @@ while ARGV[i] do
         if past then unkept = unkept + 1 end
       else
         setfailure(id, number, counts, errorsOf(id, number))
-        kept, ackedKept = kept + 1, ackedKept + (past and 0 or 1)
+        doneRoom, kept, ackedKept = tonumber(room), kept + 1, ackedKept + (past and 0 or 1)
         freekey(id, key, keysHeld, unlist)
         redis.call('ZADD', KEYS.done, us(now + tonumber(keep)), id)
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
@@ -78,7 +78,7 @@ while ARGV[i] do
     hold, parts, lane = nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
-    local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
+    local lease, tag, id, number, counts, text, failing, last, room = unpack(ARGV, i + 1, behind - 1)
     local valid, past = begin(holds(tonumber(lease), tag, id), tag, id)
     if valid then
       if failing == '1' then failed = failed + 1 end
@@ -89,7 +89,7 @@ while ARGV[i] do
       else
         setfailure(id, number, counts, errors)
         if word == 'garbage' then
-          dead = dead + 1
+          garbageRoom, dead = tonumber(room), dead + 1
           freekey(id, last, keysHeld, unlist)
           redis.call('ZADD', KEYS.garbage, us(now), id)
           if lane then leavelane(lane, id, tag) end

@@ -7,7 +7,7 @@ local FIELDS -- how many fields each word has, but those of sends
 local follows, changes, counts -- PUTS, if anything follows an ack; a send may change another message; an ack counts
 local unlist, clearAll -- setleft and clear, if there are groups
 if #ARGV > before + plain then
-  FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
+  FIELDS = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
   local keeps, keyed, grown, i = overtaken, firstHold, groups, before + plain + 1

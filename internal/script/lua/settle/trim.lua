@@ -1,17 +1,14 @@
--- Garbage and done messages are trimmed when they come in, the oldest first. state.settings says how many there may be; it is known
--- while anybody consumes.
--- takes: settings, dead, overflow, clearAll, doneOverflow, kept, trimmed
+-- Garbage and done messages are trimmed when they come in, the oldest first.
+-- takes: dead, garbageRoom, doneRoom, overflow, clearAll, doneOverflow, kept, trimmed
 -- from time: now, us, scored
 -- from call: mark
--- from settings: CENTURY, agreed
 -- from record: failure
 
-local values = agreed(settings, {})
 local function excess(there, room, most)
-  if room == 0 or room >= CENTURY then return 0 end
+  if room == 0 then return 0 end
   return math.max(0, math.min(there - room, most))
 end
-if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), values[4], 500) end
+if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), garbageRoom, 500) end
 if overflow > 0 then
   local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
   if clearAll and not clearAll(oldest) then overflow = #oldest end
@@ -19,7 +16,7 @@ if overflow > 0 then
   trimmed = redis.call('HDEL', KEYS.msg, unpack(oldest))
   redis.call('HDEL', KEYS.fail, unpack(oldest))
 end
-if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5], kept + 100) end -- each may have 1 MB
+if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), doneRoom, kept + 100) end -- each may have 1 MB
 if doneOverflow > 0 then
   local oldest = {}
   -- doneOverflow messages go: those whose time is over soonest, but none that was acked within the last 5 s, because a caller that
