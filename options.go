@@ -253,6 +253,9 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // used up, it may come some leases late.
 // Other queues of the process may be beside such a message, if they are in no Pool with this one.
 //
+// A message of more than 64 KB whose reply is lost twice although nothing else is in it counts a loss: the line is too
+// slow for it, or a limit of the server cuts it off.
+//
 // Default 3; at least 1. With 2, the delivery after the first loss is the last chance. With 1 there is no last chance:
 // all messages that a dead consumer had go to garbage. If consumers of a queue differ, the consumer that notices
 // the loss applies its own value.

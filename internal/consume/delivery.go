@@ -221,20 +221,3 @@ func unfit(d *delivery, now message.ServerTime) (o outcome, ok bool) {
 	o.text = message.ErrorText(o.err)
 	return o, true
 }
-
-var errNotReceived = errors.New("the message does not come through")
-
-// notReceived is the outcome of a delivery whose message does not come through: a loss.
-func notReceived(c *Consumer, l *lease, h script.DescribedMessage, maxLosses int, answeredAt time.Time) outcome {
-	record, _ := message.ParseFail(h.Fail) // a broken one counts nothing
-	id, number := message.SplitTag(h.Tag)
-	d := &delivery{consumer: c, lease: l, tag: h.Tag, losses: record.Losses, fetched: answeredAt, terms: &terms{errors: record.Errors, lane: script.LaneUnknown},
-		msg: message.Delivered{ID: id, Key: h.Key, Delivery: number, Failures: record.Failures}}
-	o := outcome{d: d, kind: script.OutcomeRetry, failures: record.Failures, losses: record.Losses + 1, text: errNotReceived.Error()}
-	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
-	if o.losses >= maxLosses {
-		o.kind, o.err = script.OutcomeGarbage, errors.Join(ErrPoison, errNotReceived)
-		o.text = message.ErrorText(o.err)
-	}
-	return o
-}

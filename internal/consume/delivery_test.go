@@ -2,7 +2,6 @@ package consume
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,20 +48,6 @@ func TestUnfit(t *testing.T) {
 		}
 		if (o.delay > 0) != (c.kind == script.OutcomeRetry) {
 			t.Errorf("%s: it waits %v", name, o.delay)
-		}
-	}
-}
-
-// TestNotReceived: a message that does not come through counts a loss, and is poison in the end.
-func TestNotReceived(t *testing.T) {
-	for losses, want := range []script.OutcomeKind{script.OutcomeRetry, script.OutcomeRetry, script.OutcomeGarbage, script.OutcomeGarbage} {
-		record := fmt.Sprintf("2 1 %d 1700000000000000 x", losses)
-		o := notReceived(nil, nil, script.DescribedMessage{Tag: "2:" + queuetest.IDOf("a"), Size: 5, Fail: record, Key: "k"}, 3, time.Now())
-		if o.kind != want || o.failures != 1 || o.losses != losses+1 || o.d.msg.ID != queuetest.IDOf("a") || o.d.msg.Delivery != 2 || o.d.msg.Key != "k" {
-			t.Errorf("after %d losses: %+v of %+v", losses, o, o.d)
-		}
-		if errors.Is(o.err, ErrPoison) != (want == script.OutcomeGarbage) {
-			t.Errorf("after %d losses: %v", losses, o.err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,48 +16,22 @@ import (
 
 // This file makes attempts at one fetch, and takes in what it brought.
 
-const (
-	smallReply = 64 << 10 // bytes that are asked for once a reply did not come through
-	aloneTries = 2        // how often one message may fail to come through alone until it counts a loss
-)
+// smallReply is how many bytes a fetch asks for once a reply did not come through.
+const smallReply = 64 << 10
 
-// A replyBudget decides how many bytes of messages each attempt at one fetch asks for. If a reply does not come through, because the line is
-// slow or a limit of the server cuts it, the next attempt asks for less. Messages that do not fit go back to the queue. Of a message that
-// does not come through alone a loss is counted in its record.
-type replyBudget struct {
-	bytes     int  // for the next attempt; 0: only list what the call holds, which shows whether anything comes through
-	expected  int  // bytes of the one message that the next attempt brings; 0: not known
-	lost      int  // replies; 0: none was lost; 1: one was cut; 2: bytes is down to a small reply, or to a list
-	listed    bool // a list has come through
-	lostAlone int  // replies of one message that did not come through after that
-}
-
-// failed notes why an attempt failed.
-func (b *replyBudget) failed(err error) {
-	if b.bytes == 0 || !replyLost(err) {
-		return
+// replyBytes is how many bytes of messages the next attempt at a fetch asks for, after so many replies did not come through because the line
+// is slow or a limit of the server cuts them: all, then few, then one message, twice. Messages that do not fit go back to the queue, and
+// nothing is counted. 0: that one message, if it is large, counts a loss. The answer to that attempt comes through.
+func replyBytes(all, lost int) int {
+	switch lost {
+	case 0:
+		return all
+	case 1:
+		return min(all, smallReply)
+	case 2, 3:
+		return 1
 	}
-	if b.listed {
-		b.lostAlone++
-	}
-	if b.lost++; b.lost == 1 && !link.TimedOut(err) { // the connection was cut, perhaps by chance
-		return
-	}
-	b.lost = max(b.lost, 2)
-	if b.listed || b.bytes <= smallReply {
-		b.bytes, b.expected = 0, 0
-	} else {
-		b.bytes = min(b.bytes/2, smallReply)
-	}
-}
-
-// answered notes an answer, and reports whether the fetch is done.
-func (b *replyBudget) answered(got *script.FetchReply) bool {
-	if len(got.Described) == 0 || len(got.Described) == 1 && b.lostAlone >= aloneTries {
-		return true
-	}
-	b.listed, b.bytes, b.expected = true, 1, got.Described[0].Size // the first of those that do not fit comes alone
-	return false
+	return 0
 }
 
 // replyLost reports whether the server was reached and its reply did not come through.
@@ -77,50 +52,60 @@ func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchRep
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
 	q.Seed = p.settings.Drain.seed()
-	b := replyBudget{bytes: p.replyBytes}
+	all, lost := p.replyBytes, 0
 	if p.settings.MaxBytes > 0 {
-		b.bytes = min(b.bytes, max(p.settings.MaxBytes-held.bytes, 1))
+		all = min(all, max(p.settings.MaxBytes-held.bytes, 1))
 	}
 	carriedOut := false // the server may have carried out an attempt
 	leaving := q.Presence == script.PresenceLeaving
 	var permit *script.WritePermit // of the last attempt
-	for done := false; !done && err == nil; done = b.answered(&got) {
-		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
-			q.Bytes, q.Expected, q.Probe, q.Began = b.bytes, b.expected, b.bytes == 0, new(time.Time)
-			if q.Apart = 0; b.lost == 0 && link.Linkable(p.store.Cli) { // another client might read from a replica
-				q.Apart = p.yielding.apart()
+	err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
+		q.Bytes, q.Began = replyBytes(all, lost), new(time.Time)
+		q.Lose, q.Expected = q.Bytes == 0, min(q.Bytes, q.Want*p.big)
+		if q.Bytes == 1 { // one message, of any size
+			q.Expected = cmp.Or(p.big, script.MaxBatchBytes)
+		}
+		if q.Apart = 0; lost == 0 && link.Linkable(p.store.Cli) { // another client might read from a replica
+			q.Apart = p.yielding.apart()
+		}
+		permit = &script.WritePermit{Call: p.caller.N}
+		p.caller.Permit = permit
+		ctx := p.lifecycle.pollCtx
+		if leaving {
+			ctx = p.leaveCtx
+		} else if carriedOut {
+			ctx = p.lifecycle.redisCtx
+		}
+		if c != nil {
+			got, err = p.jointly(ctx, c, q)
+			c = nil
+		} else {
+			got, err = p.store.Fetch(ctx, p.caller, q)
+		}
+		if err != nil {
+			if replyLost(err) {
+				lost++
 			}
-			permit = &script.WritePermit{Call: p.caller.N}
-			p.caller.Permit = permit
-			ctx := p.lifecycle.pollCtx
-			if leaving {
-				ctx = p.leaveCtx
-			} else if carriedOut {
-				ctx = p.lifecycle.redisCtx
-			}
-			if c != nil {
-				got, err = p.jointly(ctx, c, q)
-				c = nil
-			} else {
-				got, err = p.store.Fetch(ctx, p.caller, q)
-			}
-			if err != nil {
-				b.failed(err)
-				p.member.lapsed()
-				return err
-			}
-			sentAt = *q.Began
-			return nil
-		}, func(n int, err error) bool {
-			carriedOut = carriedOut || !permit.Revoke() && !link.Refusal(err)
-			if p.gaveUp(n, err) {
-				return false
-			}
-			return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && p.leaveCtx.Err() == nil
-		})
-	}
-	if p.replyBytes = min(2*p.replyBytes, script.MaxBatchBytes); b.lost > 0 {
+			p.member.lapsed()
+			return err
+		}
+		sentAt = *q.Began
+		return nil
+	}, func(n int, err error) bool {
+		carriedOut = carriedOut || !permit.Revoke() && !link.Refusal(err)
+		if p.gaveUp(n, err) {
+			return false
+		}
+		return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && p.leaveCtx.Err() == nil
+	})
+	if p.replyBytes = min(2*p.replyBytes, script.MaxBatchBytes); lost > 0 {
 		p.replyBytes = smallReply
+	}
+	if err == nil {
+		if p.big = got.Big; q.Lose && got.Lost > 0 {
+			p.settings.Log.Error("delayqueue: a message does not come through: the line is too slow for it, or a limit of the server's cuts it. " +
+				"It counts a loss, with this as its error")
+		}
 	}
 	return got, sentAt, err
 }
@@ -131,9 +116,6 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 	for i, dead := range got.Dead {
 		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
 		p.notices.put(noticeOfPoison(got, i))
-	}
-	if len(got.Described) > 0 {
-		p.giveUp(got, sentAt, answeredAt, p.settings.MaxLosses)
 	}
 	if len(got.Tags) == 0 {
 		return
@@ -150,26 +132,6 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 	ds = p.setAside(ds, got.Now, answeredAt)
 	p.member.setAside(brought - len(ds))
 	p.member.put(ds)
-}
-
-// giveUp settles what a lost reply had, which does not come through. All of it is held before the first settlement, because a renewal
-// lets go of what this consumer does not hold.
-func (c *Consumer) giveUp(got *script.FetchReply, sentAt, answeredAt time.Time, maxLosses int) {
-	unreceived := &lease{Lease: got.Lease}
-	unreceived.began.Set(sentAt)
-	var all []outcome
-	var ds []*delivery
-	for _, h := range got.Described {
-		o := notReceived(c, unreceived, h, maxLosses, answeredAt)
-		c.settings.Log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, "+
-			"or a limit of the server's cuts it",
-			o.d.attrs(), slog.Int("bytes", h.Size), slog.Int("losses", o.losses))
-		all, ds = append(all, o), append(ds, o.d)
-	}
-	c.leases.add(ds...)
-	for _, o := range all {
-		c.settler.settle(o)
-	}
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

@@ -47,7 +47,6 @@ func FuzzDelivery(f *testing.F) {
 		} else {
 			d.conclude(context.Background(), Verdict{Err: queuetest.ErrBoom})
 		}
-		s.settle(notReceived(c, d.lease, script.DescribedMessage{Tag: tag, Size: len(envelope), Fail: record}, maxLosses, time.Time{}))
 		noticeOfPoison(&script.FetchReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}}, Parts: map[int][]string{-1: {record}}}, 0)
 		for _, o := range s.outbox.Some(10) {
 			if o.delay < 0 || o.delay > message.MaxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {

@@ -32,6 +32,7 @@ type poller struct {
 	limits     script.AgreedLimits // that hold for all consumers of the queue
 	heldAtPoll int                 // deliveries, at the end of the last poll
 	replyBytes int                 // how many bytes the next fetch asks for
+	big        int                 // bytes of the longest message, as the last fetch said; 0: not known
 	since      time.Time           // when the consumer started
 	presenceAt time.Time           // when it last told of itself
 	lookedAt   time.Time           // when it last looked at more than the alarm
@@ -317,7 +318,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 	p.settler.joins.Store(p.joinsAfter(&got))
-	return len(got.Tags) + len(got.Described)
+	return len(got.Tags)
 }
 
 // passWakeOn sets the alarm for other consumers when this one has stopped, because this consumer may have taken a marker that it does not

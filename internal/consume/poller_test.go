@@ -1,12 +1,8 @@
 package consume
 
 import (
-	"context"
-	"io"
 	"math"
-	"net"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -167,43 +163,15 @@ func TestRoomIsLimited(t *testing.T) {
 	}
 }
 
-// TestFetchBudget: what a fetch asks for after replies that did not come through.
-func TestFetchBudget(t *testing.T) {
-	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
-	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
-	one, two := script.FetchReply{Described: make([]script.DescribedMessage, 1)}, script.FetchReply{Described: make([]script.DescribedMessage, 2)}
-	two.Described[0].Size = 5
-	for name, c := range map[string]struct {
-		steps []any
-		want  []int // bytes asked for after each; -1: it is over
-	}{
-		"a slow line": {[]any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one},
-			[]int{script.MaxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}},
-		"a connection that was cut": {[]any{io.EOF, dial, script.FetchReply{}}, []int{script.MaxBatchBytes, script.MaxBatchBytes, -1}},
-		"connections that are cut": {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one},
-			[]int{script.MaxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
-		"nothing was handed out": {[]any{timeout, timeout, script.FetchReply{}}, []int{smallReply, 0, -1}},
-		"a line that was slow":   {[]any{timeout, two, script.FetchReply{}}, []int{0, 1, -1}},
-		"less comes through":     {[]any{timeout, script.FetchReply{}}, []int{smallReply, -1}},
-	} {
-		b := replyBudget{bytes: script.MaxBatchBytes}
-		if strings.HasPrefix(name, "a line that was slow") {
-			b.bytes = smallReply
-		}
+// TestReplyBytes: what an attempt asks for after so many replies did not come through.
+func TestReplyBytes(t *testing.T) {
+	for all, want := range map[int][]int{script.MaxBatchBytes: {script.MaxBatchBytes, smallReply, 1, 1, 0, 0}, 1000: {1000, 1000, 1, 1, 0, 0}} {
 		var asked []int
-		for _, step := range c.steps {
-			switch step := step.(type) {
-			case script.FetchReply:
-				if b.answered(&step) {
-					b.bytes = -1
-				}
-			case error:
-				b.failed(step)
-			}
-			asked = append(asked, b.bytes)
+		for lost := range want {
+			asked = append(asked, replyBytes(all, lost))
 		}
-		if !slices.Equal(asked, c.want) {
-			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)
+		if !slices.Equal(asked, want) {
+			t.Errorf("asked for %v, want %v", asked, want)
 		}
 	}
 }

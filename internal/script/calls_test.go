@@ -92,13 +92,10 @@ func (r *rig) ask(c *Caller, a FetchRequest) FetchReply {
 	return f
 }
 
-// gave notes the lease of what a fetch handed out or described.
+// gave notes the lease of what a fetch handed out.
 func (r *rig) gave(f FetchReply) {
 	for _, tag := range f.Tags {
 		r.leases[tag] = f.Lease
-	}
-	for _, d := range f.Described {
-		r.leases[d.Tag] = f.Lease
 	}
 }
 

@@ -155,15 +155,6 @@ func TestScriptSuperseded(t *testing.T) {
 			r.equal("void", r.settle(NewCaller(), fails("a", "k")), []int{0})
 			r.lapse(11 * time.Second) // its record goes with the lease
 		}, "pending b@3s key k=b wake 3s"},
-		"a list of what its reply held": {func(r *rig) {
-			r.put(msg("a", 0, keyed("k")), msg("d", 0))
-			c := NewCaller()
-			r.fetch(c, 2)
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
-			f := r.ask(c, FetchRequest{Want: 2, Probe: true})
-			r.equal("held, superseded", []int{len(f.Described), f.Replaced}, []int{2, 0}) // a repeat may be late, and a consumer has it
-			r.done(fails("a", "k"))
-		}, "pending b@3s unack d@10s key k=b wake 3s"},
 		"given back by a repeat": {func(r *rig) {
 			c := r.hand(msg("a", 0, sized(300)), msg("d", 0, sized(300), keyed("k")))
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
@@ -247,17 +238,6 @@ func TestScriptLeftByKey(t *testing.T) {
 			r.takesOut(false, "gone")
 			r.byKey("nothing")
 		}, "wake 1s"},
-		"a group that does not come through": {func(r *rig) {
-			r.with.MaxLosses = 1
-			r.answers(NewCaller(), part("a", 0, 0))
-			c := newCall()
-			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 1})), "a")
-			r.answers(NewCaller(), part("b", time.Hour, 0))
-			got := r.ask(c, FetchRequest{Want: 1, Probe: true})
-			r.equal("held", fmt.Sprint(len(got.Described), got.Described[0].Key), "1k")
-			r.done(ends(OutcomeGarbage, "a", 1, 0, "x", got.Described[0].Key))
-			r.byKey("b")
-		}, "pending b@1h0m0s garbage a@0s fail a=2/1/0@0s!x key k=b wake 1h0m0s"},
 		"beside a key that is held": {func(r *rig) {
 			leaves(r)
 			r.steers("at", r.now, "b")

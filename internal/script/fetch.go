@@ -28,9 +28,9 @@ type FetchRequest struct {
 	Alone    string // the Reserved of a reply: that message is asked for, and nothing else; HasReserved; "": none
 	Presence string // what the consumer tells of itself; PresenceLeaving; "": nothing new
 	Bytes    int    // of envelopes that the reply may hold; 0: MaxBatchBytes
-	Expected int    // bytes of the message that the reply will hold; 0: not known
+	Expected int    // bytes of messages that the reply may hold as far as is known
 	Apart    int    // so many messages from pending come by a call of their own, which costs the server less; 0: never
-	Probe    bool   // hand out nothing; of what a lost reply held, say only what it is
+	Lose     bool   // hand out nothing new; of a lost reply, the one message counts a loss if it is large
 	Seed     int32  // by which it chooses; 0: anything
 
 	Settings *FetchSettings
@@ -65,8 +65,8 @@ type FetchReply struct {
 	Agreed    time.Duration // the lease that holds for all consumers of the queue
 	Limits    AgreedLimits
 	Totals    Totals
-	Described []DescribedMessage // of a lost reply, if the request was a probe
-	Reserved  string             // names a message on its last chance, to be asked for alone; "": none
+	Big       int    // bytes of the longest message that was ever stored, or more
+	Reserved  string // names a message on its last chance, to be asked for alone; "": none
 
 	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
 	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
@@ -79,13 +79,6 @@ type Lease struct {
 }
 
 type DeadMessage struct{ ID, Envelope, Fail string }
-
-// A DescribedMessage is what a probe is told of a delivery in a lost reply.
-type DescribedMessage struct {
-	Tag       string
-	Size      int    // of its envelope
-	Fail, Key string // the key only if one more loss makes it poison
-}
 
 func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
 	args := q.args(c)
@@ -126,7 +119,7 @@ func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
 // args are the arguments of the call.
 func (q *FetchRequest) args(c *Caller) []any {
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
-	if q.Probe {
+	if q.Lose {
 		bytes = 0
 	}
 	set, alarm := q.Settings, 0
@@ -151,21 +144,18 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	got.Lost, got.Dropped, got.Overflow, got.First = r.number(), r.number(), r.number(), r.number()
 	got.Agreed = message.Microseconds(r.int64())
 	got.Limits = r.limits()
-	fails, dead, described := r.number(), r.number(), r.number()
+	fails, dead := r.number(), r.number()
 	got.Replaced = r.number()
 	got.Lease.Canceled.Store(r.int64())
 	got.Totals = r.totals()
 	missing := r.number()
-	got.Reserved = r.text()
+	got.Reserved, got.Big = r.text(), r.number()
 	got.Fails = r.take(fails)
 	for len(got.Dead) < dead && r.bad == nil {
 		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})
 	}
-	if described < 0 || got.Replaced < 0 {
-		r.fail("%d described, %d replaced", described, got.Replaced)
-	}
-	for len(got.Described) < described && r.bad == nil {
-		got.Described = append(got.Described, DescribedMessage{r.text(), r.number(), r.text(), r.text()})
+	if got.Replaced < 0 || got.Big < 0 {
+		r.fail("%d replaced, %d bytes", got.Replaced, got.Big)
 	}
 	for len(got.Missing) < missing && r.bad == nil {
 		if got.Missing == nil {

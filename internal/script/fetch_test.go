@@ -283,21 +283,17 @@ func TestScriptFetchBudget(t *testing.T) {
 			c := newCall()
 			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 300})), "a")
 		}, "pending b@0s c@0s unack a@10s wake 0s"},
-		"what is held is said": {func(r *rig) {
-			r.with.MaxLosses = 1
-			c := r.hand(msg("a", 0, keyed("k")), msg("b", 0, sized(300)))
-			f := r.ask(c, FetchRequest{Want: 2, Probe: true})
-			r.equal("handed out", handed(f), "")
-			for i := range f.Described {
-				f.Described[i].Tag = names(f.Described[i].Tag)
-			}
-			r.equal("held", f.Described, []DescribedMessage{{Tag: "a", Size: 23, Key: "k"}, {Tag: "b", Size: 321}})
-			r.equal("then", handed(r.ask(c, FetchRequest{Want: 2})), "a b")
-			c.Next()
-			r.put(msg("c", 0))
-			f = r.ask(c, FetchRequest{Want: 2, Probe: true})
-			r.equal("of a new call", len(f.Described)+len(f.Tags), 0)
-		}, "pending c@0s unack a@10s b@10s key k=a wake 0s"},
+		"what does not come through alone is lost if it is large": {func(r *rig) {
+			c := r.hand(msg("a", 0, sized(70_000)), msg("b", 0, sized(300)))
+			r.equal("it is one of two", handed(r.ask(c, FetchRequest{Want: 2, Lose: true})), "a")
+			f := r.ask(c, FetchRequest{Want: 2, Lose: true})
+			r.equal("handed out, lost", []any{handed(f), f.Lost}, []any{"", 1})
+			r.equal("error", r.errorsOf("a"), "1@0s!"+queuetest.UnreceivedText)
+			c = newCall()
+			r.equal("the other", handed(r.ask(c, FetchRequest{Want: 1})), "2:b")
+			r.equal("it is small", handed(r.ask(c, FetchRequest{Want: 1, Lose: true})), "2:b")
+			r.equal("a new call", handed(r.ask(newCall(), FetchRequest{Want: 1, Lose: true})), "")
+		}, "unack 2:b@10s retry 2:a@0s~500ms fail a=2/0/1@0s~500ms!unreceived b=2/0/0@0s wake 0s~500ms"},
 		"the dead have no room": {func(r *rig) {
 			r.with.MaxLosses = 1
 			r.hand(msg("a", 0, sized(300), keyed("k")))

@@ -53,7 +53,7 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 	}{
 		{"send", []func() error{send, send}}, {"put", []func() error{put, put}},
 		{"fetch", []func() error{deliver(FetchRequest{Want: 10}), deliver(FetchRequest{Want: 10, Bytes: 1}),
-			deliver(FetchRequest{Probe: true}), deliver(FetchRequest{Want: 10})}},
+			deliver(FetchRequest{Lose: true}), deliver(FetchRequest{Want: 10})}},
 		{"fetch by the alarm", []func() error{byAlarm, byAlarm, func() error {
 			return queuetest.Failure(r.Store.Extend(ctx, r.with.Lease, []string{c.lease()}, []string{queuetest.IDOf(name("a"))}))
 		}}},

@@ -57,7 +57,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	m.graceAfter(called, call.at)
 	m.seen = m.now
 
-	reclaimed := m.reclaim(&out, a.Probe, jitter)
+	reclaimed := m.reclaim(&out, jitter)
 	for i, d := range out.Dead { // before one is deleted for want of room in garbage
 		m.addParts(&out, -1-i, d.ID, d.Envelope)
 	}
@@ -197,11 +197,11 @@ func (m *model) quiet(byAge bool) bool {
 	return !over(m.armed) && !(byAge && (over(m.doneAt) || over(m.holdAt)))
 }
 
-// reclaim takes back deliveries whose leases ran out, and places, unless it is a probe, and returns how many.
-func (m *model) reclaim(out *FetchReply, probe bool, jitter func(int) int64) int {
+// reclaim takes back deliveries whose leases ran out, and returns how many.
+func (m *model) reclaim(out *FetchReply, jitter func(int) int64) int {
 	var expired []string // leases, and places
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
-		if len(expired) < 100 && !probe && m.lasts(m.unack[tag]) <= m.now {
+		if len(expired) < 100 && m.lasts(m.unack[tag]) <= m.now {
 			expired = append(expired, tag)
 		}
 	}

@@ -237,7 +237,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 			t.Fatalf("%s is poison, and was not alone", names(dead.ID))
 		}
 	}
-	got.Fails = nil // they are in ds
+	got.Fails, got.Big = nil, 0 // they are in ds, and not of the model
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
 		m.alone[d.msg.ID] = strings.HasPrefix(a.Alone, d.tag+" ")

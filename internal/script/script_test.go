@@ -336,6 +336,8 @@ func (r *rig) failText(id string, f check.Fail) string {
 		return word
 	case PoisonText:
 		return word + "!poison"
+	case queuetest.UnreceivedText:
+		return word + "!unreceived"
 	case queuetest.LostText:
 		return word + "!lost"
 	}

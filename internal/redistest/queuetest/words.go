@@ -9,6 +9,9 @@ import (
 // LostText is what fetch keeps of a delivery whose lease ran out.
 const LostText = "its lease ran out: its consumer died or was cut off"
 
+// UnreceivedText is what fetch keeps of a delivery that did not come through.
+const UnreceivedText = "it did not come through: the line is too slow for it, or a limit of the server cuts it off"
+
 // TagOf names delivery n of a message: the id itself for the first, <n>:<id> from the second on.
 func TagOf(id string, n int) string {
 	if n == 1 {

@@ -11,14 +11,14 @@
 --       11 '<tag> <instant>' of a message on its last chance, as a fetch has named it, which is handed out alone, because this consumer's
 --          process handles nothing; '-': this consumer has such a name, and wants no other; '': none,
 --       12 what this consumer says of itself, for ops.Queue.Consumers; '-': it leaves; '': nothing new,
---       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
---       describe the deliveries of a lost reply,
+--       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing new, and
+--       take back the one large message of a lost reply,
 --       14 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
 --       15 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
 --       no limits; '0': any number is too few.
 --       The longest lease that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, limits,
---       #fails, #dead, #described, superseded, canceled, books, #missing, reserved, fails, dead, described, missing, parts, #envelopes}
+--       #fails, #dead, superseded, canceled, books, #missing, reserved, big, fails, dead, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
@@ -30,11 +30,10 @@
 --       out:acked of state
 --       fails: the fail record ('' for none) of each of the first given; the others come from pending and have none
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison
---       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more
---       loss makes it poison, else ''
 --       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost
 --       missing: of each message with a countdown among the given and the dead: which one, as in parts, and how many acks it waits for
 --       reserved: '<tag> <instant>' of a message on its last chance, which is to be asked for alone (11); '': none
+--       big: bytes of the longest envelope that was ever stored, or more
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,

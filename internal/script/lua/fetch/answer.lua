@@ -1,7 +1,7 @@
 -- The alarm is set, the consumer record is written, and the reply is made.
--- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
+-- takes: big, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
 --        repeated, leased, inGrace, graceEnds, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
---        anyone, seen, fails, described, out, parts, missing, heardAt, heardCall, totals, reserved
+--        anyone, seen, fails, out, parts, missing, heardAt, heardCall, totals, reserved
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -75,13 +75,13 @@ remember(known)
 -- The reply, as fetch.lua says.
 local envelopes = #out
 local numbers = {
-  bytes > 0 and list or '', us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
+  list, us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
   us(leaseUS),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
-  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
-  known .. ' ' .. totals, #missing / 2, reserved,
+  #fails, #dead / 3, replaced, us(whole(canceled) or 0),
+  known .. ' ' .. totals, #missing / 2, reserved, us(big),
 }
-for _, list in ipairs({numbers, fails, dead, described, missing, parts}) do
+for _, list in ipairs({numbers, fails, dead, missing, parts}) do
   for i = 1, #list do out[#out + 1] = list[i] end
 end
 out[#out + 1] = envelopes

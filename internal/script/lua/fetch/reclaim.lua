@@ -1,5 +1,5 @@
 -- Deliveries whose leases ran out are taken back, unless they have a grace.
--- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, replace, size, dead,
+-- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, name, replace, size, dead,
 --        addparts, jitter, pended, retried, inGrace, graceOver, moved, replaced
 -- gives: lookAgain
 -- from time: now, us, whole
@@ -16,7 +16,7 @@ if furthest and furthest > now + leaseUS then
   leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
 end
 
-if leased and leased <= now and bytes > 0 then
+if leased and leased <= now then
   local holds = (whole(firstHold) or 0) > 0 -- some key is held
   -- from message: keyof
   -- from group: leftkey, setleft
@@ -25,13 +25,14 @@ if leased and leased <= now and bytes > 0 then
   -- from relane: relanes
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
-  local function lose(id, n)
+  local UNRECEIVED = 'it did not come through: the line is too slow for it, or a limit of the server cuts it off'
+  local function lose(id, n, why)
     lost = lost + 1
     local before = redis.call('HGET', KEYS.fail, id)
     local failures, losses, errors = failure(before)
     losses = losses + 1
     local poison = losses >= maxLosses and not superseded(before)
-    errors = witherror(errors, n, poison and ARGV[10] or LOST)
+    errors = witherror(errors, n, poison and ARGV[10] or why)
     if superseded(before) then return replace(id, n, failures, losses, errors) end
     local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
     if poison then
@@ -79,7 +80,7 @@ if leased and leased <= now and bytes > 0 then
         if isheld(id, n) then
           if n > 1 or not redis.call('ZSCORE', KEYS.pending, id) then -- else it was sent again, too late
             moved = moved + 1
-            lose(id, n)
+            lose(id, n, lease == name and UNRECEIVED or LOST)
           end
         elseif redis.call('HEXISTS', KEYS.msg, id) == 0 then
           redis.call('HDEL', KEYS.fail, id) -- it has one if another program deleted the message

@@ -1,8 +1,8 @@
--- The deliveries of a lost reply are leased anew, and described or handed out again. Those without room in this reply go back to
--- ready, and nothing is counted.
--- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
+-- The deliveries of a lost reply are leased anew, and handed out again. Those without room in this reply go back to ready, and nothing
+-- is counted. A large message that does not come through alone is lost: its lease ends.
+-- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, big, leased,
 --        score, picked, leaves
--- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described
+-- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack
 -- from time: now, us
 -- from lease: lend, isheld
 -- from record: split, failure
@@ -51,28 +51,23 @@ local function addparts(nth, id, envelope)
   for i = 1, there and #values or 0 do parts[at + 2 + i] = values[i] end
 end
 
-local described, givenBack = {}, false
+local givenBack = false
 if listed then
+  local LARGE = 65536 -- bytes: a smaller message comes through wherever a reply does
   -- from record: setfailure, superseded
   local tags = {}
   for tag in string.gmatch(listed, '%S+') do
     local n, id = split(tag)
     if #tags < MOVES and isheld(id, n) then tags[#tags + 1] = tag end -- else it was canceled, or this repeat is late
   end
-  if bytes == 0 then
-    -- from message: keyof
-    -- from group: leftkey
-    for i = 1, #tags do
-      local _, id = split(tags[i])
-      local record, key = redis.call('HGET', KEYS.fail, id) or '', ''
-      local _, losses = failure(record)
-      if losses >= maxLosses - 1 then
-        local envelope = redis.call('HGET', KEYS.msg, id) or ''
-        key = keyof(envelope)
-        if key == '' and groups then key = leftkey(envelope) end
-      end
-      for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS.msg, id), record, key}) do described[#described + 1] = part end
-    end
+  local over = false
+  if bytes == 0 and #tags == 1 then
+    local _, id = split(tags[1])
+    over = redis.call('HSTRLEN', KEYS.msg, id) > LARGE
+  end
+  if over then
+    lend(name, us(now), tags)
+    tags = {}
   elseif #tags * big > bytes then
     local fit, rest, total = {}, {}, 0
     for i = 1, #tags do
@@ -102,10 +97,10 @@ if listed then
   end
   if tags[1] then
     lease(tags)
-  else
+  elseif not over then
     redis.call('ZREM', KEYS.unack, name)
     redis.call('HDEL', KEYS.lease, name, name .. '#')
   end
   leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
-  if bytes > 0 then picked = tags end
+  picked = tags
 end
