@@ -47,7 +47,7 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.member = ws.join(c.freed, at)
 	c.leases.Consumer, c.notices.Consumer = c, c
 	c.notices.waiting.Read = c.notices.run
-	c.settler = settler{Consumer: c, caller: script.NewCaller(), joint: make(chan *jointCall)}
+	c.settler = settler{Consumer: c, caller: script.NewCaller(), more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
 		Consumer: c, hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),

@@ -46,8 +46,8 @@ const optionalAttempts = 3
 
 // fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, because then the leases of what the call
 // may have handed out are over. It gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was
-// answered had a connection. If c is not nil, the first attempt makes c right before the fetch.
-func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchReply, sentAt time.Time, err error) {
+// answered had a connection.
+func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
@@ -76,13 +76,7 @@ func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchRep
 		} else if carriedOut {
 			ctx = p.lifecycle.redisCtx
 		}
-		if c != nil {
-			got, err = p.jointly(ctx, c, q)
-			c = nil
-		} else {
-			got, err = p.store.Fetch(ctx, p.caller, q)
-		}
-		if err != nil {
+		if got, err = p.store.Fetch(ctx, p.caller, q); err != nil {
 			if replyLost(err) {
 				lost++
 			}
@@ -121,7 +115,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 		return
 	}
 	ds := decode(p.Consumer, got, sentAt, answeredAt)
-	ds[0].lease.before, ds[0].alone = p.state.before, alone
+	ds[0].alone = alone
 	p.leases.add(ds...)
 	if p.events.On() {
 		ids := idsOf(ds)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -213,11 +212,10 @@ func (l *leases) remove(ds ...*delivery) {
 // A lease is that of what one fetch has brought.
 type lease struct {
 	*script.Lease
-	began  conc.AtomicTime    // when it began, or a moment earlier; set by accept and leases
-	before message.ServerTime // of the fetch before this one; 0: none; set before the first is held
-	listed int                // deliveries that Redis lists; set before the first is held, then by renew
-	held   int                // deliveries that are held; guarded by heldList.mu
-	index  int                // in heldList, while any is held
+	began  conc.AtomicTime // when it began, or a moment earlier; set by accept and leases
+	listed int             // deliveries that Redis lists; set before the first is held, then by renew
+	held   int             // deliveries that are held; guarded by heldList.mu
+	index  int             // in heldList, while any is held
 }
 
 // A heldList has the deliveries that are held. The zero value is empty. It is safe for concurrent use.

@@ -30,7 +30,6 @@ type poller struct {
 	leaveCtx   context.Context     // of the fetches of passWakeOn
 	lease      time.Duration       // that holds for all consumers of the queue
 	limits     script.AgreedLimits // that hold for all consumers of the queue
-	heldAtPoll int                 // deliveries, at the end of the last poll
 	replyBytes int                 // how many bytes the next fetch asks for
 	big        int                 // bytes of the longest message, as the last fetch said; 0: not known
 	since      time.Time           // when the consumer started
@@ -57,7 +56,6 @@ type pollState struct {
 	pollAt    message.ServerTime // the instant of the marker that was taken; without wake-ups, of the next message that is known; 0: none
 	clock     message.ServerTime // Redis's clock …
 	clockAt   time.Time          // … at this instant of this machine's clock
-	before    message.ServerTime // clock, after the poll before
 
 	wakeUps  bool // wake-ups work
 	waiting  bool // the wake listener is waiting for one
@@ -93,7 +91,7 @@ func (s *pollState) answered(clock, next message.ServerTime, rearm bool, sentAt,
 		s.rtt = rtt
 	}
 	s.rtt += (rtt - s.rtt) / 8
-	s.before, s.clock, s.clockAt = s.clock, clock, sentAt.Add(rtt/2)
+	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
 	if !s.wakeUps {
 		s.pollAt = next
@@ -136,7 +134,6 @@ func (p *poller) run() {
 			p.step()
 		}
 	}
-	p.settler.joins.Store(joinsNone)
 	p.member.quit()
 }
 
@@ -150,7 +147,7 @@ func (p *poller) step() {
 	if p.reserved != "" {
 		alone, in := p.member.becomesAlone(p.lease, now.Sub(p.reservedAt))
 		if alone {
-			p.pollBehind(nil, false, p.reserved)
+			p.pollFor(p.reserved, false)
 			return
 		}
 		if asks = in; in == 0 {
@@ -179,9 +176,10 @@ func (p *poller) step() {
 	select {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
-		p.placeFreed()
-	case c := <-p.settler.joint:
-		p.refill(c)
+	case <-p.settler.more:
+		if s.moreDue = true; p.member.room(p.limit(), true, p.ahead()) == 0 {
+			p.poll(true) // other consumers get the alarm
+		}
 	case <-time.After(idle):
 		p.member.releaseStale()
 		if s.due(time.Now()) {
@@ -205,15 +203,6 @@ func (p *poller) step() {
 		p.poll(false)
 	case at := <-p.hints:
 		s.hinted(at)
-	}
-}
-
-// placeFreed makes the next poll come now if the concurrency of the queue is bounded, this consumer has fewer places than after the last
-// poll, and no wake-up will come for the free ones.
-func (p *poller) placeFreed() {
-	s := &p.state
-	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.leases.held.totals().deliveries < p.heldAtPoll {
-		s.pollAt = min(s.pollAt, s.clock)
 	}
 }
 
@@ -271,13 +260,12 @@ func (p *poller) setWakeUps(on bool, err error) {
 
 // poll fetches once, and returns how many deliveries the fetch brought. With rearm, it also sets the alarm for the next message, for other
 // consumers to take.
-func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm, "") }
+func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 
-// pollBehind is poll right behind a settlement, if c is not nil. If alone is not "", it fetches that message on its
-// last chance, and no other.
-func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int) {
+// pollFor is poll. If alone is not "", it fetches that message on its last chance, and no other.
+func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
+	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead(), s.rtt)
 	defer p.member.answered()
 	named := alone
 	if alone != "" {
@@ -285,9 +273,9 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	} else if p.reserved != "" || !p.member.wantsName() {
 		named = script.HasReserved
 	}
-	byAlarm := !rearm && c == nil && alone == "" && p.byAlarm(begun)
+	byAlarm := !rearm && alone == "" && p.byAlarm(begun)
 	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
-		Presence: p.presence(begun)}, c)
+		Presence: p.presence(begun)})
 	answeredAt := time.Now()
 	if err != nil {
 		return 0 // the consumer stops
@@ -303,7 +291,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if s.wakeUps && s.waiting && c == nil && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
@@ -315,9 +303,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
-	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
-	p.settler.joins.Store(p.joinsAfter(&got))
 	return len(got.Tags)
 }
 
@@ -334,7 +320,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker
 			return
 		}
-		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving}, nil)
+		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
 		if err != nil {
 			return
 		}

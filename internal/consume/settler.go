@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -84,8 +83,7 @@ type settler struct {
 	*Consumer
 	outbox conc.Mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
 	caller *script.Caller        // of run
-	joint  chan *jointCall       // to the poller
-	joins  atomic.Int32          // which settlements the poller makes; written by the poller
+	more   conc.Signal           // sent when settlements let messages go; received by the poller
 }
 
 // settle takes the outcome of a delivery, unless the delivery has another outcome, or is lost.
@@ -163,23 +161,15 @@ func (s *settler) settlements(batch []outcome, memory []script.Settlement) []scr
 func (s *settler) send(batch []outcome, settlements []script.Settlement) (left []outcome) {
 	var done script.SettleReply
 	s.caller.Next()
-	first, goesOn := true, s.goesOn(batch, settlements)
+	// Only then the poller is told of more. It fetches, or sets the alarm for other consumers.
+	fetches := !s.lifecycle.stopping() && (s.poller.wakeUpsOff.Load() || s.member.hasRoom(len(batch)))
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
-		if first {
-			first = false
-			if end, made := s.jointly(batch, settlements, goesOn); made {
-				done = end.Reply
-				return end.Err
-			}
-		}
-		if done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements); err != nil {
-			return err
-		}
-		if goesOn || s.poller.wakeUpsOff.Load() && s.goesOn(batch, settlements) { // wake-ups may be off only since then
-			s.Hint(0)
-		}
-		return nil
+		done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements, fetches)
+		return err
 	}, func(n int, err error) bool { return !errors.Is(err, script.ErrBadReply) || n < optionalAttempts })
+	if done.More {
+		s.more.Send()
+	}
 	s.settings.logOverflow(done.Overflow)
 	if done.DoneOverflow > 0 {
 		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))

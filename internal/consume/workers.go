@@ -172,6 +172,14 @@ func (m *member) shares() bool {
 	return m.workers.shared
 }
 
+// hasRoom reports whether the member may fetch now, or when the workers of so many deliveries are free.
+func (m *member) hasRoom(ending int) bool {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.mayFetch() && len(m.buffer)+m.busy-ending < m.most() && ws.taken-ending < ws.size
+}
+
 // unhandled is how many deliveries are in the buffer or in a handler.
 func (m *member) unhandled() int {
 	m.workers.mu.Lock()

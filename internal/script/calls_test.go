@@ -269,7 +269,7 @@ func (r *rig) counts() CountsReply {
 // settling is one attempt at a call of settle.
 func (r *rig) settling(c *Caller, all ...Settlement) SettleReply {
 	r.t.Helper()
-	got, err := r.Store.Settle(queuetest.CtxB, c, r.leased(all))
+	got, err := r.Store.Settle(queuetest.CtxB, c, r.leased(all), false)
 	queuetest.Must(r.t, err)
 	return got
 }

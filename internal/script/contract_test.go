@@ -30,7 +30,7 @@ func (r *rig) fetches(c *Caller, bytes int) error {
 }
 
 func (r *rig) settles(c *Caller, all ...Settlement) error {
-	return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, r.leased(all)))
+	return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, r.leased(all), false))
 }
 
 // intercepting, steering, listing and fetching are calls of a table.

@@ -204,7 +204,7 @@ func TestSettleCallKeepsNothing(t *testing.T) {
 		}
 		return all
 	}
-	call := newSettleCall(newCall(), all, "")
+	call := newSettleCall(newCall(), all, false)
 	before := texts(call)
 	clear(all)
 	if after := texts(call); !slices.Equal(after, before) {

@@ -74,7 +74,7 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), record, queuetest.IDOf("b"), record)
 				r.do("ZADD", r.Keys.done, "inf", queuetest.IDOf("b"))
 			}
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}))
+			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}), false)
 			r.equal("settled", []any{got.DoneOverflow, err}, []any{2, nil})
 		}, "done d@1s c@2h0m0s fail c=2/0/0@0s d=2/0/0@0s"},
 	})

@@ -35,7 +35,7 @@ func laneCalls(r *rig, i int) (errs []error) {
 		for i := range all {
 			all[i].Leaves = strings.HasSuffix(all[i].Lane, "m")
 		}
-		try("settle", queuetest.Failure(r.Store.Settle(queuetest.CtxB, newCall(), r.leased(all))))
+		try("settle", queuetest.Failure(r.Store.Settle(queuetest.CtxB, newCall(), r.leased(all), false)))
 	}
 	replaced := inLane("m", 1, name("g"), 0, keyed(name("k")))
 	replaced.Put.On = ConflictReplace

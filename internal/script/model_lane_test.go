@@ -139,6 +139,7 @@ func (m *model) turns(lane, me string) {
 			m.placed[next.id] = next.tag
 			m.layAt(next.tag, max(next.due, m.now))
 			m.turned = sooner(m.turned, max(next.due, m.now))
+			m.turnDue = m.turnDue || next.due <= m.now
 		case next.id == me && last != nil && !last.before(next.tag, next.due):
 			delete(m.pending, last.tag)
 			delete(m.retry, last.tag)

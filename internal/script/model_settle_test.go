@@ -19,8 +19,9 @@ type settling struct {
 	garbageRoom, doneRoom int
 }
 
-// settle ends deliveries. fetched: a fetch follows, which sets the alarm for places that are free and for what is due now in lanes.
-func (m *model) settle(batch []Settlement, fetched bool) any {
+// settle ends deliveries. fetches: a fetch follows if there is more, which sets the alarm.
+func (m *model) settle(batch []Settlement, fetches bool) any {
+	m.turnDue = false
 	s := settling{out: SettleReply{Now: m.now}}
 	alive, settled := map[string]bool{}, map[string]int{}
 	for _, o := range batch {
@@ -40,14 +41,19 @@ func (m *model) settle(batch []Settlement, fetched bool) any {
 	for name, n := range settled {
 		m.letGo(name, n)
 	}
-	if first := sooner(s.first, m.sinceTurned()); fetched && first != 0 && first <= m.now && (m.armed == 0 || first < m.armed) {
+	putOff := m.limits.putOff
+	more := fetches && m.turnDue && putOff == (heldBack{})
+	if first := sooner(s.first, m.sinceTurned()); more && (m.armed == 0 || first < m.armed) {
 		m.wake, m.armed = 0, first
 	} else {
 		m.arm(first)
 	}
-	if !fetched {
+	if goes := fetches && putOff.full == 1 && putOff.open <= m.now; goes {
+		more = true
+	} else {
 		m.freed()
 	}
+	s.out.More = more
 	if s.dead > 0 {
 		s.out.Overflow = m.trim(m.garbage, s.garbageRoom, 500)
 	}

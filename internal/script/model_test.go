@@ -28,6 +28,7 @@ type model struct {
 	claim   claim             // of a lease
 	placed  map[string]string // id -> the tag under which a message got its turn
 	turned  int64             // sinceTurned
+	turnDue bool              // since a settle began, a message that is due got a turn
 	limits  modelLimits
 }
 

@@ -306,8 +306,8 @@ func (m *machine) settles(t *rapid.T) {
 	}
 	plain := slices.DeleteFunc(slices.Clone(batch), func(o Settlement) bool { return !o.plain() })
 	batch = append(plain, slices.DeleteFunc(batch, func(o Settlement) bool { return o.plain() })...)
-	fetched := rapid.IntRange(0, 2).Draw(t, "a fetch follows if 0") == 0
-	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch, fetched) })
+	fetches := rapid.IntRange(0, 2).Draw(t, "it fetches if 0") == 0
+	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch, fetches) })
 }
 
 // ends draws how a delivery ends.
@@ -343,13 +343,9 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 	return s
 }
 
-func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement, fetched bool) {
-	call := newSettleCall(&c, batch, map[bool]string{true: "+"}[fetched])
-	if fetched { // as by SettleAndFetch
-		call.script = SettleScript
-	}
-	got, err := call.read(m.store.run(queuetest.CtxB, call.script, call.args))
-	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch, fetched) }))
+func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement, fetches bool) {
+	got, err := m.store.Settle(queuetest.CtxB, &c, batch, fetches)
+	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch, fetches) }))
 }
 
 func (m *machine) extends(t *rapid.T) {

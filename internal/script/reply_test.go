@@ -119,12 +119,12 @@ var repliesToUsers = map[string]repliesCase{
 	"settle": caseOf(func(s *Store) (SettleReply, error) {
 		all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
 		all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}
-		got, err := s.Settle(queuetest.CtxB, NewCaller(), all)
+		got, err := s.Settle(queuetest.CtxB, NewCaller(), all, false)
 		return got, within(2, err, got.Left, got.Void)
-	}, []int{0, 1, 2, 6}, []string{"5|0|0||||0", "5|3|4|1 2 |1=x 2=y |2 |1", "5|0|0||||2!", "5|0|0||1~7:x 2=acked:y ||2"},
-		"", "5", "5|0", "5|0|0", "5|0|0|", "5|0|0||", "5|0|0|0|||0", "5|0|0|3|||0", "5|0|0|1 -1|||0", "5|0|0|1.0 |||0", "5|0|0||3=x ||0",
-		"5|0|0||0=x ||0", "5|0|0||1||0", "5|0|0||1~x:y ||0", "5|0|0||=x ||0", "5|0|0||1?x ||0", "5|0|0|||3 |0", "5|0|0||||3",
-		"5|0|0||||0!", "5|0|0||||1?", "5|0|0||||-1"),
+	}, []int{0, 1, 2, 6, 7}, []string{"5|0|0||||0|0", "5|3|4|1 2 |1=x 2=y |2 |1|1", "5|0|0||||2!|0", "5|0|0||1~7:x 2=acked:y ||2|0"},
+		"", "5", "5|0", "5|0|0", "5|0|0|", "5|0|0||", "5|0|0|0|||0|0", "5|0|0|3|||0|0", "5|0|0|1 -1|||0|0", "5|0|0|1.0 |||0|0", "5|0|0||3=x ||0|0",
+		"5|0|0||0=x ||0|0", "5|0|0||1||0|0", "5|0|0||1~x:y ||0|0", "5|0|0||=x ||0|0", "5|0|0||1?x ||0|0", "5|0|0|||3 |0|0", "5|0|0||||3|0",
+		"5|0|0||||0!|0", "5|0|0||||1?|0", "5|0|0||||-1|0"),
 	"keep": caseOf(func(s *Store) (int, error) { return s.Keep(queuetest.CtxB, "a:1", []string{"a"}) }, []int{0}, []string{"0", "5"}),
 	"extend": caseOf(func(s *Store) (ExtendReply, error) {
 		return s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})

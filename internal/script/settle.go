@@ -120,6 +120,7 @@ type SettleReply struct {
 	Answers      []FollowerAnswer
 	Superseded   []int // indices of those that ended their messages because their deliveries were superseded
 	Left         []int // indices of those that were not settled, because the call had no room for them
+	More         bool  // messages of lanes, or for places, may go now, and nobody else was woken for them
 	TooMuch      []int // index of the one of these whose followers would change too much, if there is one
 }
 
@@ -137,15 +138,15 @@ type settleCall struct {
 	followers []FollowerAnswer // in the order of the script, without answers
 }
 
-// Settle ends deliveries.
-func (s *Store) Settle(ctx context.Context, c *Caller, all []Settlement) (SettleReply, error) {
-	call := newSettleCall(c, all, "")
+// Settle ends deliveries. fetches says that a fetch follows if the reply says More.
+func (s *Store) Settle(ctx context.Context, c *Caller, all []Settlement, fetches bool) (SettleReply, error) {
+	call := newSettleCall(c, all, fetches)
 	return call.read(s.run(ctx, call.script, call.args))
 }
 
-// newSettleCall makes one; before is what stands before the number of plain settlements. The call keeps nothing of the slice, because an
-// attempt that nobody waits for any longer may still write its arguments.
-func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
+// newSettleCall makes one. The call keeps nothing of the slice, because an attempt that nobody waits for any longer may still write its
+// arguments.
+func newSettleCall(c *Caller, all []Settlement, fetches bool) settleCall {
 	leases, of := leasesOf(all)
 	canceled := int64(math.MaxInt64)
 	plain := 0
@@ -155,7 +156,11 @@ func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
 		l.from, plain = plain, plain+l.acks
 	}
 	call, tags := settleCall{script: plainSettle, order: make([]int, plain, len(all))}, make([]string, plain)
-	args := append(c.args(3+2*len(leases)+len(all)), before+strconv.Itoa(plain), canceled, len(leases))
+	n := strconv.Itoa(plain)
+	if fetches {
+		n = "+" + n
+	}
+	args := append(c.args(3+2*len(leases)+len(all)), n, canceled, len(leases))
 	for i := range leases {
 		args = append(args, &leases[i].Name)
 	}
@@ -243,6 +248,7 @@ func (c *settleCall) read(r *reply) (SettleReply, error) {
 		}
 		got.Left = slices.Sorted(slices.Values(c.order[first-1:]))
 	}
+	got.More = r.number() == 1
 	return got, r.err("settle")
 }
 

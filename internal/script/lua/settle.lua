@@ -1,7 +1,6 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
--- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that this
---       call frees and what it makes due in lanes; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; their names, and
+-- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if the consumer fetches if there is more; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; their names, and
 --       how many of n each has; n tags of acked first deliveries without key and lane, by leases; of each other outcome a word and fields:
 --         'ack'      lease, tag, id, key
 --         'done'     lease, tag, id, key, number, counts, keep, result, room
@@ -18,7 +17,7 @@
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
 --       message is kept; result: '' for none; room: how many done messages, or how much garbage, there may be, '0': any number. What follows is sent if the ack is not void.
--- Returns {now, overflow, doneOverflow, void, answers, ended, stopped}
+-- Returns {now, overflow, doneOverflow, void, answers, ended, stopped, more}
 --       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
 --       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or the
 --       message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before (pending,
@@ -28,6 +27,7 @@
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
 --       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000
 --       turns: another call must settle the rest; with '!' behind it if its sends would change over 4 MB, which no call does. '0': none
+--       more: '1' if the call gave a turn to a message that is due, or freed a place that one waits for, and nobody else was woken for it
 -- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each lease,
 --       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
 --       at most 500 messages; 4 if anything is done, 7 if there is too much of that, up to 14 if some was acked just now (at most 100
@@ -40,7 +40,7 @@
 
 -- from time: now, us, whole
 -- from call: mark, remember
-local plain, fetched = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
+local plain, fetches = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
 -- step read, leases, scan
 local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- kept: done since; replaced: what was superseded
 local garbageRoom, doneRoom = 0, 0 -- how many there may be, as the records say
@@ -55,6 +55,7 @@ end
 
 local throttle = 0 -- us for which nothing is handed out
 local first -- the first instant at which any message is due that was not
+local more = false
 local holdEnds -- the first end of a hold, if any begins
 local outcomes, stopped, answers = plain, '0', '' -- so many so far; where it stopped; of sends, but those that were stored
 if FIELDS then
@@ -62,6 +63,7 @@ if FIELDS then
   -- step follow, outcome, records
   -- from edit: noted
   if noted.first and (not first or noted.first < first) then first = noted.first end
+  more = fetches and (limited or '') == '' and noted.given
   if follows then
     -- from put: noteall
     local big, total, before = unpack(redis.call('HMGET', KEYS.state, 'big', 'in:stored', 'in:followed'), 1, 3)
@@ -86,17 +88,18 @@ end
 if first then
   -- from alarm: sooner, arm
   if sooner(first, armed) then
-    if fetched and KEYS.lanes and first <= now then redis.call('ZREM', KEYS.wake, 'w') mark('armed', us(first)) else arm(first) end
+    if more then redis.call('ZREM', KEYS.wake, 'w') mark('armed', us(first)) else arm(first) end
     armed = us(first)
   end
 end
-if limited and not fetched then
+if limited then
   -- from alarm: freed
-  local putOff = freed(limited, armed)
+  local putOff, goes = freed(limited, armed, fetches)
   if putOff then mark('limited', putOff) end
+  more = more or goes
 end
 overflow = overflow > 0 and us(overflow) or '0'
 doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
 local others = (ended .. answers ~= '' or stopped ~= '0') and ';' .. ended .. ';' .. stopped .. ';' .. answers or ''
-remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
-return {us(now), overflow, doneOverflow, void, answers, ended, stopped}
+remember((more and '+' or '') .. overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
+return {us(now), overflow, doneOverflow, void, answers, ended, stopped, more and '1' or '0'}

@@ -19,11 +19,13 @@ local function arm(due)
   mark('armed', us(due))
 end
 
--- freed(limited, armed) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua). settle,
--- intercept and steer call it if they free a place. It returns the new state.limited, nil if that stays.
-local function freed(limited, armed)
+-- freed(limited, armed, fetches) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua).
+-- settle, intercept and steer call it if they free a place. It returns the new state.limited, nil if that stays; and true, and wakes nobody,
+-- if one may go now and the caller fetches.
+local function freed(limited, armed, fetches)
   local since, open = string.match(limited, '^(%d+) %d+ (%d+) %d+ 1$')
-  if not since then return nil end
+  if not since then return nil, false end
+  if fetches and (whole(open) or 0) <= now then return nil, true end
   local wakes = us(math.max(now, whole(open)))
   redis.call('ZADD', KEYS.wake, wakes, 'w')
   return since .. ' ' .. us(whole(armed) or 0) .. ' ' .. open .. ' ' .. wakes .. ' 0'

@@ -6,6 +6,7 @@
 -- noted is what the sends of this call have done so far, for state (noteall):
 --   stored, longest                how many messages are new, and the weight of the longest that was written
 --   first                          when the first of them, or of those that were moved, is due; nil: none
+--   given                          a message that is due got a turn
 --   uneven                         a lane of which messages ask for different widths
 --   grown, changed, overtaken      parts got a field, a message that waits was changed, a delivery was superseded
 --   looked                         turns of lanes that were looked at; each that was given or taken back counts TURN

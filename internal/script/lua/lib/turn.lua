@@ -74,6 +74,7 @@ local function lanes()
         redis.call('ZREM', KEYS.lanes, next.member)
         if redis.call('ZREM', KEYS.waiting, next.tag) == 1 and there then
           redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
+          noted.given = noted.given or next.due <= now
           moveto(next.tag, math.max(next.due, now)) -- behind what is due already, also of other lanes
           noted.looked = noted.looked + TURN
           if n + 1 >= most then return true end
@@ -93,6 +94,7 @@ local function lanes()
     if (n > 0 and least or next and next.width or width) ~= width then noted.uneven = lane end
     if not next and n < math.min(least, width) then
       redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
+      noted.given = noted.given or due <= now
       return moveto(tag, math.max(due, now))
     end
     redis.call('ZADD', KEYS.lanes, 0, waits(lane, due, tag, width))

@@ -15,8 +15,10 @@ local saved, armed, firstHold, groups, changed, limited, overtaken, canceled, ac
   keptBefore = unpack(state, 1, 13)
 local reply, at = recall(saved)
 if reply then
-  local overflow, doneOverflow, void, ended, stopped, answers = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
-  return {at, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0'}
+  local more, overflow, doneOverflow, void, ended, stopped, answers =
+    string.match(reply, '^(%+?)(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0',
+    more == '+' and '1' or '0'}
 elseif reply == false then
   return {err = STALE}
 end
