@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -52,7 +53,7 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.poller = poller{
 		Consumer: c, hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
-		replyBytes: script.MaxBatchBytes, since: time.Now(),
+		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
 			moreDue: c.member.shares()},
 	}

@@ -16,6 +16,13 @@ import (
 
 // This file makes attempts at one fetch, and takes in what it brought.
 
+// If so many messages come from pending, and the server is nearer than nearServer, their envelopes are read by a call of their own. That costs
+// the server an eighth less for each message, and a round trip.
+const (
+	readApart  = 128
+	nearServer = time.Millisecond
+)
+
 // smallReply is how many bytes a fetch asks for once a reply did not come through.
 const smallReply = 64 << 10
 
@@ -65,8 +72,8 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		if q.Bytes == 1 { // one message, of any size
 			q.Expected = cmp.Or(p.big, script.MaxBatchBytes)
 		}
-		if q.Apart = 0; lost == 0 && link.Linkable(p.store.Cli) { // another client might read from a replica
-			q.Apart = p.yielding.apart()
+		if q.Apart = 0; lost == 0 && p.nearest < nearServer && link.Linkable(p.store.Cli) { // another client might read from a replica
+			q.Apart = readApart
 		}
 		permit = &script.WritePermit{Call: p.caller.N}
 		p.caller.Permit = permit

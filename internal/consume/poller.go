@@ -40,7 +40,7 @@ type poller struct {
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
-	yielding   yielding            // to other users of the server
+	nearest    time.Duration       // the shortest round trip of a fetch
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message
 	newer      conc.MinuteCount    // messages of a newer version
@@ -211,7 +211,7 @@ func (p *poller) limit() int {
 	if p.settings.Base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	limit := min(limitRoom(&p.settings, p.member.atMost, p.leases.held.totals()), p.yielding.most())
+	limit := limitRoom(&p.settings, p.member.atMost, p.leases.held.totals())
 	if p.limits.Bounded {
 		limit = min(limit, max(p.member.atMost, p.limits.Left/2))
 	}
@@ -295,7 +295,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
-	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
+	p.nearest = min(p.nearest, answeredAt.Sub(sentAt))
 	if alone != "" { // before its handler can have returned
 		p.member.isAlone(strings.Join(got.Tags, ""), p.lease, p.lease/10) // of one tag, or none
 	}
