@@ -27,8 +27,8 @@ func TestSubscriberReleasesItsLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, wire, cli := queuetest.WiredBase(t)
-			l := linkOf(cli)
-			defer l.release()
+			l := useLink(cli, 0)
+			defer l.release(0)
 			users := func() int {
 				links.mu.Lock()
 				defer links.mu.Unlock()
@@ -105,16 +105,28 @@ func TestCutWhileDialing(t *testing.T) {
 // TestHangUpOfTwoDirections: a connection that cannot be closed in one direction, as that of a user's Dialer, is closed.
 func TestHangUpOfTwoDirections(t *testing.T) {
 	t.Parallel()
-	for name, watched := range map[string]bool{"plain": false, "watched": true} {
-		mine, theirs := net.Pipe()
-		defer theirs.Close()
-		c := &DedicatedClient{conn: mine}
-		if watched {
-			c.conn = &watchedConn{Conn: mine, link: new(Link)}
-		}
-		c.HangUp()
-		if _, err := mine.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || !c.isCut {
-			t.Errorf("%s: it is open: %v", name, err)
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	c := &DedicatedClient{conn: mine}
+	c.HangUp()
+	if _, err := mine.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || !c.isCut {
+		t.Errorf("it is open: %v", err)
+	}
+}
+
+// TestDedicatedClientHasOneConnection: it does not make another one in place of one that broke.
+func TestDedicatedClientHasOneConnection(t *testing.T) {
+	t.Parallel()
+	cli := queuetest.NewBase(t).Client()
+	l := useLink(cli, 0)
+	defer l.release(0)
+	c := l.dedicated("")
+	defer c.Close()
+	queuetest.Must(t, c.Ping(queuetest.CtxB).Err())
+	queuetest.Must(t, c.conn.Close())
+	for range 3 {
+		if err := c.Ping(queuetest.CtxB).Err(); err == nil {
+			t.Error("it has another connection")
 		}
 	}
 }

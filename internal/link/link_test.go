@@ -40,17 +40,12 @@ func TestLinkIsIdle(t *testing.T) {
 	}
 	f.Must(ping(cli))
 	queuetest.Eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
-	l := linkOf(cli)
+	l := useLink(cli, 0)
 	l.expire() // a call is under way
-	l.release()
-	l.expire() // it ended just now
 	if n := connections(); n != 1 {
 		t.Fatalf("%d connections after an expire that came too early", n)
 	}
-	links.mu.Lock()
-	l.lastUsed = l.lastUsed.Add(-linkIdle)
-	links.mu.Unlock()
-	l.expire()
+	l.release(0)
 	queuetest.Eventually(t, "the connection is closed", func() bool { return connections() == 0 })
 	f.Must(ping(cli)) // over a new one
 }
@@ -63,7 +58,7 @@ func TestLinkOfClosedClient(t *testing.T) {
 	for name, cli := range map[string]redis.UniversalClient{
 		"client": f.Client(), "client in use": f.Client(), "Cluster in use": queuetest.OneNodeCluster(t, queuetest.Shared.Addr),
 	} {
-		l := linkOf(cli)
+		l := useLink(cli, 0)
 		if strings.Contains(name, "in use") {
 			f.Must(ping(cli))
 		}
@@ -79,34 +74,8 @@ func TestLinkOfClosedClient(t *testing.T) {
 		if err := ping(cli); !errors.Is(err, redis.ErrClosed) || Transient(err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		l.release()
+		l.release(0)
 	}
-}
-
-// TestLinkOfClosedClientIsClosedSoon: the connections of a queue whose client is closed are not kept for as long as those of
-// one that is idle, so that a program may make a client for each of its jobs.
-func TestLinkOfClosedClientIsClosedSoon(t *testing.T) {
-	t.Parallel()
-	f := queuetest.NewBase(t)
-	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()})
-	f.Must(ping(cli))
-	links.mu.Lock()
-	l := links.byClient[cli]
-	links.mu.Unlock()
-	look := func() (open bool) {
-		links.mu.Lock()
-		l.lastUsed = time.Now().Add(-linkLook)
-		links.mu.Unlock()
-		l.expire()
-		links.mu.Lock()
-		defer links.mu.Unlock()
-		return links.byClient[cli] == l
-	}
-	if !look() {
-		t.Error("the link of an open client was closed")
-	}
-	f.Must(cli.Close())
-	queuetest.Eventually(t, "the link of a closed client is closed", func() bool { return !look() })
 }
 
 // renew has later calls take new connections.
