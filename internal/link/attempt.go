@@ -32,7 +32,7 @@ var SilentAfter = 750 * time.Millisecond
 type Server struct {
 	Cli            redis.UniversalClient
 	slot           string             // the key of a hash of the queue: a Cluster's node is found by it
-	Link           *Link              // of a consumer's server; nil: each call takes the link of the client
+	Link           *Link              // nil: the client can have none
 	side           side               // consuming if the server is a consumer's
 	AttemptTimeout time.Duration      // of an attempt, without the time for its bytes
 	shared         conc.SharedTimeout // of attempts that have little more than AttemptTimeout
@@ -40,18 +40,21 @@ type Server struct {
 
 // NewServer makes the way to the Redis of a queue. slot is the key of a hash of the queue.
 func NewServer(cli redis.UniversalClient, slot string) *Server {
-	return &Server{Cli: cli, slot: slot, AttemptTimeout: attemptTimeoutFor(cli)}
+	return &Server{Cli: cli, slot: slot, Link: linkOf(cli), AttemptTimeout: attemptTimeoutFor(cli)}
 }
 
 // ForConsumer is the server for a consumer, which has a lease to keep. Its caller releases it.
 func (s *Server) ForConsumer(lease time.Duration) *Server {
-	return &Server{Cli: s.Cli, slot: s.slot, Link: useLink(s.Cli, 1), side: consuming, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
+	if s.Link != nil {
+		s.Link.consumers.Add(1)
+	}
+	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, side: consuming, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
 }
 
-// Release gives back the link of a server that ForConsumer made.
+// Release says that the consumer has ended for which ForConsumer made the server.
 func (s *Server) Release() {
 	if s.Link != nil {
-		s.Link.release(1)
+		s.Link.consumers.Add(-1)
 	}
 }
 
@@ -92,13 +95,7 @@ type Effort struct {
 
 // Attempt makes one attempt at a call.
 func (s *Server) Attempt(ctx context.Context, e Effort) error {
-	l := s.Link
-	if l == nil {
-		if l = useLink(s.Cli, 0); l != nil {
-			defer l.release(0)
-		}
-	}
-	err := s.callOver(ctx, l, e)
+	err := s.callOver(ctx, e)
 	switch {
 	case err == nil || ctx.Err() != nil && errors.Is(err, ErrAllInUse):
 		return err
@@ -111,11 +108,11 @@ func (s *Server) Attempt(ctx context.Context, e Effort) error {
 
 // callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A client that can have no
 // link makes the call itself.
-func (s *Server) callOver(ctx context.Context, l *Link, e Effort) error {
-	if l == nil {
-		return s.callWith(ctx, e, s.Cli, nil, nil)
+func (s *Server) callOver(ctx context.Context, e Effort) error {
+	if s.Link == nil {
+		return s.callWith(ctx, e, s.Cli, nil)
 	}
-	addr, err := s.findNode(ctx, l)
+	addr, err := s.findNode(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,11 +120,11 @@ func (s *Server) callOver(ctx context.Context, l *Link, e Effort) error {
 	call := e.Call
 	const redirections = 3
 	for n := 0; ; n++ {
-		p, err := l.take(ctx, place{addr, s.side})
+		p, err := s.Link.take(ctx, place{addr, s.side})
 		if err != nil {
 			return err
 		}
-		if err = s.callWith(ctx, e, p.cli, l, p); !isCluster || n == redirections {
+		if err = s.callWith(ctx, e, p.cli, p); !isCluster || n == redirections {
 			return err
 		}
 		moved, isMoved := redirection(redis.IsMovedError(err))
@@ -147,32 +144,37 @@ func (s *Server) callOver(ctx context.Context, l *Link, e Effort) error {
 	}
 }
 
-// callWith makes a call with a client, that of a pool of l if it is not the user's. In a pool go-redis makes the deadline of a context that of the
+// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline of a context that of the
 // connection, so a call ends in time by itself, but it does not notice that a context is canceled. So another goroutine makes the call
 // if ctx may be canceled, unless it is a consumer's, which ends slowly.
-func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, l *Link, p *pool) (err error) {
+func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
-	call := func() (err error) {
-		defer func() {
-			cancel()
-			if p != nil {
-				l.put(p, err)
-			}
-		}()
-		defer contain(&err)
-		return e.Call(bounded, cli)
-	}
 	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
-		err = call()
-	} else if err = await(bounded, call); p != nil && ctx.Err() == nil && losesTrust(err) {
-		l.distrust(p) // it is not put back yet if the call goes on
+		err = s.call(bounded, cancel, e, cli, p)
+	} else {
+		err = await(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
+		if p != nil && ctx.Err() == nil && losesTrust(err) {
+			s.Link.retire(p) // it is not put back yet if the call goes on
+		}
 	}
 	if ctx.Err() != nil || !TimedOut(err) {
 		return err
 	}
 	// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-	return l.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
+	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
+}
+
+// call makes a call, calls cancel and puts the pool back, if there is one.
+func (s *Server) call(ctx context.Context, cancel func(), e Effort, cli redis.UniversalClient, p *pool) (err error) {
+	defer func() {
+		cancel()
+		if p != nil {
+			s.Link.put(p, err)
+		}
+	}()
+	defer contain(&err)
+	return e.Call(ctx, cli)
 }
 
 // limit is how long an attempt may last.
@@ -217,7 +219,7 @@ func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
 	if s.Link == nil {
 		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
 	}
-	addr, err := s.findNode(ctx, s.Link)
+	addr, err := s.findNode(ctx)
 	if err != nil {
 		return nil, err
 	}

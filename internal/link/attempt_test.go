@@ -55,8 +55,7 @@ func TestSilenceMakesNoBoundLonger(t *testing.T) {
 	defer silent.Close()
 	cli := redis.NewClient(&redis.Options{Addr: silent.Addr().String(), ReadTimeout: minAttemptTimeout})
 	defer cli.Close()
-	l := useLink(cli, 0)
-	defer l.release(0)
+	l := linkOf(cli)
 	s := NewServer(cli, "q")
 	for range 5 {
 		before := l.poolAt(place{})
@@ -78,8 +77,7 @@ func TestSilenceMakesNoBoundLonger(t *testing.T) {
 // TestTrust: which errors end the trust in the connections to a server, and only in those of that server and side.
 func TestTrust(t *testing.T) {
 	t.Parallel()
-	l := useLink(queuetest.NewBase(t).Client(), 0)
-	defer l.release(0)
+	l := linkOf(queuetest.NewBase(t).Client())
 	here := place{addr: queuetest.Shared.Addr()}
 	others := []place{{addr: "nowhere:1"}, {addr: here.addr, side: consuming}}
 	for _, c := range []struct {
@@ -113,8 +111,7 @@ func TestTrust(t *testing.T) {
 // TestRetiredPool: a pool is closed when no call is in flight on it, and not before.
 func TestRetiredPool(t *testing.T) {
 	t.Parallel()
-	l := useLink(queuetest.NewBase(t).Client(), 0)
-	defer l.release(0)
+	l := linkOf(queuetest.NewBase(t).Client())
 	first, err := l.take(queuetest.CtxB, place{})
 	queuetest.Must(t, err)
 	second, err := l.take(queuetest.CtxB, place{})
@@ -135,8 +132,7 @@ func TestServerIsFull(t *testing.T) {
 	server := redistest.Start(t, "--maxclients", "2")
 	cli := queuetest.RedisClient(t, server.Addr())
 	queuetest.Must(t, cli.Ping(queuetest.CtxB).Err())
-	l := useLink(cli, 0)
-	defer l.release(0)
+	l := linkOf(cli)
 	queuetest.Must(t, ping(cli))
 	p := l.poolAt(place{})
 	held := p.cli.Conn()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -78,30 +77,19 @@ func (c *newConn) Read(b []byte) (int, error) {
 }
 
 // ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
-// it is stopped.
+// it is stopped. Only a call shows it; this one ends before it takes a connection.
 func (l *Link) ownerClosed() bool {
-	links.mu.Lock()
-	consumers := l.consumers
-	links.mu.Unlock()
-	node := l.node.Load()
-	if consumers > 0 || node == nil || !isClosed(node) { // nil: of a Cluster that was never reached
+	if l.ConsumersNow() > 0 {
 		return false
 	}
-	cluster, ok := l.owner.(*redis.ClusterClient)
+	node, ok := l.owner.(*redis.Client)
 	if !ok {
-		return true
+		var err error
+		if node, err = l.owner.(*redis.ClusterClient).MasterForKey(canceled, ""); err != nil { // it knows no node, whose options a connection needs
+			return errors.Is(err, redis.ErrClosed)
+		}
 	}
-	var open atomic.Bool // a node that has left the Cluster is closed as well
-	err := cluster.ForEachMaster(canceled, func(_ context.Context, node *redis.Client) error {
-		open.CompareAndSwap(false, !isClosed(node))
-		return nil
-	})
-	return err == nil && !open.Load()
-}
-
-// isClosed says whether a client is closed. Only a call shows that; this one ends before it takes a connection.
-func isClosed(cli *redis.Client) bool {
-	probe := cli.WithTimeout(time.Second)
+	probe := node.WithTimeout(time.Second)
 	probe.Options().Limiter = nil // it would count a failure
 	return errors.Is(probe.Ping(canceled).Err(), redis.ErrClosed)
 }

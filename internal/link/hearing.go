@@ -26,43 +26,35 @@ const (
 // A Subscriber hears what is published on one channel, over one connection after the other.
 type Subscriber struct {
 	server  *Server
-	link    *Link // nil: the client can have none
 	channel string
 	first   *hearing
 }
 
-// Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward, which releases the link.
+// Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
-	u := &Subscriber{server: s, link: useLink(s.Cli, 0), channel: channel}
+	u := &Subscriber{server: s, channel: channel}
 	err := await(ctx, func() (err error) { // a client of another kind waits for its own timeouts
 		u.first, err = Read(ctx, u.connect)
 		return err
 	})
 	if err != nil {
-		u.release()
 		return nil, cmp.Or(Ended(ctx), err)
 	}
 	return u, nil
-}
-
-func (u *Subscriber) release() {
-	if u.link != nil {
-		u.link.release(0)
-	}
 }
 
 // connect makes a connection to the server that holds the queue, until ctx ends.
 func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
 	defer contain(&err)
 	h := new(hearing)
-	if u.link == nil {
+	if u.server.Link == nil {
 		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
 	} else {
-		addr, err := u.server.findNode(ctx, u.link)
+		addr, err := u.server.findNode(ctx)
 		if err != nil {
 			return nil, err
 		}
-		h.cli = u.link.dedicated(addr)
+		h.cli = u.server.Link.dedicated(addr)
 		h.PubSub = h.cli.Subscribe(ctx)
 	}
 	goesOn := context.AfterFunc(ctx, h.close)
@@ -104,10 +96,9 @@ func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, e
 // Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when it has
 // another connection after one that broke, and failing as reconnect does.
 func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(), failing func(attempts int, err error)) {
-	defer u.release()
 	for h := u.first; ; missed() {
 		begun := time.Now()
-		h.hear(ctx, u.link, heard)
+		h.hear(ctx, u.server.Link, heard)
 		Sleep(ctx, pingInterval-time.Since(begun)) // a server that closes each new connection is not asked all the time
 		if h = u.reconnect(ctx, failing); h == nil {
 			return

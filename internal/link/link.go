@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -21,15 +24,10 @@ import (
 // its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a
 // process on that client share it. It is safe for concurrent use.
 type Link struct {
-	owner redis.UniversalClient
-
-	// Guarded by links.mu.
-	users     int         // consumers, and calls in flight outside of consumers
-	consumers int         // of users
-	expiry    *time.Timer // closes the link when it has been idle for a while; nil: it was never idle
-
-	dialErr atomic.Pointer[error]        // of the last dial; nil if that succeeded
-	node    atomic.Pointer[redis.Client] // the user's of one server, of a Cluster the last that was found; nil until there is one
+	owner     redis.UniversalClient
+	consumers atomic.Int64                 // that use it
+	dialErr   atomic.Pointer[error]        // of the last dial; nil if that succeeded
+	node      atomic.Pointer[redis.Client] // the user's of one server, of a Cluster the last that was found; nil until there is one
 
 	mu        sync.Mutex // guards the fields below
 	pools     map[place]*pool
@@ -60,22 +58,16 @@ type pool struct {
 	inFlight  chan struct{} // an element for each call
 	onRetired chan struct{} // closes when it is retired; link.mu guards that
 	reached   atomic.Bool   // a connection of it was ready for calls; until then none has come to a server
+	idle      *time.Timer   // retires it when no call was in flight on it for a while
 }
 
-func (p *pool) retired() bool {
-	select {
-	case <-p.onRetired:
-		return true
-	default:
-		return false
-	}
-}
+func (p *pool) retired() bool { return conc.Closed(p.onRetired) }
 
-// links are those that are in use, by their clients.
+// links are those that somebody has, by their clients.
 var links = struct {
 	mu       sync.Mutex
-	byClient map[redis.UniversalClient]*Link
-}{byClient: map[redis.UniversalClient]*Link{}}
+	byClient map[redis.UniversalClient]weak.Pointer[Link]
+}{byClient: map[redis.UniversalClient]weak.Pointer[Link]{}}
 
 // Linkable says whether a client is of a kind that can have a link: one that tells its options.
 func Linkable(cli redis.UniversalClient) bool {
@@ -86,63 +78,36 @@ func Linkable(cli redis.UniversalClient) bool {
 	return false
 }
 
-// useLink returns the link of a client, for so many consumers, or for one call (0). Its user calls release. It returns nil if
-// the client can have none.
-func useLink(cli redis.UniversalClient, consumers int) *Link {
+// linkOf returns the link of a client. It lives as long as somebody has it. It is nil if the client can have none.
+func linkOf(cli redis.UniversalClient) *Link {
 	if !Linkable(cli) {
 		return nil
 	}
 	links.mu.Lock()
 	defer links.mu.Unlock()
-	l := links.byClient[cli]
-	if l == nil {
-		l = &Link{owner: cli, pools: map[place]*pool{}}
-		if node, ok := cli.(*redis.Client); ok {
-			l.node.Store(node)
-		}
-		links.byClient[cli] = l
+	if l := links.byClient[cli].Value(); l != nil {
+		return l
 	}
-	l.users++
-	l.consumers += consumers
+	l := &Link{owner: cli, pools: map[place]*pool{}}
+	if node, ok := cli.(*redis.Client); ok {
+		l.node.Store(node)
+	}
+	links.byClient[cli] = weak.Make(l)
+	runtime.AddCleanup(l, forgetLink, cli)
 	return l
 }
 
-// release gives a link back, which useLink returned for so many consumers. When nobody has used it for linkIdle, it is closed.
-func (l *Link) release(consumers int) {
+// forgetLink forgets the link of a client, which nobody has any more, unless there is another one by now.
+func forgetLink(cli redis.UniversalClient) {
 	links.mu.Lock()
 	defer links.mu.Unlock()
-	l.users--
-	l.consumers -= consumers
-	switch {
-	case l.users > 0:
-	case l.expiry == nil:
-		l.expiry = time.AfterFunc(linkIdle, l.expire)
-	default:
-		l.expiry.Reset(linkIdle)
-	}
-}
-
-// expire closes the link, unless somebody uses it.
-func (l *Link) expire() {
-	links.mu.Lock()
-	defer links.mu.Unlock()
-	if l.users > 0 {
-		return
-	}
-	delete(links.byClient, l.owner)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.pools {
-		l.retire(p)
+	if links.byClient[cli].Value() == nil {
+		delete(links.byClient, cli)
 	}
 }
 
 // ConsumersNow is how many consumers use the link.
-func (l *Link) ConsumersNow() int {
-	links.mu.Lock()
-	defer links.mu.Unlock()
-	return l.consumers
-}
+func (l *Link) ConsumersNow() int { return int(l.consumers.Load()) }
 
 // losesTrust tells errors after which a connection is not trusted: no answer, or the answer of a primary that was replaced. A server that hangs
 // up at once may have room for no more connections than there are.
@@ -199,6 +164,11 @@ func (l *Link) poolAt(at place) *pool {
 		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
 	}
 	p.cli = redis.NewClient(opt)
+	p.idle = time.AfterFunc(linkIdle, func() {
+		if len(p.inFlight) == 0 {
+			l.retire(p)
+		}
+	})
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -209,24 +179,24 @@ func (l *Link) poolAt(at place) *pool {
 // put gives a pool back after a call with this error, which may retire the pool.
 func (l *Link) put(p *pool, err error) {
 	<-p.inFlight
-	if losesTrust(err) {
-		l.distrust(p)
+	switch {
+	case p.retired():
+		p.closeIdle()
+	case losesTrust(err):
+		l.retire(p)
+	case len(p.inFlight) == 0:
+		p.idle.Reset(linkIdle)
 	}
-	p.closeIdle()
 }
 
-// distrust retires a pool.
-func (l *Link) distrust(p *pool) {
+// retire has a pool closed as soon as no call is in flight on it.
+func (l *Link) retire(p *pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retire(p)
-}
-
-// retire has a pool closed as soon as no call is in flight on it, with mu held.
-func (l *Link) retire(p *pool) {
 	if p.retired() {
 		return
 	}
+	p.idle.Stop()
 	delete(l.pools, p.place)
 	close(p.onRetired)
 	p.closeIdle()
@@ -242,16 +212,16 @@ func (p *pool) closeIdle() {
 const (
 	// linkPool is how many calls of a side have a connection to one server at most; connections are made when they are needed.
 	linkPool = 64
-	// LinkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
+	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
 	// not know it.
-	LinkAge = 10 * time.Second
-	// linkAgeSentinel is LinkAge with Sentinel: a planned failover leaves the old primary alive. It takes and hands
+	linkAge = 10 * time.Second
+	// linkAgeSentinel is linkAge with Sentinel: a planned failover leaves the old primary alive. It takes and hands
 	// out messages for some 8 s more, and forgets all of that when it becomes a replica.
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
-	// linkIdle is how long a link stays open unused. A program may make a client for each of its jobs.
-	linkIdle = 2 * time.Second
+	// linkIdle is how long a pool stays open unused. A program may make a client for each of its jobs.
+	linkIdle = 5 * time.Second
 	// linkLimit bounds what no context bounds, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
 )
@@ -259,7 +229,7 @@ const (
 // options returns those of the user, changed for connections of the library's own. The link has a node.
 func (l *Link) options(addr string) *redis.Options {
 	opt := *l.node.Load().Options()
-	age := LinkAge
+	age := linkAge
 	if opt.Addr == sentinelAddr {
 		age = linkAgeSentinel
 	}
@@ -294,7 +264,7 @@ func InterposeWaits(cli redis.UniversalClient, hook redis.Hook) (release func())
 }
 
 func interpose(cli redis.UniversalClient, note func(l *Link), now ...redis.Hook) (release func()) {
-	l := useLink(cli, 0)
+	l := linkOf(cli)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	note(l)
@@ -303,7 +273,7 @@ func interpose(cli redis.UniversalClient, note func(l *Link), now ...redis.Hook)
 			p.cli.AddHook(hook)
 		}
 	}
-	return func() { l.release(0) }
+	return func() { runtime.KeepAlive(l) }
 }
 
 // Beside is what another package keeps with a link. The first call makes it.

@@ -16,8 +16,7 @@ func TestLinkOfAClusterThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cli.Close()
-	l := useLink(cli, 0)
-	defer l.release(0)
+	l := linkOf(cli)
 	if l.ownerClosed() {
 		t.Error("the owner counts as closed")
 	}
@@ -29,8 +28,7 @@ func TestFrozenNodeIsSlowAlone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	cli := cluster.Client(t)
-	l := useLink(cli, 0)
-	defer l.release(0)
+	l := linkOf(cli)
 	call := func(s *Server) error {
 		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error { return cli.Exists(ctx, s.slot).Err() }})
 	}

@@ -29,8 +29,7 @@ type crowd struct {
 func newCrowd(f *queuetest.Base, addr string) *crowd {
 	cli := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Hour}) // the library has bounds of its own
 	f.T.Cleanup(func() { _ = cli.Close() })
-	c := &crowd{f, cli, useLink(cli, 0), "set of " + f.Name}
-	f.T.Cleanup(func() { c.link.release(0) })
+	c := &crowd{f, cli, linkOf(cli), "set of " + f.Name}
 	f.T.Cleanup(func() { f.Cli.Del(queuetest.CtxB, c.set) })
 	return c
 }

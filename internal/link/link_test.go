@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,14 +43,26 @@ func TestLinkIsIdle(t *testing.T) {
 	}
 	f.Must(ping(cli))
 	queuetest.Eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
-	l := useLink(cli, 0)
-	l.expire() // a call is under way
-	if n := connections(); n != 1 {
-		t.Fatalf("%d connections after an expire that came too early", n)
-	}
-	l.release(0)
 	queuetest.Eventually(t, "the connection is closed", func() bool { return connections() == 0 })
 	f.Must(ping(cli)) // over a new one
+}
+
+// TestLinkIsForgotten: the link of a client is shared while somebody has it, and then forgotten with the client.
+func TestLinkIsForgotten(t *testing.T) {
+	t.Parallel()
+	cli := queuetest.NewBase(t).Client()
+	one, other := NewServer(cli, "a"), NewServer(cli, "b")
+	if one.Link != other.Link {
+		t.Error("two queues on one client have two links")
+	}
+	runtime.KeepAlive(one)
+	queuetest.Eventually(t, "it is forgotten", func() bool {
+		runtime.GC()
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		_, known := links.byClient[cli]
+		return !known
+	})
 }
 
 // TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, as they are replaced, if
@@ -58,7 +73,7 @@ func TestLinkOfClosedClient(t *testing.T) {
 	for name, cli := range map[string]redis.UniversalClient{
 		"client": f.Client(), "client in use": f.Client(), "Cluster in use": queuetest.OneNodeCluster(t, queuetest.Shared.Addr),
 	} {
-		l := useLink(cli, 0)
+		l := linkOf(cli)
 		if strings.Contains(name, "in use") {
 			f.Must(ping(cli))
 		}
@@ -74,15 +89,15 @@ func TestLinkOfClosedClient(t *testing.T) {
 		if err := ping(cli); !errors.Is(err, redis.ErrClosed) || Transient(err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		l.release(0)
 	}
 }
 
 // renew has later calls take new connections.
 func renew(l *Link) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.pools {
+	all := slices.Collect(maps.Values(l.pools))
+	l.mu.Unlock()
+	for _, p := range all {
 		l.retire(p)
 	}
 }

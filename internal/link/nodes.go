@@ -13,17 +13,17 @@ import (
 // This file finds the node of a Cluster that holds a queue. The user's client knows that.
 
 // findNode returns the address of the server that holds the queue. It is "" if there is only one server.
-func (s *Server) findNode(ctx context.Context, l *Link) (string, error) {
+func (s *Server) findNode(ctx context.Context) (string, error) {
 	if _, ok := s.Cli.(*redis.ClusterClient); !ok {
 		return "", nil
 	}
-	if l.node.Load() == nil { // the client asks a server, because it knows none yet
+	if s.Link.node.Load() == nil { // the client asks a server, because it knows none yet
 		begun := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, max(s.AttemptTimeout, minAttemptTimeout))
 		defer cancel()
 		err := await(bounded, func() error { _, err := s.Node(bounded); return err })
 		if err != nil && ctx.Err() == nil && TimedOut(err) {
-			err = l.late(begun, true)
+			err = s.Link.late(begun, true)
 		}
 		if err != nil {
 			return "", err
@@ -33,7 +33,7 @@ func (s *Server) findNode(ctx context.Context, l *Link) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l.node.Store(node) // connections of the library's own have its options
+	s.Link.node.Store(node) // connections of the library's own have its options
 	return node.Options().Addr, nil
 }
 
