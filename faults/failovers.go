@@ -80,9 +80,9 @@ var failovers = []scenario{
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
-		name:  "Cluster: primary frozen, WithReplicaAck(1)",
-		holds: "sends and consuming go on within 7 s of the promotion, for 5 s of which the client may wait for the frozen node; every send that " +
-			"returned nil survives",
+		name: "Cluster: primary frozen, WithReplicaAck(1)",
+		holds: "sends and consuming go on within 7 s of the promotion, for 5 s of which the client may wait for the " +
+			"frozen node; every send that returned nil survives",
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {

@@ -11,8 +11,8 @@ import (
 )
 
 // This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own: a
-// second, or the ReadTimeout of the user's client if that is shorter, and at most a quarter of a consumer's lease, and a second for each MB.
-// Nothing else notices a connection that is dead. The next attempt takes another connection.
+// second, or the ReadTimeout of the user's client if that is shorter, at most a quarter of a consumer's lease, and a
+// second for each MB. Nothing else notices a connection that is dead.
 
 // AttemptTimeout bounds an attempt, besides the time for its bytes. Only tests change it.
 var AttemptTimeout = time.Second
@@ -40,7 +40,18 @@ type Server struct {
 
 // NewServer makes the way to the Redis of a queue. slot is the key of a hash of the queue.
 func NewServer(cli redis.UniversalClient, slot string) *Server {
-	return &Server{Cli: cli, slot: slot, Link: linkOf(cli), AttemptTimeout: attemptTimeoutFor(cli)}
+	s := &Server{Cli: cli, slot: slot, Link: linkOf(cli), AttemptTimeout: AttemptTimeout}
+	readTimeout := time.Duration(0)
+	switch cli := cli.(type) {
+	case *redis.Client:
+		readTimeout = cli.Options().ReadTimeout
+	case *redis.ClusterClient:
+		readTimeout = cli.Options().ReadTimeout
+	}
+	if readTimeout > 0 {
+		s.AttemptTimeout = min(AttemptTimeout, readTimeout)
+	}
+	return s
 }
 
 // ForConsumer is the server for a consumer, which has a lease to keep. Its caller releases it.
@@ -58,21 +69,6 @@ func (s *Server) Release() {
 	}
 }
 
-// attemptTimeoutFor is the AttemptTimeout of this client.
-func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
-	readTimeout := time.Duration(0)
-	switch cli := cli.(type) {
-	case *redis.Client:
-		readTimeout = cli.Options().ReadTimeout
-	case *redis.ClusterClient:
-		readTimeout = cli.Options().ReadTimeout
-	}
-	if readTimeout > 0 {
-		return min(AttemptTimeout, readTimeout)
-	}
-	return AttemptTimeout
-}
-
 // SizeOf is how many bytes the arguments of a call have.
 func SizeOf(args []any) (n int) {
 	for _, arg := range args {
@@ -88,9 +84,10 @@ func SizeOf(args []any) (n int) {
 
 // An Effort is what one attempt is about.
 type Effort struct {
-	Bytes int                                                        // of its arguments, and of its reply as far as that is known
-	Extra time.Duration                                              // how long the server may take for it
-	Call  func(ctx context.Context, cli redis.UniversalClient) error // its context ends with the attempt
+	Bytes int           // of its arguments, and of its reply as far as that is known
+	Extra time.Duration // how long the server may take for it
+	// Call makes it with this client. Its context ends with the attempt.
+	Call func(ctx context.Context, cli redis.UniversalClient) error
 }
 
 // Attempt makes one attempt at a call.
@@ -106,8 +103,8 @@ func (s *Server) Attempt(ctx context.Context, e Effort) error {
 	return s.Explain(err)
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A client that can have no
-// link makes the call itself.
+// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A
+// client that can have no link makes the call itself.
 func (s *Server) callOver(ctx context.Context, e Effort) error {
 	if s.Link == nil {
 		return s.callWith(ctx, e, s.Cli, nil)
@@ -144,9 +141,9 @@ func (s *Server) callOver(ctx context.Context, e Effort) error {
 	}
 }
 
-// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline of a context that of the
-// connection, so a call ends in time by itself, but it does not notice that a context is canceled. So another goroutine makes the call
-// if ctx may be canceled, unless it is a consumer's, which ends slowly.
+// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline
+// of a context that of the connection, so a call ends in time by itself, but it does not notice that a context is
+// canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which ends slowly.
 func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
@@ -158,7 +155,7 @@ func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClie
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
 	}
-	if ctx.Err() != nil || !TimedOut(err) {
+	if err == nil || ctx.Err() != nil || !TimedOut(err) {
 		return err
 	}
 	// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
@@ -182,8 +179,8 @@ func (s *Server) limit(e Effort) time.Duration {
 	return max(s.AttemptTimeout, minAttemptTimeout) + time.Duration(e.Bytes)*time.Second/AttemptBytesPerSecond + e.Extra
 }
 
-// bound is ctx with the end of an attempt. Attempts that begin soon after each other share one context, if they have little more
-// than AttemptTimeout, are not a consumer's, and no context ends them.
+// bound is ctx with the end of an attempt. Attempts that begin soon after each other share one context, if they have
+// little more than AttemptTimeout, are not a consumer's, and no context ends them.
 func (s *Server) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.AttemptTimeout + s.AttemptTimeout/10
 	deadline, bounded := ctx.Deadline()
@@ -226,7 +223,8 @@ func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
 	return s.Link.dedicated(addr), nil
 }
 
-// Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the end of ctx.
+// Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the
+// end of ctx.
 func (s *Server) Unblock(ctx context.Context, id int64) error {
 	return await(ctx, func() error {
 		return s.Attempt(ctx, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestAttemptBound: an attempt has a second, less if the client's ReadTimeout or a quarter of a lease is less, a second for each MB, and what
-// the server may take.
+// TestAttemptBound: an attempt has a second, less if the client's ReadTimeout or a quarter of a lease is less, a
+// second for each MB, and what the server may take.
 func TestAttemptBound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -47,7 +47,8 @@ func TestAttemptBound(t *testing.T) {
 	}
 }
 
-// TestSilenceMakesNoBoundLonger: however many attempts were in vain, the next one is as long as the first, and goes over a new connection.
+// TestSilenceMakesNoBoundLonger: however many attempts were in vain, the next one is as long as the first, and goes
+// over a new connection.
 func TestSilenceMakesNoBoundLonger(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,9 +85,10 @@ func TestTrust(t *testing.T) {
 		err  error
 		lost bool
 	}{
-		{nil, false}, {io.EOF, true}, {context.DeadlineExceeded, true}, {&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true},
-		{errUnanswered, true}, {context.Canceled, false}, {fmt.Errorf("marshal: %w", ErrRevoked), false},
-		{hungUp(io.EOF), false}, {queuetest.Answer("ERR value is not an integer"), false}, {queuetest.Answer("READONLY You can't write."), true},
+		{nil, false}, {io.EOF, true}, {context.DeadlineExceeded, true}, {errUnanswered, true}, {context.Canceled, false},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true}, {fmt.Errorf("marshal: %w", ErrRevoked), false},
+		{hungUp(io.EOF), false}, {queuetest.Answer("READONLY You can't write."), true},
+		{queuetest.Answer("ERR value is not an integer"), false},
 		{queuetest.Answer("ERR max number of clients reached"), false},
 	} {
 		before := l.poolAt(here)

@@ -40,7 +40,8 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 }
 
 // errHungUp: a server closed a new connection without an answer to anything.
-var errHungUp = errors.New("the server hung up before it answered anything: it may have reached maxclients, or speak no TLS")
+var errHungUp = errors.New("the server hung up before it answered anything: " +
+	"it may have reached maxclients, or speak no TLS")
 
 // hungUp adds errHungUp to the error of a new connection, if it fits.
 func hungUp(err error) error {
@@ -57,8 +58,8 @@ type plainConn interface {
 	CloseWrite() error
 }
 
-// A newConn is a connection of which it is known whether the server took it. A server that has no room says so, unasked, and hangs
-// up. go-redis would take that for the answer to its first command.
+// A newConn is a connection of which it is known whether the server took it. A server that has no room says so,
+// unasked, and hangs up. go-redis would take that for the answer to its first command.
 type newConn struct {
 	plainConn
 	heard bool // the server has answered
@@ -85,8 +86,8 @@ func (l *Link) ownerClosed() bool {
 	node, ok := l.owner.(*redis.Client)
 	if !ok {
 		var err error
-		if node, err = l.owner.(*redis.ClusterClient).MasterForKey(canceled, ""); err != nil { // it knows no node, whose options a connection needs
-			return errors.Is(err, redis.ErrClosed)
+		if node, err = l.owner.(*redis.ClusterClient).MasterForKey(canceled, ""); err != nil {
+			return errors.Is(err, redis.ErrClosed) // else it knows no node yet
 		}
 	}
 	probe := node.WithTimeout(time.Second)

@@ -15,8 +15,8 @@ import (
 // a broken connection is noticed soon, and its subscriber is told when there is another one.
 
 const (
-	// pingInterval is how often a connection that hears events is asked for a sign of life. If nothing comes for the time of silence, it is
-	// taken for broken.
+	// pingInterval is how often a connection that hears events is asked for a sign of life. If nothing comes for the
+	// time of silence, it is taken for broken.
 	pingInterval = time.Second
 	silence      = 3 * time.Second
 	// connectTimeout bounds an attempt to connect anew.
@@ -122,8 +122,8 @@ func (h *hearing) close() {
 	_ = h.PubSub.Close()
 }
 
-// hear receives what is published, until the connection breaks, is silent for too long, ctx ends, or the user has closed the client. Then it is
-// closed.
+// hear receives what is published, until the connection breaks, is silent for too long, ctx ends, or the user has
+// closed the client. Then it is closed.
 func (h *hearing) hear(ctx context.Context, l *Link, heard func(payload string)) {
 	defer context.AfterFunc(ctx, h.close)()
 	over := make(chan struct{})

@@ -17,8 +17,7 @@ import (
 
 // This file keeps connections of the library's own beside those of the user's client. In the user's pool a queue would
 // compete with blocking calls of other parts of the program, and after a fault of the network it would meet one dead
-// connection after the other. Nothing in the user's client ends one call in time: a goroutine that waits beside each
-// call is a third of what a lone send costs the client.
+// connection after the other.
 
 // A Link is the library's own connections to the Redis of one client. They are made with that client's options:
 // its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a
@@ -27,7 +26,7 @@ type Link struct {
 	owner     redis.UniversalClient
 	consumers atomic.Int64                 // that use it
 	dialErr   atomic.Pointer[error]        // of the last dial; nil if that succeeded
-	node      atomic.Pointer[redis.Client] // the user's of one server, of a Cluster the last that was found; nil until there is one
+	node      atomic.Pointer[redis.Client] // the user's of a server, or of a node that was found; nil: none was found yet
 
 	mu        sync.Mutex // guards the fields below
 	pools     map[place]*pool
@@ -58,7 +57,7 @@ type pool struct {
 	inFlight  chan struct{} // an element for each call
 	onRetired chan struct{} // closes when it is retired; link.mu guards that
 	reached   atomic.Bool   // a connection of it was ready for calls; until then none has come to a server
-	idle      *time.Timer   // retires it when no call was in flight on it for a while
+	used      atomic.Bool   // since closeUnused has looked
 }
 
 func (p *pool) retired() bool { return conc.Closed(p.onRetired) }
@@ -109,8 +108,8 @@ func forgetLink(cli redis.UniversalClient) {
 // ConsumersNow is how many consumers use the link.
 func (l *Link) ConsumersNow() int { return int(l.consumers.Load()) }
 
-// losesTrust tells errors after which a connection is not trusted: no answer, or the answer of a primary that was replaced. A server that hangs
-// up at once may have room for no more connections than there are.
+// losesTrust tells errors after which a connection is not trusted: no answer, or the answer of a primary that was
+// replaced. A server that hangs up at once may have room for no more connections than there are.
 func losesTrust(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrRevoked) || errors.Is(err, errHungUp) {
 		return false
@@ -121,8 +120,8 @@ func losesTrust(err error) bool {
 // ErrAllInUse: a call has waited for a connection of the link until its context ended.
 var ErrAllInUse = fmt.Errorf("all %d connections to the server are in use", linkPool)
 
-// take returns the pool of a place for one call, as soon as the pool has a connection to spare. The call that has waited
-// longest comes first.
+// take returns the pool of a place for one call, as soon as the pool has a connection to spare. The call that has
+// waited longest comes first.
 func (l *Link) take(ctx context.Context, at place) (*pool, error) {
 	for {
 		p := l.poolAt(at)
@@ -164,11 +163,7 @@ func (l *Link) poolAt(at place) *pool {
 		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
 	}
 	p.cli = redis.NewClient(opt)
-	p.idle = time.AfterFunc(linkIdle, func() {
-		if len(p.inFlight) == 0 {
-			l.retire(p)
-		}
-	})
+	time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -184,8 +179,17 @@ func (l *Link) put(p *pool, err error) {
 		p.closeIdle()
 	case losesTrust(err):
 		l.retire(p)
-	case len(p.inFlight) == 0:
-		p.idle.Reset(linkIdle)
+	default:
+		p.used.Store(true)
+	}
+}
+
+// closeUnused retires a pool that has had no call for linkIdle, and looks again after that time otherwise.
+func (l *Link) closeUnused(p *pool) {
+	if p.used.Swap(false) || len(p.inFlight) > 0 {
+		time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
+	} else {
+		l.retire(p)
 	}
 }
 
@@ -196,7 +200,6 @@ func (l *Link) retire(p *pool) {
 	if p.retired() {
 		return
 	}
-	p.idle.Stop()
 	delete(l.pools, p.place)
 	close(p.onRetired)
 	p.closeIdle()
@@ -220,7 +223,7 @@ const (
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
-	// linkIdle is how long a pool stays open unused. A program may make a client for each of its jobs.
+	// linkIdle is how long a pool stays open unused, or up to twice as long. A program may make a client for each job.
 	linkIdle = 5 * time.Second
 	// linkLimit bounds what no context bounds, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
@@ -252,27 +255,25 @@ func (l *Link) options(addr string) *redis.Options {
 	return &opt
 }
 
-// Interpose puts a hook between the library's own connections beside a client and their servers. It is for tests of lost, late and
-// refused calls, which have no other way in: these connections do not have the client's hooks. The link stays until release.
+// Interpose puts a hook between the library's own connections beside a client and their servers, for tests of lost,
+// late and refused calls: these connections do not have the client's hooks. The link stays until release.
 func Interpose(cli redis.UniversalClient, hook redis.Hook) (release func()) {
-	return interpose(cli, func(l *Link) { l.hooks = append(l.hooks, hook) }, hook)
+	l := linkOf(cli)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks = append(l.hooks, hook)
+	for _, p := range l.pools {
+		p.cli.AddHook(hook)
+	}
+	return func() { runtime.KeepAlive(l) }
 }
 
 // InterposeWaits is Interpose for the connections that wait for wake-ups.
 func InterposeWaits(cli redis.UniversalClient, hook redis.Hook) (release func()) {
-	return interpose(cli, func(l *Link) { l.waitHooks = append(l.waitHooks, hook) })
-}
-
-func interpose(cli redis.UniversalClient, note func(l *Link), now ...redis.Hook) (release func()) {
 	l := linkOf(cli)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	note(l)
-	for _, p := range l.pools {
-		for _, hook := range now {
-			p.cli.AddHook(hook)
-		}
-	}
+	l.waitHooks = append(l.waitHooks, hook)
 	return func() { runtime.KeepAlive(l) }
 }
 

@@ -22,15 +22,17 @@ func TestLinkOfAClusterThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestFrozenNodeIsSlowAlone: while one of three nodes is frozen, calls to the others take no longer and keep their connections, and when it goes
-// on its calls do, too.
+// TestFrozenNodeIsSlowAlone: while one of three nodes is frozen, calls to the others take no longer and keep their
+// connections, and when it goes on its calls do, too.
 func TestFrozenNodeIsSlowAlone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	cli := cluster.Client(t)
 	l := linkOf(cli)
 	call := func(s *Server) error {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error { return cli.Exists(ctx, s.slot).Err() }})
+		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.Exists(ctx, s.slot).Err()
+		}})
 	}
 	servers := map[string]*Server{} // one for each node
 	for i := 0; len(servers) < 3; i++ {
@@ -71,15 +73,17 @@ func TestFrozenNodeIsSlowAlone(t *testing.T) {
 	queuetest.Eventually(t, "the frozen node answers", func() bool { return call(servers[frozen.Addr()]) == nil })
 }
 
-// TestLinkFollowsAFailover: when the client of a Cluster has learned that a replica took the place of a frozen primary, calls go there, and an
-// error has it ask.
+// TestLinkFollowsAFailover: when the client of a Cluster has learned that a replica took the place of a frozen
+// primary, calls go there, and an error has it ask.
 func TestLinkFollowsAFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	f := queuetest.BaseOn(t, cluster.Client(t))
 	s := NewServer(f.Cli, f.Key("state"))
 	call := func() error {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error { return cli.Exists(ctx, s.slot).Err() }})
+		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.Exists(ctx, s.slot).Err()
+		}})
 	}
 	queuetest.Eventually(t, "the owner answers", func() bool { return call() == nil })
 	owner, err := s.Node(queuetest.CtxB)

@@ -126,7 +126,10 @@ func TestLinkIsFullOfDeadConnections(t *testing.T) {
 	first, ended := c.addAll(linkPool-1, time.Hour)
 	queuetest.Eventually(t, "all connections but one are in use", func() bool { _, n := c.pool(); return n >= linkPool-1 })
 	noticing, noticed := c.addAll(1, AttemptTimeout)
-	queuetest.Eventually(t, "all connections are in use", func() bool { _, n := c.pool(); return n >= linkPool || noticed.Load() > 0 })
+	queuetest.Eventually(t, "all connections are in use", func() bool {
+		_, n := c.pool()
+		return n >= linkPool || noticed.Load() > 0
+	})
 	rest, _ := c.addAll(3*linkPool, AttemptTimeout)
 	wire.HalfOpen()
 	wire.Thaw()

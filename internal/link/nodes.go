@@ -52,8 +52,8 @@ func (s *Server) Node(ctx context.Context) (*redis.Client, error) {
 // ErrNoNode: a client of this kind does not say which server holds a key.
 var ErrNoNode = errors.New("this kind of client does not say which server holds a key")
 
-// lookAgain has the client of a Cluster ask, in the background, which node holds which slot, after an error that may come of a failover. By itself
-// it calls a dead primary until its next reload, which may be a minute away.
+// lookAgain has the client of a Cluster ask, in the background, which node holds which slot, after an error that may
+// come of a failover. By itself it calls a dead primary until its next reload, which may be a minute away.
 func (s *Server) lookAgain(ctx context.Context, err error) {
 	if cluster, ok := s.Cli.(*redis.ClusterClient); ok && Transient(err) {
 		cluster.ReloadState(ctx)

@@ -54,7 +54,8 @@ func Transient(err error) bool {
 		return false
 	}
 	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, errHungUp) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &netErr) || errors.Is(err, errHungUp) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		Says(err, "UNBLOCKED") || Says(err, transientCodes...)
 }
@@ -81,7 +82,8 @@ func (timeout) Temporary() bool { return true }
 func NoEffect(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
-	return errors.Is(err, errNoConnection) || errors.Is(err, errHungUp) || errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
+	return errors.Is(err, errNoConnection) || errors.Is(err, errHungUp) ||
+		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || Refusal(err)
 }
 

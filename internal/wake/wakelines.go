@@ -16,7 +16,7 @@ import (
 type wakeLines struct {
 	mu        sync.Mutex // guards the fields below, and those of lines and listeners
 	all       []*wakeLine
-	noUnblock bool      // the server, or a proxy, refuses CLIENT ID or CLIENT UNBLOCK
+	noUnblock bool // the server, or a proxy, refuses CLIENT ID or CLIENT UNBLOCK
 }
 
 // linesOf are the lines of a link.

@@ -34,7 +34,8 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 	}{
 		"nobody listens": {(*redistest.Server).Kill, (*redistest.Server).Restart, "connection refused"},
 		// to a first command
-		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, "no connection was ready"},
+		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() },
+			"no connection was ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
