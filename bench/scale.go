@@ -48,7 +48,6 @@ func parseLoad(args []string, out io.Writer) (l load, figures bool, err error) {
 	flags.IntVar(&l.cores, "cores", 4, "cores of a consumer process")
 	flags.DurationVar(&l.handler, "handler", time.Millisecond, "time that a handler takes")
 	flags.IntVar(&l.workers, "workers", 0, "workers of a consumer process; 0: as many as are needed")
-	flags.DurationVar(&l.roundTrip, "rtt", 200*time.Microsecond, "round trip from a consumer to a node")
 	flags.DurationVar(&l.nodeTimeout, "node-timeout", 15*time.Second, "cluster-node-timeout; the default is Redis's")
 	flags.BoolVar(&figures, "figures", false, "print the figures that this is computed from, and where they stand")
 	if err := flags.Parse(args); err != nil {

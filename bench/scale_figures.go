@@ -35,13 +35,11 @@ const (
 
 // Connections of a process to one server, of docs/servers.md, "Connections" and "In a Cluster".
 const (
-	connSends    = 64 // at most
-	connNear     = 6  // consumers, at most
-	connPerMs    = 16 // consumers, for each millisecond of a far server's round trip
-	connFar      = 64 // consumers, at most
-	connShard    = 1  // to wait for wake-ups, of each shard
-	connClient   = 1  // the client's own, which asks who holds which slot
-	farFrom      = time.Millisecond
+	connSends    = 64     // at most
+	connShardAct = 3      // consumers, of each shard: to fetch, to settle and to renew leases
+	connConsumer = 64     // consumers, at most
+	connShard    = 1      // to wait for wake-ups, of each shard
+	connClient   = 1      // the client's own, which asks who holds which slot
 	maxclientsOf = 10_000 // Redis's default
 )
 

@@ -27,7 +27,6 @@ type load struct {
 	cores     int // of a consumer process
 	handler   time.Duration
 	workers   int // of a process; 0: as many as are needed
-	roundTrip time.Duration
 
 	nodeTimeout time.Duration // cluster-node-timeout
 }
@@ -57,7 +56,6 @@ func (l load) check() error {
 	must(l.cores >= 1 && l.cores <= 1024, "-cores is %d, and must be 1 to 1024", l.cores)
 	must(l.handler >= 0 && l.handler <= 24*time.Hour, "-handler is %v, and must be 0 to 24h", l.handler)
 	must(l.workers >= 0, "-workers is %d, and must not be negative", l.workers)
-	must(l.roundTrip >= 0 && l.roundTrip <= time.Second, "-rtt is %v, and must be 0 to 1s", l.roundTrip)
 	must(l.nodeTimeout > 0 && l.nodeTimeout <= time.Hour, "-node-timeout is %v, and must be above 0 and at most 1h", l.nodeTimeout)
 	return errors.Join(errs...)
 }
@@ -220,11 +218,8 @@ func (p *plan) ofClients() {
 	if p.workers == 0 {
 		p.workers = max(int(math.Ceil(p.busyWorkers/float64(p.consumers)/p.utilisation)), 1)
 	}
-	fetching := connNear
-	if p.roundTrip >= farFrom {
-		fetching = min(max(int(math.Ceil(connPerMs*p.roundTrip.Seconds()*1e3)), connNear), connFar)
-	}
-	p.consumerNode = p.shards/p.nodes*connShard + fetching + connClient
+	here := p.shards / p.nodes
+	p.consumerNode = here*connShard + min(here*connShardAct, connConsumer) + connClient
 	p.senderNode = connSends + connClient
 	p.connNode = p.consumers*p.consumerNode + p.senders*p.senderNode
 	p.connAll = p.connNode * p.nodes

@@ -80,18 +80,19 @@ var failovers = []scenario{
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
-		name:  "Cluster: primary frozen, WithReplicaAck(1)",
-		holds: "sends and consuming go on within 2 s of the promotion; every send that returned nil survives",
+		name: "Cluster: primary frozen, WithReplicaAck(1)",
+		holds: "sends and consuming go on within 7 s of the promotion, for 5 s of which the client may wait for the " +
+			"frozen node; every send that returned nil survives",
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {
 			old := t.promote(0, func(primary, _ *redistest.Server) { primary.Pause() })
-			t.wait(4 * time.Second) // in which the queue is the new primary's
+			t.wait(9 * time.Second) // in which the queue is the new primary's
 			old.Resume()
 		},
 		times: 1,
-		rules: rules{resume: 2 * time.Second, duplicate: unheard},
-		check: func(t *trial, v *verdict) { t.wantSendsAfter(v, 2*time.Second) },
+		rules: rules{resume: 7 * time.Second, duplicate: unheard},
+		check: func(t *trial, v *verdict) { t.wantSendsAfter(v, 7*time.Second) },
 	},
 	{
 		name:  "Cluster: the queue's slot migrated",

@@ -37,25 +37,23 @@ func TestLeasesTickWhileHeld(t *testing.T) {
 	}
 }
 
-// TestFetchWaitsForConnection: a lease, and what is left until a deadline, begin when the fetch has a connection. A fetch that finds
-// those of consumers in use gets one more after a quarter of a second.
+// TestFetchWaitsForConnection: a lease, and what is left until a deadline, begin when the fetch has a connection.
 func TestFetchWaitsForConnection(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)
 	s.over = s.Client()
 	others := script.NewStore(s.over, "dq", s.Name).ForConsumer(time.Hour)
 	defer others.Release()
-	const few = 6
-	began, release := make(chan struct{}, few), make(chan struct{})
+	const places = 64 // of consumers
+	began, release := make(chan struct{}, places), make(chan struct{})
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer close(release)
-	for range few {
+	for range places {
 		all.Go(func() {
 			_ = others.Attempt(queuetest.CtxB, link.Effort{Call: func(context.Context, redis.UniversalClient) error { began <- struct{}{}; <-release; return nil }})
 		})
 	}
-	for range few {
+	for range places {
 		queuetest.Receive(t, "a call has a connection", began)
 	}
 	handled := make(chan struct{})
@@ -65,8 +63,10 @@ func TestFetchWaitsForConnection(t *testing.T) {
 		return Verdict{}
 	}
 	s.send("x", func(e *message.Envelope) { e.Deadline = time.Now().Add(time.Hour).UnixMicro() })
-	free := time.Now().Add(250 * time.Millisecond)
 	c := s.start()
+	<-time.After(50 * time.Millisecond) // so that the fetch waits
+	free := time.Now()
+	close(release)
 	queuetest.Receive(t, "delivery", handled)
 	if d := c.leases.held.all()[0]; d.lease.began.Age(free) > 0 {
 		t.Errorf("its lease began %v too early", d.lease.began.Age(free))

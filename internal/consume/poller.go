@@ -314,7 +314,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 // Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for. begun is when the stop began.
 func (p *poller) passWakeOn(begun time.Time) {
 	var cancel context.CancelFunc
-	p.leaveCtx, cancel = p.store.Link.UntilSilent(p.lifecycle.redisCtx, begun)
+	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -12,42 +11,36 @@ import (
 )
 
 // This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own: a
-// second, or the ReadTimeout of the user's client if that is shorter, and at most a quarter of a consumer's lease;
-// doc.go says when it is longer. Nothing else notices a connection that is dead. The next attempt takes another connection.
+// second, or the ReadTimeout of the user's client if that is shorter, at most a quarter of a consumer's lease, and a
+// second for each MB. Nothing else notices a connection that is dead.
+
+// AttemptTimeout bounds an attempt, besides the time for its bytes. Only tests change it.
+var AttemptTimeout = time.Second
+
+const (
+	// minAttemptTimeout is the least that AttemptTimeout and its bounds come to.
+	minAttemptTimeout = 50 * time.Millisecond
+	// AttemptBytesPerSecond is the speed that a connection is expected to have.
+	AttemptBytesPerSecond = 1 << 20
+)
+
+// SilentAfter is how long a consumer that stops waits for a server. Only tests change it.
+var SilentAfter = 750 * time.Millisecond
 
 // A Server is the way to the Redis of one queue: the link of the user's client, or the client itself if it can have no link. It
 // is safe for concurrent use.
 type Server struct {
 	Cli            redis.UniversalClient
 	slot           string             // the key of a hash of the queue: a Cluster's node is found by it
-	Link           *Link              // of a consumer's server; nil: each call takes the link of the client
-	lease          time.Duration      // of a consumer; 0: the server is not a consumer's
+	Link           *Link              // nil: the client can have none
+	side           side               // consuming if the server is a consumer's
 	AttemptTimeout time.Duration      // of an attempt, without the time for its bytes
 	shared         conc.SharedTimeout // of attempts that have little more than AttemptTimeout
-	promptness     promptness         // with a client that can have no link
-
-	nodeAddr atomic.Pointer[nodeAddr] // of the Cluster's node that holds the queue; nil: not known
 }
 
 // NewServer makes the way to the Redis of a queue. slot is the key of a hash of the queue.
 func NewServer(cli redis.UniversalClient, slot string) *Server {
-	return &Server{Cli: cli, slot: slot, AttemptTimeout: attemptTimeoutFor(cli)}
-}
-
-// ForConsumer is the server for a consumer, which has a lease to keep. Its caller releases it.
-func (s *Server) ForConsumer(lease time.Duration) *Server {
-	return &Server{Cli: s.Cli, slot: s.slot, Link: useLink(s.Cli, 1), lease: lease, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
-}
-
-// Release gives back the link of a server that ForConsumer made.
-func (s *Server) Release() {
-	if s.Link != nil {
-		s.Link.releaseByConsumer()
-	}
-}
-
-// attemptTimeoutFor is the AttemptTimeout of this client.
-func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
+	s := &Server{Cli: cli, slot: slot, Link: linkOf(cli), AttemptTimeout: AttemptTimeout}
 	readTimeout := time.Duration(0)
 	switch cli := cli.(type) {
 	case *redis.Client:
@@ -56,9 +49,24 @@ func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
 		readTimeout = cli.Options().ReadTimeout
 	}
 	if readTimeout > 0 {
-		return min(AttemptTimeout, readTimeout)
+		s.AttemptTimeout = min(AttemptTimeout, readTimeout)
 	}
-	return AttemptTimeout
+	return s
+}
+
+// ForConsumer is the server for a consumer, which has a lease to keep. Its caller releases it.
+func (s *Server) ForConsumer(lease time.Duration) *Server {
+	if s.Link != nil {
+		s.Link.consumers.Add(1)
+	}
+	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, side: consuming, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
+}
+
+// Release says that the consumer has ended for which ForConsumer made the server.
+func (s *Server) Release() {
+	if s.Link != nil {
+		s.Link.consumers.Add(-1)
+	}
 }
 
 // SizeOf is how many bytes the arguments of a call have.
@@ -74,72 +82,124 @@ func SizeOf(args []any) (n int) {
 	return n
 }
 
-// A callFunc makes a call with this client. Its context ends with the attempt.
-type callFunc = func(ctx context.Context, cli redis.UniversalClient) error
+// An Effort is what one attempt is about.
+type Effort struct {
+	Bytes int           // of its arguments, and of its reply as far as that is known
+	Extra time.Duration // how long the server may take for it
+	// Call makes it with this client. Its context ends with the attempt.
+	Call func(ctx context.Context, cli redis.UniversalClient) error
+}
 
 // Attempt makes one attempt at a call.
 func (s *Server) Attempt(ctx context.Context, e Effort) error {
-	l := s.Link
-	if l == nil {
-		if l = linkOf(s.Cli); l != nil {
-			defer l.release()
-		}
-	}
-	err := s.dispatch(ctx, l, e)
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		if errors.Is(err, ErrAllInUse) {
-			return err
-		}
+	err := s.callOver(ctx, e)
+	switch {
+	case err == nil || ctx.Err() != nil && errors.Is(err, ErrAllInUse):
+		return err
+	case ctx.Err() != nil:
 		return Ended(ctx)
 	}
-	s.askWhereItIs(ctx, l, err)
+	s.lookAgain(ctx, err)
 	return s.Explain(err)
 }
 
-// late makes an error that says how long an attempt took, if err is a timeout. Any other err is returned as it is.
-func late(err error, l *Link, p *pool, took time.Duration) error {
-	if err == nil || !TimedOut(err) {
+// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A
+// client that can have no link makes the call itself.
+func (s *Server) callOver(ctx context.Context, e Effort) error {
+	if s.Link == nil {
+		return s.callWith(ctx, e, s.Cli, nil)
+	}
+	addr, err := s.findNode(ctx)
+	if err != nil {
+		return err
+	}
+	_, isCluster := s.Cli.(*redis.ClusterClient)
+	call := e.Call
+	const redirections = 3
+	for n := 0; ; n++ {
+		p, err := s.Link.take(ctx, place{addr, s.side})
+		if err != nil {
+			return err
+		}
+		if err = s.callWith(ctx, e, p.cli, p); !isCluster || n == redirections {
+			return err
+		}
+		moved, isMoved := redirection(redis.IsMovedError(err))
+		target, isAsk := redirection(redis.IsAskError(err))
+		switch {
+		case isMoved:
+			addr, e.Call = moved, call
+			s.lookAgain(ctx, err)
+		case isAsk:
+			addr = target
+			e.Call = func(ctx context.Context, cli redis.UniversalClient) error {
+				return call(ctx, asking{cli.(*redis.Client)})
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline
+// of a context that of the connection, so a call ends in time by itself, but it does not notice that a context is
+// canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which ends slowly.
+func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
+	begun := time.Now()
+	bounded, cancel := s.bound(ctx, s.limit(e))
+	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
+		err = s.call(bounded, cancel, e, cli, p)
+	} else {
+		err = await(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
+		if p != nil && ctx.Err() == nil && losesTrust(err) {
+			s.Link.retire(p) // it is not put back yet if the call goes on
+		}
+	}
+	if err == nil || ctx.Err() != nil || !TimedOut(err) {
 		return err
 	}
 	// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-	t := &timeoutError{limit: took.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || NoEffect(err), link: l}
-	t.unheard = p != nil && !p.reached.Load()
-	return t
+	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// bound is ctx with the end of an attempt. Attempts that begin soon after each other share one context, if they have little more
-// than AttemptTimeout, are not a consumer's, and no context ends them.
+// call makes a call, calls cancel and puts the pool back, if there is one.
+func (s *Server) call(ctx context.Context, cancel func(), e Effort, cli redis.UniversalClient, p *pool) (err error) {
+	defer func() {
+		cancel()
+		if p != nil {
+			s.Link.put(p, err)
+		}
+	}()
+	defer contain(&err)
+	return e.Call(ctx, cli)
+}
+
+// limit is how long an attempt may last.
+func (s *Server) limit(e Effort) time.Duration {
+	return max(s.AttemptTimeout, minAttemptTimeout) + time.Duration(e.Bytes)*time.Second/AttemptBytesPerSecond + e.Extra
+}
+
+// bound is ctx with the end of an attempt. Attempts that begin soon after each other share one context, if they have
+// little more than AttemptTimeout, are not a consumer's, and no context ends them.
 func (s *Server) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.AttemptTimeout + s.AttemptTimeout/10
-	if s.lease > 0 || limit > least || !lasts(ctx, least) {
+	deadline, bounded := ctx.Deadline()
+	endless := ctx == context.Background() || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
+	if s.side == consuming || limit > least || !endless {
 		return context.WithTimeout(ctx, limit)
 	}
 	return s.shared.Context(least), func() {}
 }
 
-// lasts says whether nothing can end ctx before d has passed.
-func lasts(ctx context.Context, d time.Duration) bool {
-	if conc.IsShared(ctx) {
-		deadline, _ := ctx.Deadline()
-		return time.Until(deadline) > d
+// late is the error of an attempt that was not answered in time, or got no connection that was ready for calls.
+func (l *Link) late(begun time.Time, noConnection bool) error {
+	took := time.Since(begun).Round(time.Millisecond)
+	if !noConnection {
+		return fmt.Errorf("%w within %v", errUnanswered, took)
 	}
-	return ctx == context.Background()
-}
-
-// dispatch makes a call over the link, or by a client that has none.
-func (s *Server) dispatch(ctx context.Context, l *Link, e Effort) (err error) {
-	defer contain(&err)
-	if l != nil {
-		return s.callOver(ctx, l, e)
-	}
-	begun := time.Now()
-	err = s.apart(ctx, &s.promptness, e, func() bool { return true }, func(error) {},
-		func(ctx context.Context) error { return e.Call(ctx, s.Cli) })
-	if ctx.Err() == nil {
-		err = late(err, nil, nil, time.Since(begun))
+	err := fmt.Errorf("%w within %v", errNoConnection, took)
+	if cause := l.dialErr.Load(); cause != nil {
+		err = fmt.Errorf("%w: %w", err, *cause)
 	}
 	return err
 }
@@ -151,120 +211,24 @@ func contain(err *error) {
 	}
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt.
-func (s *Server) callOver(ctx context.Context, l *Link, e Effort) error {
-	const redirections = 3
-	for n := 0; ; n++ {
-		addr, err := s.findNode(ctx, l)
-		if err != nil {
-			return err
-		}
-		err = s.callServer(ctx, l, addr, e)
-		cluster, ok := s.Cli.(*redis.ClusterClient)
-		if !ok || n == redirections {
-			return err
-		}
-		if target, ok := redirection(redis.IsAskError(err)); ok {
-			call := e.Call
-			e.Call = func(ctx context.Context, cli redis.UniversalClient) error {
-				return call(ctx, asking{cli.(*redis.Client)})
-			}
-			return s.callServer(ctx, l, target, e)
-		}
-		target, ok := redirection(redis.IsMovedError(err))
-		if !ok {
-			return err
-		}
-		cluster.ReloadState(ctx)
-		s.nodeAddr.Store(&nodeAddr{addr: target, at: time.Now(), not: addr})
-	}
-}
-
-// callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
-// nothing of the server, so the bounds of the attempt begin afterwards.
-func (s *Server) callServer(ctx context.Context, l *Link, addr string, e Effort) error {
-	of := producing
-	if s.lease > 0 {
-		of = consuming
-	}
-	p, err := l.take(ctx, addr, of)
-	if err != nil {
-		return err
-	}
-	begun := time.Now()
-	if s.plain(ctx, p, e) {
-		err = s.callPlainly(ctx, p, e, func(err error) { l.put(p, of, begun, err) })
-		return late(err, l, p, time.Since(begun))
-	}
-	put := func(err error) { l.put(p, of, begun, err) }
-	err = s.apart(ctx, p.promptness, e, p.reached.Load, put, func(ctx context.Context) error { return e.Call(ctx, p.cli) })
-	if ctx.Err() != nil {
-		return err
-	}
-	if losesTrust(err) {
-		l.mu.Lock()
-		l.retire(p) // it is not put back yet if nobody waits for the attempt any more
-		l.mu.Unlock()
-	}
-	return late(err, l, p, time.Since(begun))
-}
-
-// plain says whether a call can be made in this goroutine. go-redis makes the deadline of a context that of the
-// connection, so a call ends in time by itself, but it does not notice that a context is canceled. So another goroutine
-// makes the call, unless nothing cancels ctx, or the server is a consumer's, which ends slowly. Another goroutine makes it
-// also if the server was silent or slow lately, and if the server may take its time: what is on its way for long is
-// listened to, and a connection that is dead is noticed sooner.
-func (s *Server) plain(ctx context.Context, p *pool, e Effort) bool {
-	_, ends := ctx.(SilenceCtx)
-	return !p.promptness.uneasy.Load() && e.Extra == 0 && (ctx.Done() == nil || conc.IsShared(ctx) || s.lease > 0 && !ends)
-}
-
-// callPlainly makes a call in this goroutine, and puts the pool back.
-func (s *Server) callPlainly(ctx context.Context, p *pool, e Effort, put func(err error)) (err error) {
-	defer func() { put(err) }()
-	defer contain(&err)
-	b, begun := p.promptness.bounds(s, e), time.Now()
-	ctx, cancel := s.bound(ctx, b.whole)
-	defer cancel()
-	if err = e.Call(ctx, p.cli); err == nil {
-		p.promptness.speed.answered(e.Bytes, begun, time.Since(begun)-b.first/2)
-	} else if TimedOut(err) {
-		p.promptness.inVain(b, p.reached.Load())
-	}
-	return err
-}
-
 // Dedicated makes a client with one connection to the server that holds the queue. The caller closes it.
 func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
 	if s.Link == nil {
 		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
 	}
-	addr, err := s.findNode(ctx, s.Link)
+	addr, err := s.findNode(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s.Link.dedicated(addr), nil
 }
 
-// Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection, which was made at connectedAt.
-func (s *Server) Unblock(ctx context.Context, id int64, connectedAt time.Time) error {
-	other := false
-	err := s.Attempt(ctx, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		conn := cli.(*redis.Client).Conn()
-		defer conn.Close()
-		if err := conn.Time(ctx).Err(); err != nil { // makes the connection, if there is none
-			return err
-		}
-		if other = !s.Link.OneServerSince(connectedAt); other {
-			return nil
-		}
-		return conn.ClientUnblock(ctx, id).Err()
-	}})
-	if err == nil && other { // after an error the call may still be under way
-		return ErrOtherServer
-	}
-	return err
+// Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the
+// end of ctx.
+func (s *Server) Unblock(ctx context.Context, id int64) error {
+	return await(ctx, func() error {
+		return s.Attempt(ctx, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.(*redis.Client).ClientUnblock(ctx, id).Err()
+		}})
+	})
 }
-
-// ErrOtherServer: two connections may lead to different servers.
-var ErrOtherServer = errors.New("the server may be another one")

@@ -1,13 +1,13 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,10 +15,6 @@ import (
 )
 
 // This file makes the connections of a link, and notes what that says of the server.
-
-// dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails. Only tests change
-// it.
-var dialTimeout = 5 * time.Second
 
 // A dialFunc is what redis.Options calls a Dialer.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -29,49 +25,72 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 		if l.ownerClosed() {
 			return nil, redis.ErrClosed
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
-		defer cancel()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-				err = fmt.Errorf("%w: %w", errHungUp, err)
-			}
+			err = hungUp(err)
 			l.dialErr.Store(&err)
 			return nil, err
 		}
-		if !errors.Is(l.dialError(), ErrServerFull) { // which only a handshake shows
-			l.dialErr.Store(nil)
+		l.dialErr.Store(nil)
+		if plain, ok := conn.(plainConn); ok {
+			return &newConn{plainConn: plain}, nil
 		}
-		l.server.note(conn)
-		return l.watch(conn), nil
+		return conn, nil
 	}
+}
+
+// errHungUp: a server closed a new connection without an answer to anything.
+var errHungUp = errors.New("the server hung up before it answered anything: " +
+	"it may have reached maxclients, or speak no TLS")
+
+// hungUp adds errHungUp to the error of a new connection, if it fits.
+func hungUp(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("%w: %w", errHungUp, err)
+	}
+	return err
+}
+
+// A plainConn is a connection that is not encrypted. go-redis asks its socket whether it is alive.
+type plainConn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
+
+// A newConn is a connection of which it is known whether the server took it. A server that has no room says so,
+// unasked, and hangs up. go-redis would take that for the answer to its first command.
+type newConn struct {
+	plainConn
+	heard bool // the server has answered
+}
+
+func (c *newConn) Read(b []byte) (int, error) {
+	n, err := c.plainConn.Read(b)
+	switch {
+	case c.heard:
+		return n, err
+	case bytes.HasPrefix(b[:n], []byte("-ERR max number of clients")):
+		return 0, fmt.Errorf("%w: %s", errHungUp, bytes.TrimSpace(b[1:n]))
+	}
+	c.heard = n > 0
+	return n, hungUp(err)
 }
 
 // ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
-// it is stopped.
+// it is stopped. Only a call shows it; this one ends before it takes a connection.
 func (l *Link) ownerClosed() bool {
-	links.mu.Lock()
-	consumers := l.consumers
-	links.mu.Unlock()
-	node := l.node.Load()
-	if consumers > 0 || node == nil || !isClosed(node) { // nil: of a Cluster that was never reached
+	if l.ConsumersNow() > 0 {
 		return false
 	}
-	cluster, ok := l.owner.(*redis.ClusterClient)
+	node, ok := l.owner.(*redis.Client)
 	if !ok {
-		return true
+		var err error
+		if node, err = l.owner.(*redis.ClusterClient).MasterForKey(canceled, ""); err != nil {
+			return errors.Is(err, redis.ErrClosed) // else it knows no node yet
+		}
 	}
-	var open atomic.Bool // a node that has left the Cluster is closed as well
-	err := cluster.ForEachMaster(canceled, func(_ context.Context, node *redis.Client) error {
-		open.CompareAndSwap(false, !isClosed(node))
-		return nil
-	})
-	return err == nil && !open.Load()
-}
-
-// isClosed says whether a client is closed. Only a call shows that; this one ends before it takes a connection.
-func isClosed(cli *redis.Client) bool {
-	probe := cli.WithTimeout(time.Second)
+	probe := node.WithTimeout(time.Second)
 	probe.Options().Limiter = nil // it would count a failure
 	return errors.Is(probe.Ping(canceled).Err(), redis.ErrClosed)
 }
@@ -83,49 +102,7 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// errHungUp: a server closed a new connection without a word. On an encrypted connection a server that has no room cannot say so.
-var errHungUp = errors.New("the server hung up before the connection was made: it may have reached maxclients, or speak no TLS")
-
-// dialError is the error of the last dial; nil if that succeeded.
-func (l *Link) dialError() error {
-	if err := l.dialErr.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// A lastServer is the address of the server that a link dialled last. A name, a proxy or Sentinel may lead to one after the
-// other.
-type lastServer struct {
-	mu      sync.Mutex // guards the fields below
-	addr    string
-	changed time.Time // when the address changed; zero: never
-}
-
-func (s *lastServer) note(conn net.Conn) {
-	remote := conn.RemoteAddr()
-	if remote == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if addr := remote.String(); addr != s.addr {
-		if s.addr != "" {
-			s.changed = time.Now()
-		}
-		s.addr = addr
-	}
-}
-
-// OneServerSince says whether a connection that was made at an instant leads to the same server as all connections of a pool.
-func (l *Link) OneServerSince(at time.Time) bool {
-	l.server.mu.Lock()
-	defer l.server.mu.Unlock()
-	changed := l.server.changed
-	return changed.IsZero() || at.After(changed) && time.Since(changed) > LinkAge+LinkAge/5
-}
-
-// A DedicatedClient has one connection.
+// A DedicatedClient has one connection, which is not made anew.
 type DedicatedClient struct {
 	*redis.Client
 
@@ -156,20 +133,24 @@ func (c *DedicatedClient) HangUp() {
 	}
 }
 
-// dialer notes the client's connection.
+// dialer makes the client's connection.
 func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c.mu.Lock()
+		again := c.conn != nil
+		c.mu.Unlock()
+		if again {
+			return nil, net.ErrClosed
+		}
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.isCut {
-			_ = conn.Close() // as in Cut
-			return conn, nil // go-redis would write an error of the dial to its own log, and finds out anyway
+		if c.conn = conn; c.isCut {
+			_ = conn.Close() // as in Cut; go-redis would write an error of the dial to its own log, and finds out anyway
 		}
-		c.conn = conn
 		return conn, nil
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -17,53 +15,46 @@ import (
 // a broken connection is noticed soon, and its subscriber is told when there is another one.
 
 const (
-	// pingInterval is how often a connection that hears events is asked for a sign of life, and silentPings after how many such
-	// questions in a row without a byte of an answer it is taken for broken: three seconds after it broke at the latest.
+	// pingInterval is how often a connection that hears events is asked for a sign of life. If nothing comes for the
+	// time of silence, it is taken for broken.
 	pingInterval = time.Second
-	silentPings  = 2
+	silence      = 3 * time.Second
+	// connectTimeout bounds an attempt to connect anew.
+	connectTimeout = 5 * time.Second
 )
 
 // A Subscriber hears what is published on one channel, over one connection after the other.
 type Subscriber struct {
 	server  *Server
-	link    *Link // nil: the client can have none
 	channel string
 	first   *hearing
 }
 
-// Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward, which releases the link.
+// Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
-	u := &Subscriber{server: s, link: linkOf(s.Cli), channel: channel}
+	u := &Subscriber{server: s, channel: channel}
 	err := await(ctx, func() (err error) { // a client of another kind waits for its own timeouts
 		u.first, err = Read(ctx, u.connect)
 		return err
 	})
 	if err != nil {
-		u.release()
 		return nil, cmp.Or(Ended(ctx), err)
 	}
 	return u, nil
-}
-
-func (u *Subscriber) release() {
-	if u.link != nil {
-		u.link.release()
-	}
 }
 
 // connect makes a connection to the server that holds the queue, until ctx ends.
 func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
 	defer contain(&err)
 	h := new(hearing)
-	if u.link == nil {
+	if u.server.Link == nil {
 		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
 	} else {
-		addr, err := u.server.findNode(ctx, u.link)
+		addr, err := u.server.findNode(ctx)
 		if err != nil {
 			return nil, err
 		}
-		h.cli = u.link.dedicated(addr)
-		h.cli.AddHook(h)
+		h.cli = u.server.Link.dedicated(addr)
 		h.PubSub = h.cli.Subscribe(ctx)
 	}
 	goesOn := context.AfterFunc(ctx, h.close)
@@ -84,13 +75,13 @@ func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, e
 	if ctx.Err() != nil {
 		return nil
 	}
-	u.server.askWhereItIs(ctx, u.link, errUnanswered)
+	u.server.lookAgain(ctx, errUnanswered)
 	failed := conc.MinuteCount{Logged: time.Now()}
 	_ = Retry(ctx, nil, func() (err error) {
-		bounded, cancel := context.WithTimeout(ctx, dialTimeout)
+		bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		if h, err = u.connect(bounded); err != nil {
-			u.server.askWhereItIs(bounded, u.link, err)
+			u.server.lookAgain(bounded, err)
 		}
 		return err
 	}, func(_ int, err error) bool {
@@ -105,10 +96,9 @@ func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, e
 // Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when it has
 // another connection after one that broke, and failing as reconnect does.
 func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(), failing func(attempts int, err error)) {
-	defer u.release()
 	for h := u.first; ; missed() {
 		begun := time.Now()
-		h.hear(ctx, u.link, heard)
+		h.hear(ctx, u.server.Link, heard)
 		Sleep(ctx, pingInterval-time.Since(begun)) // a server that closes each new connection is not asked all the time
 		if h = u.reconnect(ctx, failing); h == nil {
 			return
@@ -120,38 +110,7 @@ func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), mi
 // link. go-redis does not make it anew: it would do so without a word of what was missed, on a server that may hold the queue no more.
 type hearing struct {
 	*redis.PubSub
-	noHook
-	cli     *DedicatedClient // of this connection; nil: it is the user's
-	dialled atomic.Bool
-	heard   atomic.Int64 // reads that brought something: a large event on a slow line is no silence
-}
-
-// DialHook lets go-redis make one connection, and counts what it reads.
-func (h *hearing) DialHook(dial redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if h.dialled.Swap(true) {
-			return nil, net.ErrClosed
-		}
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return heardConn{conn, &h.heard}, nil
-	}
-}
-
-// A heardConn counts the reads that brought something.
-type heardConn struct {
-	net.Conn
-	heard *atomic.Int64
-}
-
-func (c heardConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.heard.Add(1)
-	}
-	return n, err
+	cli *DedicatedClient // of this connection; nil: it is the user's
 }
 
 // close ends what is under way on the connection, and closes it. A second call does nothing.
@@ -163,22 +122,20 @@ func (h *hearing) close() {
 	_ = h.PubSub.Close()
 }
 
-// hear receives what is published, until the connection breaks, is silent for too long, or ctx ends. Then it is closed.
+// hear receives what is published, until the connection breaks, is silent for too long, ctx ends, or the user has
+// closed the client. Then it is closed.
 func (h *hearing) hear(ctx context.Context, l *Link, heard func(payload string)) {
 	defer context.AfterFunc(ctx, h.close)()
 	over := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() { h.watch(over, l) })
-	defer watch.Wait()
+	var pings sync.WaitGroup
+	pings.Go(func() { h.ping(over, l) })
+	defer pings.Wait()
 	defer h.close()
 	defer close(over)
 	for {
-		got, err := h.Receive(ctx)
+		got, err := h.ReceiveTimeout(ctx, silence)
 		if err != nil {
 			return
-		}
-		if h.cli == nil {
-			h.heard.Add(1)
 		}
 		if msg, ok := got.(*redis.Message); ok {
 			heard(msg.Payload)
@@ -186,14 +143,11 @@ func (h *hearing) hear(ctx context.Context, l *Link, heard func(payload string))
 	}
 }
 
-// watch closes the connection when it is silent for too long, or the user has closed the client, until over is closed.
-func (h *hearing) watch(over <-chan struct{}, l *Link) {
+// ping asks for a sign of life now and then, until over is closed, or the user has closed the client.
+func (h *hearing) ping(over <-chan struct{}, l *Link) {
 	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
-	for silent, before := 0, int64(-1); silent < silentPings && (l == nil || !l.ownerClosed()); silent++ {
-		if heard := h.heard.Load(); heard != before {
-			silent, before = 0, heard
-		}
+	for l == nil || !l.ownerClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
 		_ = h.Ping(ctx) // if that fails, nothing comes
 		cancel()

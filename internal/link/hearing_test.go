@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestSubscriberReleasesItsLink: when its context ends, in an outage too, when the client is closed, and if it cannot subscribe.
-func TestSubscriberReleasesItsLink(t *testing.T) {
+// TestSubscriberEnds: when its context ends, in an outage too, when the client is closed, and if it cannot subscribe.
+func TestSubscriberEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(wire *redistest.Wire, cli *redis.Client, cancel func()){
 		"its context ends":              func(_ *redistest.Wire, _ *redis.Client, cancel func()) { cancel() },
@@ -27,13 +27,6 @@ func TestSubscriberReleasesItsLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, wire, cli := queuetest.WiredBase(t)
-			l := linkOf(cli)
-			defer l.release()
-			users := func() int {
-				links.mu.Lock()
-				defer links.mu.Unlock()
-				return l.users
-			}
 			ctx, cancel := context.WithCancel(queuetest.CtxB)
 			defer cancel()
 			s := patient(cli, f.Key("state"))
@@ -42,23 +35,17 @@ func TestSubscriberReleasesItsLink(t *testing.T) {
 				if _, err := s.Subscribe(queuetest.Within(t, time.Second), "a channel"); err == nil || errors.Is(err, redis.ErrClosed) {
 					t.Errorf("over a wire that is cut: %v", err)
 				}
-			} else {
-				sub, err := s.Subscribe(ctx, "a channel")
-				f.Must(err)
-				if n := users(); n != 2 {
-					t.Errorf("while it is subscribed the link has %d users", n)
-				}
-				over := make(chan struct{})
-				go func() {
-					defer close(over)
-					sub.Forward(ctx, func(string) {}, func() {}, func(int, error) {})
-				}()
-				end(wire, cli, cancel)
-				queuetest.Receive(t, "it ends", over)
+				return
 			}
-			if n := users(); n != 1 {
-				t.Errorf("afterwards the link has %d users", n)
-			}
+			sub, err := s.Subscribe(ctx, "a channel")
+			f.Must(err)
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				sub.Forward(ctx, func(string) {}, func() {}, func(int, error) {})
+			}()
+			end(wire, cli, cancel)
+			queuetest.Receive(t, "it ends", over)
 		})
 	}
 }
@@ -105,16 +92,27 @@ func TestCutWhileDialing(t *testing.T) {
 // TestHangUpOfTwoDirections: a connection that cannot be closed in one direction, as that of a user's Dialer, is closed.
 func TestHangUpOfTwoDirections(t *testing.T) {
 	t.Parallel()
-	for name, watched := range map[string]bool{"plain": false, "watched": true} {
-		mine, theirs := net.Pipe()
-		defer theirs.Close()
-		c := &DedicatedClient{conn: mine}
-		if watched {
-			c.conn = &watchedConn{Conn: mine, link: new(Link)}
-		}
-		c.HangUp()
-		if _, err := mine.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || !c.isCut {
-			t.Errorf("%s: it is open: %v", name, err)
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	c := &DedicatedClient{conn: mine}
+	c.HangUp()
+	if _, err := mine.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || !c.isCut {
+		t.Errorf("it is open: %v", err)
+	}
+}
+
+// TestDedicatedClientHasOneConnection: it does not make another one in place of one that broke.
+func TestDedicatedClientHasOneConnection(t *testing.T) {
+	t.Parallel()
+	cli := queuetest.NewBase(t).Client()
+	l := linkOf(cli)
+	c := l.dedicated("")
+	defer c.Close()
+	queuetest.Must(t, c.Ping(queuetest.CtxB).Err())
+	queuetest.Must(t, c.conn.Close())
+	for range 3 {
+		if err := c.Ping(queuetest.CtxB).Err(); err == nil {
+			t.Error("it has another connection")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -18,77 +17,84 @@ func TestLinkOfAClusterThatIsNotThere(t *testing.T) {
 	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cli.Close()
 	l := linkOf(cli)
-	defer l.release()
 	if l.ownerClosed() {
 		t.Error("the owner counts as closed")
 	}
-	s := NewServer(cli, "a key")
-	s.nodeAddr.Store(&nodeAddr{addr: "127.0.0.1:2"}) // found over a link before this one
-	s.askWhereItIs(queuetest.CtxB, l, io.EOF)
-	if known := s.nodeAddr.Load(); known != nil {
-		t.Errorf("the node is still known: %+v", known)
-	}
 }
 
-// TestNewLinkOfAClusterWhoseNodeIsKnown: the link of a Cluster is closed with its last consumer. A server that knows the node of
-// its queue makes its next call over a new link.
-func TestNewLinkOfAClusterWhoseNodeIsKnown(t *testing.T) {
+// TestFrozenNodeIsSlowAlone: while one of three nodes is frozen, calls to the others take no longer and keep their
+// connections, and when it goes on its calls do, too.
+func TestFrozenNodeIsSlowAlone(t *testing.T) {
 	t.Parallel()
-	f := queuetest.BaseOn(t, queuetest.OneNodeCluster(t, queuetest.Shared.Addr))
-	s := patient(f.Cli, f.Key("state"))
-	call := func() error {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error { return cli.Exists(ctx, s.slot).Err() }})
+	cluster := redistest.StartCluster(t, 3, 0)
+	cli := cluster.Client(t)
+	l := linkOf(cli)
+	call := func(s *Server) error {
+		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.Exists(ctx, s.slot).Err()
+		}})
 	}
-	consumer := s.ForConsumer(time.Hour)
-	f.Must(call())
-	consumer.Release()
-	f.Must(call())
+	servers := map[string]*Server{} // one for each node
+	for i := 0; len(servers) < 3; i++ {
+		s := patient(cli, string(rune('a'+i)))
+		queuetest.Eventually(t, "it is answered", func() bool { return call(s) == nil })
+		node, err := s.Node(queuetest.CtxB)
+		queuetest.Must(t, err)
+		servers[node.Options().Addr] = s
+	}
+	for _, node := range cluster.Nodes { // a frozen one fails its own slots alone
+		queuetest.Must(t, node.Client(t).ConfigSet(queuetest.CtxB, "cluster-require-full-coverage", "no").Err())
+	}
+	frozen := cluster.Nodes[0]
+	frozen.Pause()
+	defer frozen.Resume()
+	hangs := make(chan error, 1)
+	go func() { hangs <- call(servers[frozen.Addr()]) }()
+	for addr, s := range servers {
+		if addr == frozen.Addr() {
+			if err := call(&Server{Cli: cli, slot: s.slot, AttemptTimeout: minAttemptTimeout}); !TimedOut(err) {
+				t.Errorf("the frozen node: %v", err)
+			}
+			continue
+		}
+		before := l.poolAt(place{addr: addr})
+		for range 100 {
+			queuetest.Must(t, call(s))
+		}
+		if l.poolAt(place{addr: addr}) != before {
+			t.Error("the connections to another node were given up")
+		}
+	}
+	if len(hangs) > 0 {
+		t.Error("a patient call to the frozen node did not hang") // so the others were answered meanwhile
+	}
+	frozen.Resume()
+	queuetest.Receive(t, "the call to the frozen node ends", hangs)
+	queuetest.Eventually(t, "the frozen node answers", func() bool { return call(servers[frozen.Addr()]) == nil })
 }
 
-// TestLinkAsksOtherNodes: while the node that holds a queue is frozen, another node says which one has taken its place, and that
-// holds longer than the client's map of the Cluster.
-func TestLinkAsksOtherNodes(t *testing.T) {
+// TestLinkFollowsAFailover: when the client of a Cluster has learned that a replica took the place of a frozen
+// primary, calls go there, and an error has it ask.
+func TestLinkFollowsAFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	f := queuetest.BaseOn(t, cluster.Client(t))
-	s := patient(f.Cli, f.Key("state"))
-	queuetest.Eventually(t, "the owner answers", func() bool {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error { return cli.Exists(ctx, s.slot).Err() }}) == nil
-	})
+	s := NewServer(f.Cli, f.Key("state"))
+	call := func() error {
+		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.Exists(ctx, s.slot).Err()
+		}})
+	}
+	queuetest.Eventually(t, "the owner answers", func() bool { return call() == nil })
 	owner, err := s.Node(queuetest.CtxB)
 	f.Must(err)
 	frozen := slices.IndexFunc(cluster.Nodes, func(n *redistest.Server) bool { return n.Addr() == owner.Options().Addr })
 	cluster.Nodes[frozen].Pause()
 	defer cluster.Nodes[frozen].Resume()
-	promoted := cluster.Nodes[(frozen+3)%6].Addr() // a slow machine may have promoted that of a node before
-	l := linkOf(f.Cli)
-	defer l.release()
-	var known *nodeAddr
-	queuetest.Eventually(t, "another node names the one that was promoted", func() bool {
-		s.nodeAddr.Store(&nodeAddr{addr: owner.Options().Addr, at: time.Now()})
-		s.askWhereItIs(queuetest.CtxB, l, io.EOF)
-		known = s.nodeAddr.Load()
-		return known != nil && known.addr == promoted && known.not == owner.Options().Addr
-	})
-	var said *redis.Client
-	queuetest.Eventually(t, "the client knows a node", func() bool { said, err = s.Node(queuetest.CtxB); return err == nil })
-	stale := *known
-	stale.at, stale.not = time.Time{}, said.Options().Addr
-	s.nodeAddr.Store(&stale)
-	if addr, err := s.findNode(queuetest.CtxB, l); addr != promoted || err != nil {
-		t.Errorf("what another node said holds no longer than the client's map: %s, %v", addr, err)
-	}
-}
-
-// TestAskedNodeMeetsAPanic: a panic in a part of the user's client does not end the program, also while nodes are asked.
-func TestAskedNodeMeetsAPanic(t *testing.T) {
-	t.Parallel()
-	f := queuetest.NewBase(t)
-	node := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), OnConnect: func(context.Context, *redis.Conn) error { panic("in OnConnect") }})
-	t.Cleanup(func() { _ = node.Close() })
-	l := linkOf(node)
-	defer l.release()
-	if addr := NewServer(node, f.Key("state")).askNode(queuetest.CtxB, l, queuetest.Shared.Addr()); addr != "" {
-		t.Errorf("%s answered", addr)
+	begun := time.Now()
+	queuetest.Eventually(t, "another node answers", func() bool { return call() == nil })
+	t.Logf("after %v", time.Since(begun))
+	if now, err := s.Node(queuetest.CtxB); err != nil || now.Options().Addr == owner.Options().Addr {
+		t.Errorf("the client knows nothing of it: %v, %v", now, err)
 	}
 }

@@ -30,7 +30,6 @@ func newCrowd(f *queuetest.Base, addr string) *crowd {
 	cli := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Hour}) // the library has bounds of its own
 	f.T.Cleanup(func() { _ = cli.Close() })
 	c := &crowd{f, cli, linkOf(cli), "set of " + f.Name}
-	f.T.Cleanup(c.link.release)
 	f.T.Cleanup(func() { f.Cli.Del(queuetest.CtxB, c.set) })
 	return c
 }
@@ -82,7 +81,7 @@ func (c *crowd) has(want int64) {
 func (c *crowd) pool() (p *pool, connections int) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if p = c.link.pools[""]; p != nil {
+	if p = c.link.pools[place{}]; p != nil {
 		connections = int(p.cli.PoolStats().TotalConns)
 	}
 	return p, connections
@@ -125,9 +124,12 @@ func TestLinkIsFullOfDeadConnections(t *testing.T) {
 	c := newCrowd(queuetest.NewBase(t), wire.Addr())
 	wire.Freeze()
 	first, ended := c.addAll(linkPool-1, time.Hour)
-	queuetest.Eventually(t, "all connections but one are in use", func() bool { return c.link.open.Load() >= linkPool-1 })
+	queuetest.Eventually(t, "all connections but one are in use", func() bool { _, n := c.pool(); return n >= linkPool-1 })
 	noticing, noticed := c.addAll(1, AttemptTimeout)
-	queuetest.Eventually(t, "all connections are in use", func() bool { return c.link.open.Load() >= linkPool || noticed.Load() > 0 })
+	queuetest.Eventually(t, "all connections are in use", func() bool {
+		_, n := c.pool()
+		return n >= linkPool || noticed.Load() > 0
+	})
 	rest, _ := c.addAll(3*linkPool, AttemptTimeout)
 	wire.HalfOpen()
 	wire.Thaw()
@@ -147,7 +149,7 @@ func TestLinkFullOfSends(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(queuetest.NewBase(t), queuetest.Shared.Addr())
 	for range linkPool {
-		if _, err := c.link.take(queuetest.CtxB, "", producing); err != nil {
+		if _, err := c.link.take(queuetest.CtxB, place{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +160,7 @@ func TestLinkFullOfSends(t *testing.T) {
 	c.Must(c.add(queuetest.Within(t, queuetest.Patience), s, "a consumer's"))
 	c.has(1)
 	for range linkPool {
-		c.link.put(full, producing, time.Time{}, nil)
+		c.link.put(full, nil)
 	}
 	sent.Wait()
 	c.has(2)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,19 +43,26 @@ func TestLinkIsIdle(t *testing.T) {
 	}
 	f.Must(ping(cli))
 	queuetest.Eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
-	l := linkOf(cli)
-	l.expire() // a call is under way
-	l.release()
-	l.expire() // it ended just now
-	if n := connections(); n != 1 {
-		t.Fatalf("%d connections after an expire that came too early", n)
-	}
-	links.mu.Lock()
-	l.lastUsed = l.lastUsed.Add(-linkIdle)
-	links.mu.Unlock()
-	l.expire()
 	queuetest.Eventually(t, "the connection is closed", func() bool { return connections() == 0 })
 	f.Must(ping(cli)) // over a new one
+}
+
+// TestLinkIsForgotten: the link of a client is shared while somebody has it, and then forgotten with the client.
+func TestLinkIsForgotten(t *testing.T) {
+	t.Parallel()
+	cli := queuetest.NewBase(t).Client()
+	one, other := NewServer(cli, "a"), NewServer(cli, "b")
+	if one.Link != other.Link {
+		t.Error("two queues on one client have two links")
+	}
+	runtime.KeepAlive(one)
+	queuetest.Eventually(t, "it is forgotten", func() bool {
+		runtime.GC()
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		_, known := links.byClient[cli]
+		return !known
+	})
 }
 
 // TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, as they are replaced, if
@@ -79,41 +89,15 @@ func TestLinkOfClosedClient(t *testing.T) {
 		if err := ping(cli); !errors.Is(err, redis.ErrClosed) || Transient(err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		l.release()
 	}
-}
-
-// TestLinkOfClosedClientIsClosedSoon: the connections of a queue whose client is closed are not kept for as long as those of
-// one that is idle, so that a program may make a client for each of its jobs.
-func TestLinkOfClosedClientIsClosedSoon(t *testing.T) {
-	t.Parallel()
-	f := queuetest.NewBase(t)
-	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()})
-	f.Must(ping(cli))
-	links.mu.Lock()
-	l := links.byClient[cli]
-	links.mu.Unlock()
-	look := func() (open bool) {
-		links.mu.Lock()
-		l.lastUsed = time.Now().Add(-linkLook)
-		links.mu.Unlock()
-		l.expire()
-		links.mu.Lock()
-		defer links.mu.Unlock()
-		return links.byClient[cli] == l
-	}
-	if !look() {
-		t.Error("the link of an open client was closed")
-	}
-	f.Must(cli.Close())
-	queuetest.Eventually(t, "the link of a closed client is closed", func() bool { return !look() })
 }
 
 // renew has later calls take new connections.
 func renew(l *Link) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.pools {
+	all := slices.Collect(maps.Values(l.pools))
+	l.mu.Unlock()
+	for _, p := range all {
 		l.retire(p)
 	}
 }

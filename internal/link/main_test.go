@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ReadFor, dialTimeout = queuetest.Patience/2, queuetest.Patience // no call fails because the machine is slow
+	ReadFor = queuetest.Patience / 2 // no call fails because the machine is slow
 	os.Exit(queuetest.RunTests(m))
 }

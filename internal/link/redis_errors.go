@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -55,7 +54,8 @@ func Transient(err error) bool {
 		return false
 	}
 	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, ErrServerFull) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &netErr) || errors.Is(err, errHungUp) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		Says(err, "UNBLOCKED") || Says(err, transientCodes...)
 }
@@ -66,18 +66,24 @@ func TimedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
+// A timeout is why an attempt ended that was not answered in time. It is a net.Error.
+type timeout string
+
+const (
+	errUnanswered   timeout = "no answer" // whether the call was carried out is not known
+	errNoConnection timeout = "no connection was ready"
+)
+
+func (t timeout) Error() string { return string(t) }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
 // NoEffect tells errors of attempts that have changed nothing: no server was reached, or it refused.
 func NoEffect(err error) bool {
-	var timeout *timeoutError
-	if errors.As(err, &timeout) {
-		return timeout.noConnection || timeout.unheard
-	}
-	if errors.Is(err, errHungUp) || errors.Is(err, ErrServerFull) {
-		return true
-	}
 	var op *net.OpError
 	var dns *net.DNSError
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
+	return errors.Is(err, errNoConnection) || errors.Is(err, errHungUp) ||
+		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || Refusal(err)
 }
 
@@ -110,6 +116,9 @@ func (s *Server) Explain(err error) error {
 	return err
 }
 
+// ErrRevoked is of an attempt that nobody waits for any more, and of which nothing was written.
+var ErrRevoked = errors.New("nobody waits for this attempt any more, and nothing of it was written")
+
 // ErrCarriedOut: the call was carried out, but another part of the attempt failed.
 var ErrCarriedOut = errors.New("the call was carried out")
 
@@ -132,36 +141,3 @@ func Refusal(err error) bool {
 func ConcernsAll(err error) bool {
 	return errors.Is(err, redis.ErrClosed) || Says(err, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY")
 }
-
-// A timeoutError ends an attempt that was not answered in time.
-type timeoutError struct {
-	limit        time.Duration
-	noConnection bool  // it got none
-	unheard      bool  // it got none that was ready for calls
-	link         *Link // knows, perhaps only later, why dialling failed
-}
-
-func (e *timeoutError) Error() string {
-	what := "no answer within"
-	switch {
-	case e.unheard:
-		what = "no answer on a new connection within"
-	case e.noConnection:
-		what = "no connection within"
-	}
-	if cause := e.Unwrap(); cause != nil {
-		return fmt.Sprintf("%s %v: %v", what, e.limit, cause)
-	}
-	return fmt.Sprintf("%s %v", what, e.limit)
-}
-
-func (e *timeoutError) Unwrap() error {
-	if e.link == nil {
-		return nil
-	}
-	return e.link.dialError()
-}
-
-// Timeout and Temporary make it a net.Error.
-func (e *timeoutError) Timeout() bool   { return true }
-func (e *timeoutError) Temporary() bool { return true }

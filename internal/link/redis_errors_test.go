@@ -19,7 +19,7 @@ func TestRedisErrorCodes(t *testing.T) {
 	t.Parallel()
 	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
 	dial := &net.OpError{Op: "dial", Err: queuetest.ErrBoom}
-	failing, fault := new(Link), error(dial)
+	failing, fault, begun := new(Link), error(dial), time.Now().Add(-time.Second)
 	failing.dialErr.Store(&fault)
 	s := NewServer(redis.NewClusterClient(&redis.ClusterOptions{}), "q")
 	for _, c := range []struct {
@@ -53,8 +53,8 @@ func TestRedisErrorCodes(t *testing.T) {
 		{redis.ErrPoolTimeout, true, true, ""},
 		{dial, true, true, ""},
 		{&net.OpError{Op: "read", Err: queuetest.ErrBoom}, true, false, ""},
-		{&timeoutError{limit: time.Second, noConnection: true, link: failing}, true, true, "no connection within 1s: dial"},
-		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
+		{failing.late(begun, true), true, true, "no connection was ready within 1s: dial"},
+		{failing.late(begun, false), true, false, "no answer within 1s"},
 		{context.Canceled, false, false, ""},
 		{redis.ErrClosed, false, false, ""},
 	} {

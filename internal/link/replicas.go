@@ -19,25 +19,11 @@ import (
 // A ReplicatedCall is a script call with a WAIT on either side, for one pipeline: on another connection
 // they would confirm nothing.
 type ReplicatedCall struct {
-	online  firstCmd // WAIT for no replica, which says at once how many there were before
+	online  *redis.Cmd // WAIT for no replica, which says at once how many there were before
 	Script  scriptCmd
 	waiting *redis.Cmd    // WAIT for n replicas
 	n       int           // replicas that are to confirm
 	timeout time.Duration // of waiting
-}
-
-// A firstCmd is the first command of a pipeline, and notes that it is answered.
-type firstCmd struct {
-	*redis.Cmd
-	state *standing
-}
-
-// SetErr is called by go-redis with what became of the command, before it reads the answers to the others.
-func (c firstCmd) SetErr(err error) {
-	c.Cmd.SetErr(err)
-	if err == nil || AnswerOf(err) != "" {
-		c.state.heard.Store(true)
-	}
 }
 
 // A scriptCmd is the script of a pipeline, and says at once if the server does not know that.
@@ -46,7 +32,7 @@ type scriptCmd struct {
 	unknown chan error // has room for one
 }
 
-// SetErr is called by go-redis as that of firstCmd is.
+// SetErr is called by go-redis with what became of the command, before it reads the answers to later ones.
 func (c scriptCmd) SetErr(err error) {
 	c.StringSliceCmd.SetErr(err)
 	if Says(err, "NOSCRIPT") {
@@ -60,7 +46,7 @@ func (c scriptCmd) SetErr(err error) {
 // NewReplicatedCall makes the call of a script, whose command has these words.
 func NewReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *ReplicatedCall {
 	return &ReplicatedCall{
-		online:  firstCmd{redis.NewCmd(ctx, "wait", 0, 0), standingOf(ctx)},
+		online:  redis.NewCmd(ctx, "wait", 0, 0),
 		Script:  scriptCmd{redis.NewStringSliceCmd(ctx, script...), make(chan error, 1)},
 		waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
 		n:       n, timeout: timeout,

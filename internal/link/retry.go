@@ -79,9 +79,6 @@ func Ended(ctx context.Context) error {
 // awaitGrace is how long await waits, after its context has ended, for f to say why it was not done.
 const awaitGrace = 5 * time.Millisecond
 
-// errUnanswered is of a call that is not waited for any longer. Whether it was carried out is not known.
-var errUnanswered = &timeoutError{}
-
 // await calls f in another goroutine, because f may not end when its context does. It waits for f until ctx ends.
 func await(ctx context.Context, f func() error) error {
 	result := start(f)
@@ -90,10 +87,12 @@ func await(ctx context.Context, f func() error) error {
 		return err
 	case <-ctx.Done():
 	}
-	if err, ok := resultBefore(context.Background(), awaitGrace, result); ok {
+	select {
+	case err := <-result:
 		return err
+	case <-time.After(awaitGrace):
+		return errUnanswered
 	}
-	return errUnanswered
 }
 
 // start calls f in another goroutine, and returns where its error comes.

@@ -123,15 +123,11 @@ func (w *wakeLine) run() {
 			continue
 		}
 		failures++
-		wait := wakeBackoff(failures)
-		if errors.Is(err, link.ErrServerFull) {
-			wait = link.RoomBackoff(failures)
-		}
 		select {
 		case <-w.ctx.Done():
 		case <-w.retryNow:
 			failures = 0
-		case <-time.After(wait):
+		case <-time.After(wakeBackoff(failures)):
 		}
 	}
 }
@@ -167,9 +163,7 @@ func (w *wakeLine) take() error {
 	if err != nil {
 		w.lines.mu.Lock()
 		defer w.lines.mu.Unlock()
-		if !errors.Is(err, link.ErrServerFull) || !w.lines.merge(w) {
-			w.fail(w.listeners, err)
-		}
+		w.fail(w.listeners, err)
 		return err
 	}
 	call := w.begin()
@@ -317,8 +311,8 @@ func (w *wakeLine) dial() (*link.DedicatedClient, error) {
 	var err error
 	if !identify {
 		err = conn.Time(ctx).Err()
-	} else if id, err = conn.ClientID(ctx).Result(); !listeners[0].store.Link.OneServerSince(time.Now()) {
-		id = 0
+	} else {
+		id, err = conn.ClientID(ctx).Result()
 	}
 	if err != nil && link.AnswerOf(err) == "" {
 		return nil, err
@@ -354,8 +348,8 @@ func refusesCommand(err error) bool {
 func (w *wakeLine) interrupt(s *script.Store) {
 	if call := w.call; call.wait >= wakeBlock && !call.interrupted {
 		call.interrupted = true
-		id, connectedAt := w.id, w.connectedAt
-		w.unblocks.Go(func() { w.unblock(s, call, id, connectedAt) })
+		id := w.id
+		w.unblocks.Go(func() { w.unblock(s, call, id) })
 	}
 }
 
@@ -363,12 +357,9 @@ func (w *wakeLine) interrupt(s *script.Store) {
 const unblockTries = 5
 
 // unblock ends a call by CLIENT UNBLOCK, or by closing the connection.
-func (w *wakeLine) unblock(s *script.Store, call *wakeCall, id int64, connectedAt time.Time) {
+func (w *wakeLine) unblock(s *script.Store, call *wakeCall, id int64) {
 	for n := 1; n <= unblockTries && id != 0; n++ {
-		err := s.Unblock(link.SilenceCtx{Context: w.ctx}, id, connectedAt)
-		if errors.Is(err, link.ErrOtherServer) {
-			break
-		}
+		err := s.Unblock(w.ctx, id)
 		if refusesCommand(err) {
 			w.lines.mu.Lock()
 			w.lines.noUnblock = true // calls are brief from now on, because they cannot be interrupted

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -17,8 +16,7 @@ import (
 type wakeLines struct {
 	mu        sync.Mutex // guards the fields below, and those of lines and listeners
 	all       []*wakeLine
-	fullAt    time.Time // when the server had no room for one more
-	noUnblock bool      // the server, or a proxy, refuses CLIENT ID or CLIENT UNBLOCK
+	noUnblock bool // the server, or a proxy, refuses CLIENT ID or CLIENT UNBLOCK
 }
 
 // linesOf are the lines of a link.
@@ -29,7 +27,7 @@ func linesOf(l *link.Link) *wakeLines {
 // join puts a listener on a line, with mu held: on one of its own while there are fewer than maxWakeLines.
 func (ls *wakeLines) join(l *WakeListener) {
 	_, shared := l.store.Cli.(*redis.Client)
-	if shared && (len(ls.all) == maxWakeLines || len(ls.all) > 0 && time.Since(ls.fullAt) < link.LinkAge) {
+	if shared && len(ls.all) == maxWakeLines {
 		l.line = slices.MinFunc(ls.all, func(a, b *wakeLine) int { return len(a.listeners) - len(b.listeners) })
 		l.line.listeners = append(l.line.listeners, l)
 		return
@@ -55,22 +53,4 @@ func (ls *wakeLines) leave(l *WakeListener) (last bool) {
 		ls.all = slices.DeleteFunc(ls.all, func(other *wakeLine) bool { return other == w })
 	}
 	return last
-}
-
-// merge moves the listeners of a line for which the server has no room to a line that works, with mu held. It reports whether there is one.
-func (ls *wakeLines) merge(w *wakeLine) bool {
-	i := slices.IndexFunc(ls.all, func(other *wakeLine) bool { return other != w && other.call != nil })
-	if i < 0 || len(w.listeners) == 0 {
-		return false
-	}
-	to := ls.all[i]
-	ls.fullAt = time.Now()
-	for _, l := range w.listeners {
-		l.line = to
-	}
-	to.interrupt(w.listeners[0].store)
-	to.listeners, w.listeners = append(to.listeners, w.listeners...), nil
-	ls.all = slices.DeleteFunc(ls.all, func(other *wakeLine) bool { return other == w })
-	w.end()
-	return true
 }

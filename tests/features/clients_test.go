@@ -166,6 +166,41 @@ func TestClientThatPretends(t *testing.T) {
 	}
 }
 
+// TestHooksOfAClient: hooks of a client, as for traces, do not see the calls of its queues, which go over connections
+// of their own. Those of a client of the user's own type do, because it is used as it is.
+func TestHooksOfAClient(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		as   func(cli *redis.Client) redis.UniversalClient
+		seen bool
+	}{
+		"as it is":             {func(cli *redis.Client) redis.UniversalClient { return cli }, false},
+		"in a type of its own": {func(cli *redis.Client) redis.UniversalClient { return wrapped{cli} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := face.OnShared(t)
+			cli := queuetest.PatientClient(queuetest.Shared.Addr())
+			t.Cleanup(func() { _ = cli.Close() })
+			var calls atomic.Int64
+			cli.AddHook(queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if strings.HasPrefix(cmd.Name(), "eval") {
+					calls.Add(1)
+				}
+				return next(ctx, cmd)
+			}))
+			got := make(chan string, 1)
+			q := f.QueueOn(c.as(cli), func(payload string) bool { got <- payload; return true })
+			q.StartConsume()
+			f.Send(q, "x")
+			queuetest.Receive(t, "it is handled", got)
+			if n := calls.Load(); (n > 0) != c.seen {
+				t.Errorf("the hook has seen %d calls", n)
+			}
+		})
+	}
+}
+
 // wrapped is a client of the user's own type.
 type wrapped struct{ redis.UniversalClient }
 

@@ -1,6 +1,7 @@
 package weather
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -86,7 +87,9 @@ func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	}()
 	q := face.NoLease(f.QueueOn(cli, func(string) bool { t.Error("it was handled"); return true }))
 	done := q.StartConsume()
-	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "no answer on a new connection") > 0 })
+	queuetest.Eventually(t, "the log says so", func() bool {
+		return f.Log.Count("cannot work with Redis", "no connection was ready within") > 0
+	})
 	_, err := q.Send(queuetest.Within(t, 3*time.Second), "x")
 	var failed *delayqueue.SendError
 	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo {
@@ -132,4 +135,47 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "may have reached maxclients") > 0 })
 	q.StopConsume()
 	queuetest.Receive(t, "it has stopped", done)
+}
+
+type openBreaker struct{}
+
+func (openBreaker) Allow() error { return queuetest.ErrBoom }
+
+func (openBreaker) ReportResult(error) {}
+
+// TestStopWithoutAConnection: a queue for which no connection can be made stops without waiting for a lease, whatever
+// keeps the connection from being made: nothing was written.
+func TestStopWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]redis.Options{
+		"credentials": {CredentialsProviderContext: func(context.Context) (string, string, error) {
+			return "", "", queuetest.ErrBoom
+		}},
+		"limiter":   {Limiter: openBreaker{}},
+		"OnConnect": {OnConnect: func(context.Context, *redis.Conn) error { return queuetest.ErrBoom }},
+		"dialer":    {Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, queuetest.ErrBoom }},
+		"nobody":    {Addr: "127.0.0.1:1", DialerRetries: 1},
+		"nothing answers a dial": {Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := face.OnShared(t)
+			opt.Addr = cmp.Or(opt.Addr, queuetest.Shared.Addr())
+			cli := queuetest.ClientWith(t, &opt)
+			q := face.NoLease(f.QueueOn(cli, func(string) bool { return true }))
+			done := q.StartConsume()
+			queuetest.Eventually(t, "attempts fail", func() bool { return strings.Contains(f.Log.String(), "Redis") })
+			if _, err := q.Send(queuetest.Within(t, time.Second), "x"); face.Fate(f, err) != delayqueue.StoredNo {
+				t.Errorf("Send: %v", err)
+			}
+			q.StopConsume()
+			queuetest.Receive(t, "it stops", done)
+			q.StartConsume()
+			f.Must(q.Shutdown(queuetest.CtxB))
+			f.CheckEmpty()
+		})
+	}
 }

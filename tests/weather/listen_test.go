@@ -1,10 +1,7 @@
 package weather
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,42 +54,6 @@ func TestListenerHearsAfterSilence(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A slowConn is a connection that brings a kilobyte at a time, three times a second, once slow is set.
-type slowConn struct {
-	net.Conn
-	slow *atomic.Bool
-}
-
-func (c slowConn) Read(b []byte) (int, error) {
-	if !c.slow.Load() {
-		return c.Conn.Read(b)
-	}
-	time.Sleep(time.Second / 3)
-	return c.Conn.Read(b[:min(len(b), 1024)])
-}
-
-// TestListenerOnASlowLine: an event that takes seconds to come through is no silence.
-func TestListenerOnASlowLine(t *testing.T) {
-	t.Parallel()
-	f := face.OnShared(t)
-	var slow atomic.Bool
-	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
-		conn, err := net.Dial(network, addr)
-		return slowConn{conn, &slow}, err
-	}})
-	t.Cleanup(func() { _ = cli.Close() })
-	heard := make(chan delayqueue.Event, 100)
-	sub, err := ops.Of(delayqueue.NewMonitor(f.Name, cli)).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
-	f.Must(err)
-	defer sub.Stop()
-	slow.Store(true)
-	ids := strings.Repeat(`,""`, 6_000)[1:]
-	f.Must(f.Cli.Publish(queuetest.CtxB, f.Key("events"), fmt.Sprintf(`[{"code":%d,"ids":[%s]}]`, delayqueue.AckEvent, ids)).Err()) // 18 KB
-	if e := queuetest.Receive(t, "the event", heard); e.Code != delayqueue.AckEvent || len(e.IDs) != 6_000 {
-		t.Errorf("%v of %d", e.Code, len(e.IDs))
 	}
 }
 

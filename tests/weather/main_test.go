@@ -1,4 +1,4 @@
-// Package weather has the tests of what the world does to a queue: outages, slow and broken lines, full servers, killed processes.
+// Package weather has the tests of what the world does to a queue: outages, broken lines, full servers, killed processes.
 // All bounds of the library are those that its users have.
 package weather
 
