@@ -208,11 +208,7 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	}
 	p.seenQueue = true
 	p.events.Tell(event.CodeVanished, got.Dropped)
-	agreed := got.Agreed
-	if p.settings.Sharded { // while a queue gets more shards, consumers of fewer have larger parts of these
-		agreed.GarbageMax, agreed.DoneMax = p.settings.GarbageMax, p.settings.DoneMax
-	}
-	if got.Agreed != p.agreed && agreed != p.settings.FetchSettings {
+	if got.Agreed != p.agreed && got.Agreed != p.settings.FetchSettings {
 		p.settings.Log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
 			slog.Group("this", askedAttrs(p.settings.FetchSettings)...), slog.Group("all", askedAttrs(got.Agreed)...))
 	}

@@ -21,7 +21,7 @@ type SettleEnd struct {
 func (s *Store) SettleAndFetch(ctx context.Context, settler *Caller, settlements []Settlement, fetcher *Caller, q FetchRequest) (
 	end SettleEnd, got FetchReply, err error) {
 	q.Apart = 0 // few messages are expected, and a second round trip is what this call saves
-	settle, fetch, lease := newSettleCall(settler, settlements, "+"), q.args(fetcher), fetcher.lease()
+	settle, fetch, lease := newSettleCall(settler, settlements, "+"), q.args(fetcher, s.shards), fetcher.lease()
 	var first, second *redis.StringSliceCmd
 	err = s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(settle.args) + link.SizeOf(fetch), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		*q.Began = time.Now()

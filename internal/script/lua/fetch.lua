@@ -16,7 +16,8 @@
 --       14 how many done messages there may be (0: any number),
 --       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
 --       16 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
---       no limits; '0': any number is too few.
+--       no limits; '0': any number is too few,
+--       17 how many shards the queue has (none: 1).
 --       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
 --       #fails, #dead, #described, superseded, canceled, books, #missing, reserved, fails, dead, described, missing, parts, #envelopes}
