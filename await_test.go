@@ -83,7 +83,7 @@ func TestAwaitWhatIsRemoved(t *testing.T) {
 			return queuetest.Failure(q.Intercept(queuetest.CtxB, id))
 		},
 		"by somebody else": func(f *face.Fixture, _ *delayqueue.DelayQueue, id string) error {
-			all, _, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+			all, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
 			for _, one := range all {
 				err = errors.Join(err, f.Cli.Del(queuetest.CtxB, one.Keys()...).Err())
 			}

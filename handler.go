@@ -168,7 +168,7 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	if m.Put != nil && m.Put.Sequence != "" {
 		return p.notMade(d, fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
 	}
-	if err := p.leads(ctx, &m, h.Of, d.route()); err != nil {
+	if err := p.leads(&m, h.Of, d.route()); err != nil {
 		return p.notMade(d, fmt.Errorf("Then: %w", err))
 	}
 	if err := h.Follow(&m); err != nil {
@@ -178,20 +178,11 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 }
 
 // leads makes the id of a follower say that it lies in the shard of the acked message, and refuses names that do not.
-func (p *producer) leads(ctx context.Context, m *script.SendMessage, acked func() (id, key, lane string), r produce.Route) (err error) {
-	set := p.store.Known()
-	if r.Name != "" {
-		if set, err = p.store.Find(ctx); err != nil {
-			return fmt.Errorf("how many shards the queue has is not known: %w", err)
-		}
-	}
-	if set == nil || len(set.All) == 1 {
+func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane string), r produce.Route) error {
+	if set := p.store.Known(); set == nil || len(set.All) == 1 {
 		return nil
 	}
 	id, key, lane := acked()
-	if set.Names == 1 && message.ShardIn(id) == 0 {
-		return nil // all names lie here
-	}
 	m.ID = message.WithShard(m.ID, message.ShardIn(id))
 	tag := script.HashTag(r.Name)
 	if r.Err == nil && r.Name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {

@@ -22,8 +22,7 @@ type Monitor struct {
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newProducer("NewMonitor", name, cli, opts)
-	s.store.Reads = true
-	m := &Monitor{steerer: steerer{store: s.store, events: s.events}}
+	m := &Monitor{steerer: steerer{store: shard.New(s.store.Store, 0), events: s.events}}
 	m.report = func(e Event) { _ = publish(m.store, reportTime, []Event{e}) }
 	return m
 }
@@ -39,6 +38,10 @@ var (
 	// ErrMissingShards: some shards of the queue (WithShards) did not answer, or did not do what the call says. The text says how many did. Counts and
 	// other results beside this error are those of the shards that answered.
 	ErrMissingShards = shard.ErrMissing
+	// ErrShardCount: the queue has another number of shards than this process asks for (WithShards). The text has both
+	// numbers. The call did nothing. Give all processes the number that the queue has. For another number take a new
+	// name, and drain this queue.
+	ErrShardCount = script.ErrShardCount
 )
 
 func (s *steerer) failed(err error, format string, args ...any) error {

@@ -44,12 +44,12 @@ func UseCustomPrefix(p string) QueueOption {
 //     of numbers that were read at about the same time.
 //   - While a node is away, sends without a name go on over the other shards.
 //
-// The number belongs to the queue. More than before must be a multiple, and messages without a name use the new shards within ten seconds. A queue
-// that is paused, or has limits of ops.Queue.SetLimits, gets no more until that is over. Names stay in the shards that the queue had when it was
-// used first, so choose the largest number of nodes that the queue will ever need. A process with another number uses that of the queue, and
-// the log of its consumers says so. A Monitor adds none. For fewer shards, or names in all of them, stop all processes, drain the queue and delete it
-// (ops.Queue.DeleteQueue). Default: as many as the queue has, or 1. Shards on a single server work, and gain nothing. WithShards panics if n
-// is out of bounds. docs/servers.md has more.
+// The number belongs to the queue, and does not change: the first call of the first process settles it, so choose the
+// largest number of nodes that the queue will ever need. A process with another number gets ErrShardCount from its
+// sends, and its consumers wait and say so in the log. For another number take a new name, and drain the old queue. A
+// process without the option uses the number that the queue has, and makes a new queue with one shard. A Monitor
+// takes no note of the option. Shards on a single server work, and gain nothing. WithShards panics if n is out of
+// bounds.
 func WithShards(n int) QueueOption {
 	if n < 1 || n > script.MaxShards {
 		panic(fmt.Sprintf("delayqueue: WithShards(%d): from 1 to %d", n, script.MaxShards))

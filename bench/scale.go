@@ -111,14 +111,9 @@ func printPlan(out io.Writer, p plan) error {
 		[3]string{"network of a node", mb(p.inNode + p.outNode + p.copyNode), fmt.Sprintf("in %s, out to clients %s, to replicas %s",
 			mb(p.inNode), mb(p.outNode), mb(p.copyNode))},
 		[3]string{"network in all", mb((p.inNode + p.outNode + p.copyNode) * float64(p.nodes)), ""})
-	grows := "to no other number, 64 is the most"
-	if len(p.grows) > 0 {
-		grows = "to " + joined(p.grows)
-	}
 	part("Shards",
 		[3]string{"shards", num(p.shards), fmt.Sprintf("%d on a node, for at most %d nodes", p.shards/p.nodes, p.largest)},
-		[3]string{"even over", joined(p.evenly), "nodes"},
-		[3]string{"grows", grows, ""})
+		[3]string{"even over", joined(p.evenly), "nodes"})
 	part("Clients, beside what handlers do",
 		[3]string{"consumer processes", num(p.consumers), fmt.Sprintf("%s messages/s each, and %s cores of %d", figure(p.rate/float64(p.consumers)),
 			figure(p.clientHandle/float64(p.consumers)), p.cores)},

@@ -73,7 +73,6 @@ type plan struct {
 
 	shards int
 	evenly []int // numbers of nodes over which the shards divide evenly
-	grows  []int // to how many shards the queue can grow
 
 	clientSend, clientHandle  float64 // cores in all
 	busyWorkers               float64 // in all
@@ -198,9 +197,6 @@ func (p *plan) chooseShards() {
 		if p.shards%n == 0 {
 			p.evenly = append(p.evenly, n)
 		}
-	}
-	for s := 2 * p.shards; s <= maxShards; s += p.shards {
-		p.grows = append(p.grows, s)
 	}
 }
 

@@ -280,7 +280,7 @@ func (t *trial) owner(key string) (int, *redis.Client) {
 
 // shardKey is one of the keys of a shard of the queue, of which 0 is the first: all are in its slot.
 func (t *trial) shardKey(i int) string {
-	all, _, err := check.Shards(t.ctx, t.admin, "dq", queue)
+	all, err := check.Shards(t.ctx, t.admin, "dq", queue)
 	if err != nil || i >= len(all) {
 		t.Fatalf("no shard %d of %d: %v", i, len(all), err)
 	}

@@ -87,7 +87,7 @@ func judged(t *testing.T, forgeries map[string]forgery) {
 				c.state.Fields = map[string]string{}
 			}
 			c.state.Fields["big"] = "1000"
-			state := wholeOf(&check.Sharded{Named: 1, Shards: []*check.State{c.state}})
+			state := wholeOf(&check.Sharded{Shards: []*check.State{c.state}})
 			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: state, rules: c.rules, clock: c.clock,
 				results: c.results, gauge: c.gauge})
 			got := verdict{accepted: v.accepted, handled: v.handled, lost: v.lost, early: v.early, duplicated: v.duplicated}

@@ -31,8 +31,6 @@ type order struct {
 	Load  load
 	Begun int64 // unix us at which sending began
 	Share int   // of a producer: which part of the imports it sends
-
-	Shards int // that it asks for; 0: it does not
 }
 
 const (
@@ -91,7 +89,7 @@ type load struct {
 	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 	Imports   int           // which those outboxes are; 0: none is
 	Lanes     int           // that messages have; 0: they have none
-	Shards    []int         // that programs ask for, in turn; 0: a program does not ask; nil: none does
+	Shards    int           // that programs ask for; 0: they ask for none
 	Names     int           // keys that half of the messages share; 0: a fifth of them have keys of their own
 	Haste     time.Duration // how long a send with such a key tries; 0: as long as the others
 	KillsOne  int           // one message of so many kills its consumer; 0: none does
@@ -149,8 +147,8 @@ func serve(text string) error {
 	}
 	cli := o.Redis.client()
 	var opts []delayqueue.QueueOption
-	if o.Shards > 0 {
-		opts = append(opts, delayqueue.WithShards(o.Shards))
+	if o.Load.Shards > 0 {
+		opts = append(opts, delayqueue.WithShards(o.Load.Shards))
 	}
 	queues := make([]*delayqueue.DelayQueue, max(len(o.Load.Pool), 1))
 	for i := range queues {

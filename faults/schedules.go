@@ -60,7 +60,7 @@ var schedules = []scenario{
 		name:  "schedules: Cluster, WithShards(6), primary of the third killed",
 		holds: "four replicas run 60 entries of 1 to 3 s: what that primary's replica had not heard of is sent again, and none is left out",
 		setUp: withEntries(nodes(3, 1)),
-		load:  func(l *load) { replicas(l, 4, 16*time.Second, 0); l.Shards = []int{6} },
+		load:  func(l *load) { replicas(l, 4, 16*time.Second, 0); l.Shards = 6 },
 		hit: func(t *trial) {
 			t.promote(another, func(primary, replica *redistest.Server) {
 				t.writeAlone(primary, replica)
@@ -77,7 +77,7 @@ var schedules = []scenario{
 		holds: "replicas that start meanwhile run the entries of the other nodes within 2 s of each instant, and when the node is back, those that " +
 			"lie there: none is left out",
 		setUp: withEntries(nodes(3, 0)),
-		load:  func(l *load) { replicas(l, 2, 22*time.Second, 0); l.Shards, l.Lease = []int{6}, 20*time.Second },
+		load:  func(l *load) { replicas(l, 2, 22*time.Second, 0); l.Shards, l.Lease = 6, 20*time.Second },
 		hit:   (*trial).startWithoutNode,
 		times: 1,
 		rules: rules{resume: 5 * time.Second},
@@ -150,8 +150,8 @@ func patientReplicas(acks int) func(l *load) {
 func withEntries(setUp func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		setUp(t)
-		if n := t.asked(0); n > 0 { // before there is a sequence
-			if _, err := script.NewStore(t.admin, "dq", queue).Join(t.ctx, n, 0); err != nil {
+		if n := t.load.Shards; n > 0 {
+			if _, err := script.NewStore(t.admin, "dq", queue).FixShards(t.ctx, n); err != nil {
 				t.Fatal(err)
 			}
 		}

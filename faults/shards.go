@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ var shards = []scenario{
 		times: 1,
 		rules: rules{names: true, resume: 5 * time.Second, duplicate: unheard},
 		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 6)
+			t.wantShards(v, 6)
 			t.wantEachShard(v, 5*time.Second)
 			t.wantConfirmations(v)
 			t.wantOneOutage(v)
@@ -58,7 +57,7 @@ var shards = []scenario{
 		times: 2,
 		rules: rules{names: true, resume: 5 * time.Second, duplicate: unheard},
 		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 6)
+			t.wantShards(v, 6)
 			t.wantEachShard(v, 5*time.Second)
 			t.wantConfirmations(v)
 			v.wantGap(t.gauge, time.Second)
@@ -74,59 +73,22 @@ var shards = []scenario{
 		times: 2,
 		rules: rules{names: true, resume: time.Second},
 		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 6)
+			t.wantShards(v, 6)
 			t.wantEachShard(v, 5*time.Second)
 			v.wantGap(t.gauge, time.Second)
 			wantNoRefusals(t, v)
 		},
 	},
 	{
-		name: "shards: from three to six",
-		holds: "programs that ask for three run on when others ask for six: those consume all six within 12 s, keys stay where they are, and no two " +
-			"live messages have one key",
-		setUp: nodes(3, 0),
-		load: func(l *load) {
-			spread(3)(l)
-			l.Over = 15 * time.Second
-		},
-		hit:   (*trial).double,
-		times: 1,
-		rules: rules{names: true, grows: 3 * goroutinesOfShard},
-		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 3)
-			t.wantFollowed(v)
-			wantNoRefusals(t, v)
-		},
-	},
-	{
-		name:  "shards: consumers of three and of six killed",
-		holds: "the same beside each other: messages of a killed one are back within a lease and a second, in whichever shard they are",
-		load:  spread(6, 3),
+		name:  "shards: consumers killed",
+		holds: "messages of a killed one are back within a lease and a second, in whichever shard they are",
+		load:  spread(6),
 		hit:   (*trial).killConsumer,
 		every: time.Second,
-		rules: rules{names: true, grows: 3 * goroutinesOfShard}, // the first one may ask for three
+		rules: rules{names: true},
 		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 6, 3)
+			t.wantShards(v, 6)
 			wantNoRefusals(t, v)
-		},
-	},
-	{
-		name:  "shards: rolling deploy from one to six",
-		holds: "programs without the option are stopped one by one, and others that ask for six start: keys stay in the first shard",
-		load: func(l *load) {
-			spread(0)(l)
-			l.Over = 6 * time.Second
-		},
-		hit:   (*trial).deploy,
-		times: 1,
-		rules: rules{names: true, grows: 5 * goroutinesOfShard},
-		check: func(t *trial, v *verdict) {
-			t.wantShards(v, 6, 1)
-			for _, e := range t.books.all() {
-				if e.Kind == refused && !strings.Contains(e.Word, "terminated signal") {
-					v.problem("the send of %s failed: %s", e.Payload, e.Word)
-				}
-			}
 		},
 	},
 }
@@ -134,20 +96,12 @@ var shards = []scenario{
 // goroutinesOfShard is how many goroutines a consumer has for each shard.
 const goroutinesOfShard = 4
 
-// spread makes programs ask for these numbers of shards, in turn.
-func spread(shards ...int) func(l *load) {
+// spread makes all programs ask for so many shards.
+func spread(shards int) func(l *load) {
 	return func(l *load) {
 		l.Shards, l.Names = shards, 1000
 		l.Messages, l.Over, l.MaxDelay = 12_000, 9*time.Second, 2*time.Second
 	}
-}
-
-// asked is how many shards the nth consumer or producer asks for.
-func (t *trial) asked(n int) int {
-	if t.load.Shards == nil {
-		return 0
-	}
-	return t.load.Shards[n%len(t.load.Shards)]
 }
 
 // sendersOf is how many sends a producer has under way at most. If some of them wait for a node, others must not wait for those.
@@ -210,29 +164,4 @@ func (t *trial) freezeNode() {
 		t.wait(20*time.Second - lateStart)
 		t.cluster.Nodes[i].Resume()
 	})
-}
-
-// double starts programs that ask for twice as many shards, beside those that are there.
-func (t *trial) double() {
-	t.load.Shards = []int{2 * t.load.Shards[0]}
-	t.strike(strike{}, func() {
-		t.startConsumer()
-		t.startProducer(0)
-	})
-}
-
-// deploy replaces all programs, one after the other, by such as ask for six shards.
-func (t *trial) deploy() {
-	t.load.Shards = []int{6}
-	old := slices.Concat(t.consumers, t.producers)
-	rand.Shuffle(len(old), func(i, j int) { old[i], old[j] = old[j], old[i] })
-	for _, p := range old {
-		if strings.HasPrefix(p.name, producer) {
-			t.startProducer(p.share)
-		} else {
-			t.startConsumer()
-		}
-		t.strike(strike{}, p.process.Terminate)
-		t.wait(700 * time.Millisecond)
-	}
 }

@@ -44,7 +44,7 @@ func TestShardRows(t *testing.T) {
 
 // TestShardOf: the shard of an id is that of its place.
 func TestShardOf(t *testing.T) {
-	w := wholeOf(&check.Sharded{Named: 3, Shards: []*check.State{{}, {}, {}}})
+	w := wholeOf(&check.Sharded{Shards: []*check.State{{}, {}, {}}})
 	for id, want := range map[string]int{
 		"0190a1b2-0000-7000-8000-000000000000": 0, "0190a1b2-0000-7000-8000-000000000155": 1, "0190a1b2-0000-7000-8000-0000000002aa": 2,
 		"0190a1b2-0000-7000-8000-000000000001": -1, "": -1,

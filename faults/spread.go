@@ -14,15 +14,15 @@ import (
 
 // This file judges rows of queues with shards.
 
-// wantShards wants the queue to have so many shards, of which one of these numbers have names.
-func (t *trial) wantShards(v *verdict, n int, names ...int) {
+// wantShards wants the queue to have so many shards.
+func (t *trial) wantShards(v *verdict, n int) {
 	state := t.read()
 	if state == nil {
 		v.problem("the queue cannot be read")
 		return
 	}
-	if state.count() != n || !slices.Contains(names, state.sharded.Named) {
-		v.problem("the queue has %d shards, and %d with names, want %d and one of %d", state.count(), state.sharded.Named, n, names)
+	if state.count() != n {
+		v.problem("the queue has %d shards, want %d", state.count(), n)
 	}
 	sends := make([]int, n)
 	for _, e := range t.books.all() {
@@ -104,29 +104,6 @@ func (t *trial) loggedBy(name string, texts ...string) (found []string) {
 	return found
 }
 
-// wantFollowed wants the consumers that were there before the number of shards changed to have consumed the new ones soon after.
-func (t *trial) wantFollowed(v *verdict) {
-	const within = 12 * time.Second
-	state, first := t.read(), map[string]int64{}
-	for _, e := range t.books.all() {
-		isNew := e.ID != "" && state.shardOf(e.ID)%2 == 1
-		if e.Kind == started && isNew && (first[e.who] == 0 || e.At < first[e.who]) {
-			first[e.who] = e.At
-		}
-	}
-	longest := time.Duration(0)
-	for _, p := range t.consumers {
-		if first[p.name] == 0 {
-			v.problem("%s consumed no new shard", p.name)
-			continue
-		}
-		took := us(first[p.name] - t.strikes[0].from)
-		longest = max(longest, took)
-		v.inTime(t.gauge, t.strikes[0].from, took, within, "%s consumed a new shard after there were more", p.name)
-	}
-	v.notes = append(v.notes, fmt.Sprintf("the last consumer consumed a new shard %v after there were more", longest.Round(10*time.Millisecond)))
-}
-
 // wantConfirmations wants no send to have failed but for its confirmation.
 func (t *trial) wantConfirmations(v *verdict) {
 	for _, e := range t.books.all() {
@@ -138,7 +115,7 @@ func (t *trial) wantConfirmations(v *verdict) {
 
 // weighFrozen judges sends and deliveries while a node stood still.
 func (t *trial) weighFrozen(v *verdict) {
-	t.wantShards(v, 12, 12)
+	t.wantShards(v, 12)
 	t.wantEachShard(v, 5*time.Second)
 	t.wantOneOutage(v)
 	v.wantGap(t.gauge, time.Second)

@@ -73,7 +73,6 @@ type trial struct {
 type program struct {
 	name    string
 	share   int // see order
-	shards  int // see order
 	process *redistest.Process
 }
 
@@ -228,14 +227,14 @@ func (t *trial) serve(s *redistest.Server) {
 // startConsumer starts one more consumer.
 func (t *trial) startConsumer() {
 	t.started++
-	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started), Shards: t.asked(t.started)}))
+	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started)}))
 }
 
 // startProducer starts one more producer.
 func (t *trial) startProducer(share int) {
 	t.sending++
-	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun, Share: share,
-		Shards: t.asked(t.sending)}))
+	p := t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun, Share: share})
+	t.producers = append(t.producers, p)
 }
 
 // killProducer kills a producer, and starts another in its place. One that has ended has nothing left to send.
@@ -305,7 +304,7 @@ func (t *trial) start(o order) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(process.Kill)
-	return &program{o.Name, o.Share, o.Shards, process}
+	return &program{o.Name, o.Share, process}
 }
 
 // strike lets a fault strike, and notes when, unless it says since when it has struck.

@@ -115,7 +115,8 @@ var ErrBadCursor = errors.New("bad cursor")
 //   - Messages that come in meanwhile may be met or not. If they come in faster than pages are read, the pages that
 //     are left come in the other order.
 //
-// List, like Find and ErrorGroups, returns ErrBadCursor if the queue has got more shards since the page before.
+// List, like Find and ErrorGroups, returns ErrBadCursor if the queue has another number of shards than at the page
+// before.
 func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
 	if err == nil && page.Looked == 0 && cursor == "" {

@@ -29,13 +29,13 @@ func newLooker(m *ops.Queue) looker {
 	return looker{m, table{cli, store.Keys.Schedules, time.Now}, shard.New(store, 0)}
 }
 
-// several says whether the queue has several shards. It asks Redis at most every few seconds, or now if fresh.
+// several says whether the queue has several shards. It asks Redis at most once a minute, or now if fresh.
 func (l *looker) several(ctx context.Context, fresh bool) (bool, error) {
-	q := l.shards
+	look := l.shards.Look
 	if fresh {
-		q = shard.New(q.Store, 0)
+		look = l.shards.Reach
 	}
-	set, err := within(ctx, callLimit, q.Look)
+	set, err := within(ctx, callLimit, look)
 	return err == nil && len(set.All) > 1, err
 }
 

@@ -17,7 +17,7 @@ import (
 // was sent ahead.
 func TestShards(t *testing.T) {
 	f := newFixture(t)
-	_, err := script.NewStore(f.cli, "dq", f.name).Join(f.ctx(), 4, 0) // first, so that all shards have names
+	_, err := script.NewStore(f.cli, "dq", f.name).FixShards(f.ctx(), 4)
 	f.must(err)
 	f.pub = delayqueue.NewPublisher(f.name, f.cli, delayqueue.WithShards(4))
 	f.s = f.replica()
@@ -102,7 +102,7 @@ func onNodes(t *testing.T, entry record) (f *fixture, away *redistest.Server, th
 	for _, node := range cluster.Nodes {
 		f.must(node.Client(t).ConfigSet(f.ctx(), "cluster-require-full-coverage", "no").Err())
 	}
-	_, err := script.NewStore(f.cli, "dq", f.name).Join(f.ctx(), 6, 0)
+	_, err := script.NewStore(f.cli, "dq", f.name).FixShards(f.ctx(), 6)
 	f.must(err)
 	set, err := f.s.shards.Look(f.ctx())
 	f.must(err)

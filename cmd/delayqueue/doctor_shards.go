@@ -18,7 +18,6 @@ import (
 // An examined queue is what doctor looks at.
 type examined struct {
 	name   string
-	names  int // so many shards have keys, lanes and sequences
 	shards []*part
 }
 
@@ -59,10 +58,10 @@ func (a *app) toExamine(ctx context.Context, name string) (*examined, error) {
 	if err != nil && !errors.Is(err, delayqueue.ErrWrongType) { // the checker says more about WRONGTYPE
 		return nil, err
 	}
-	p := &examined{name: name, names: 1}
+	p := &examined{name: name}
 	all := []*script.Store{script.NewStore(a.cli, a.prefix, name)}
 	if err == nil {
-		p.names, all = set.Names, set.All
+		all = set.All
 	}
 	for i, store := range all {
 		one := &part{Queue: keyspace(store), at: i, of: len(all), store: store}
@@ -153,7 +152,7 @@ func (a *app) inspect(ctx context.Context, p *examined) error {
 
 // broken are the breaches of invariants in each shard, and between the shards.
 func (p *examined) broken() (all []finding) {
-	s := &check.Sharded{Queue: p.shards[0].Queue, Named: p.names}
+	s := &check.Sharded{Queue: p.shards[0].Queue}
 	for _, one := range p.shards {
 		if one.err != nil {
 			s.Shards = append(s.Shards, nil)

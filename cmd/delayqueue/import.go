@@ -117,14 +117,14 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix",
 			theirs.base(), a.prefix)
 	}
-	into, set, err := a.publisher(ctx, f.into)
+	set, err := a.shards(ctx, f.into)
 	if err != nil {
 		return err
 	}
 	im := &importer{
 		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs,
 		monitor: ops.Of(delayqueue.NewMonitor(f.into, a.cli, delayqueue.UseCustomPrefix(a.prefix))), // in nobody's name: the journal has no entry
-		into:    into, sharded: len(set.All) > 1,
+		into:    a.publisher(f.into), sharded: len(set.All) > 1,
 	}
 	if err := im.begin(ctx); err != nil {
 		return err

@@ -99,10 +99,7 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	if err != nil {
 		return err
 	}
-	p, _, err := a.publisher(ctx, args[0])
-	if err != nil {
-		return err
-	}
+	p := a.publisher(args[0])
 	payload := ""
 	if len(args) == 2 {
 		payload = args[1]

@@ -25,17 +25,8 @@ func keyspace(s *script.Store) check.Queue {
 	return check.Queue{Prefix: s.Prefix, Name: name}
 }
 
-// publisher sends to all shards of a queue: a publisher that is not told how many there are sends messages without a name to the first.
-func (a *app) publisher(ctx context.Context, name string) (*delayqueue.Publisher, *shard.Set, error) {
-	set, err := a.shards(ctx, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	opts := []delayqueue.QueueOption{delayqueue.UseCustomPrefix(a.prefix)}
-	if n := len(set.All); n > 1 {
-		opts = append(opts, delayqueue.WithShards(n))
-	}
-	return delayqueue.NewPublisher(name, a.cli, opts...), set, nil
+func (a *app) publisher(name string) *delayqueue.Publisher {
+	return delayqueue.NewPublisher(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))
 }
 
 // impatient bounds a call that waits until its end for a shard that does not answer.

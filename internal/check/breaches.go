@@ -309,7 +309,7 @@ func (b *breaches) stateFields() {
 					value, maxPaused)
 			}
 		case field == "shards":
-			if _, _, err := decodeShards(value); err != nil {
+			if _, err := decodeShards(value); err != nil {
 				b.add(BadState, "state", field, "%v", err)
 			}
 		case strings.HasPrefix(field, callField):

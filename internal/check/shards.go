@@ -24,7 +24,6 @@ const (
 // another, so what may not be in two shards can be told nevertheless.
 type Sharded struct {
 	Queue  Queue
-	Named  int      // so many shards have keys, lanes and sequences
 	Shards []*State // in the order of their slots; for Between nil if one was not read
 }
 
@@ -68,36 +67,32 @@ func (q Queue) shardOf(i, n int) Queue {
 	}
 }
 
-// decodeShards reads `<shards> <shards with names>`, which the first shard says. A queue that does not say so has one.
-func decodeShards(said string) (n, named int, err error) {
+// decodeShards reads how many shards a queue has. A queue that does not say so has one.
+func decodeShards(said string) (n int, err error) {
 	if said == "" {
-		return 1, 1, nil
+		return 1, nil
 	}
-	first, second, _ := strings.Cut(said, " ")
-	a, err := decimal(first)
-	b, err2 := decimal(second)
-	if err != nil || err2 != nil || a < 1 || a > maxShards || b < 1 || a%b != 0 {
-		return 0, 0, fmt.Errorf("field shards of state is %q, want how many there are, at most %d, and how many of them have names, which divides that",
-			said, maxShards)
+	if n, err := decimal(said); err == nil && n >= 1 && n <= maxShards {
+		return int(n), nil
 	}
-	return int(a), int(b), nil
+	return 0, fmt.Errorf("field shards of state is %q, want how many there are, at most %d", said, maxShards)
 }
 
-// Shards are the names of all shards of a queue, in the order of their slots, and how many of them have keys, lanes and sequences.
-func Shards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (all []Queue, named int, err error) {
+// Shards are the names of all shards of a queue, in the order of their slots.
+func Shards(ctx context.Context, cli redis.UniversalClient, prefix, name string) (all []Queue, err error) {
 	q := Queue{Prefix: prefix, Name: name}
 	said, err := cli.HGet(ctx, q.Key("state"), "shards").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, 0, fmt.Errorf("check: the shards of queue %s:%s: %w", prefix, name, err)
+		return nil, fmt.Errorf("check: the shards of queue %s:%s: %w", prefix, name, err)
 	}
-	n, named, err := decodeShards(said)
+	n, err := decodeShards(said)
 	if err != nil {
-		return nil, 0, fmt.Errorf("check: queue %s:%s: %w", prefix, name, err)
+		return nil, fmt.Errorf("check: queue %s:%s: %w", prefix, name, err)
 	}
 	for i := range n {
 		all = append(all, q.shardOf(i, n))
 	}
-	return all, named, nil
+	return all, nil
 }
 
 // ShardOf is the number of the shard, of n, that an id says; 0 if it says none.
@@ -122,11 +117,11 @@ func ReadShards(ctx context.Context, cli redis.UniversalClient, prefix, name str
 	if err != nil {
 		return nil, err
 	}
-	n, named, err := decodeShards(first.Fields["shards"])
+	n, err := decodeShards(first.Fields["shards"])
 	if err != nil {
 		return nil, fmt.Errorf("check: queue %s:%s: %w", prefix, name, err)
 	}
-	s := &Sharded{Queue: first.Queue, Named: named, Shards: []*State{first}}
+	s := &Sharded{Queue: first.Queue, Shards: []*State{first}}
 	for i := 1; i < n; i++ {
 		q := s.Queue.shardOf(i, n)
 		one, err := Read(ctx, cli, q.Prefix, q.Name)
@@ -228,7 +223,7 @@ func (s *Sharded) name(b *breaches, i int, structure, name, kind string) {
 	if name == "" {
 		return
 	}
-	if want := slot(tagOf(name)) * s.Named / allSlots * (len(s.Shards) / s.Named); i != want {
+	if want := slot(tagOf(name)) * len(s.Shards) / allSlots; i != want {
 		b.add(WrongShard, structure, name, "%s %q is in shard %d of %d, want shard %d", kind, name, i+1, len(s.Shards), want+1)
 	}
 }

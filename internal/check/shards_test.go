@@ -33,10 +33,9 @@ func TestShardNames(t *testing.T) {
 			t.Errorf("shard %d is %q, and was %q when there were four", i, one.Name, q.shardOf(i/16, 4).Name)
 		}
 	}
-	for said, want := range map[string][2]int{"": {1, 1}, "6 3": {6, 3}, "64 1": {64, 1}, "6 4": {}, "65 5": {}, "0 0": {}, "3 0": {}, "3": {}, "3 1 1": {},
-		"x 1": {}} {
-		if n, named, err := decodeShards(said); n != want[0] || named != want[1] || (err == nil) != (n > 0) {
-			t.Errorf("%q says %d and %d, %v", said, n, named, err)
+	for said, want := range map[string]int{"": 1, "1": 1, "6": 6, "64": 64, "65": 0, "0": 0, "3 3": 0, "06": 0, "x": 0} {
+		if n, err := decodeShards(said); n != want || (err == nil) != (n > 0) {
+			t.Errorf("%q says %d, %v", said, n, err)
 		}
 	}
 }
@@ -45,10 +44,10 @@ func TestShardNames(t *testing.T) {
 var idIn = [4]string{"0190f3a0-0000-7000-8000-000000000c00", "0190f3a0-0000-7000-8000-000000000500", "0190f3a0-0000-7000-8000-000000000200",
 	"0190f3a0-0000-7000-8000-000000000b00"}
 
-// nameIn is a name that begins like this and lies in a shard, of two.
+// nameIn is a name that begins like this and lies in a shard, of four.
 func nameIn(head string, shard int) string {
 	for i := 0; ; i++ {
-		if tag := fmt.Sprint(head, i); slot(tag)/(allSlots/2) == shard {
+		if tag := fmt.Sprint(head, i); slot(tag)/(allSlots/4) == shard {
 			return "{" + tag + "}"
 		}
 	}
@@ -66,7 +65,7 @@ func (b *bed) store(id, key string, rest ...any) {
 	b.do("HINCRBY", "state", "in:stored", 1)
 }
 
-// buildShards stores a queue of four shards, of which two have names. Each shard has a message. Those of the first and the third have keys.
+// buildShards stores a queue of four shards. Each shard has a message. Those of the first and the third have keys.
 func buildShards(t *testing.T, cli redis.UniversalClient) (shards []*bed) {
 	t.Helper()
 	for i := range 4 {
@@ -80,17 +79,17 @@ func buildShards(t *testing.T, cli redis.UniversalClient) (shards []*bed) {
 		b.do("HSET", "state", "canceled", 1, "told", "1 0", "books", b.now)
 		key := ""
 		if i%2 == 0 {
-			key = nameIn("key", i/2)
+			key = nameIn("key", i)
 		}
 		b.store(idIn[i], key)
 		shards = append(shards, b)
 	}
-	shards[0].do("HSET", "state", "shards", "4 2")
+	shards[0].do("HSET", "state", "shards", "4")
 	return shards
 }
 
 func TestShardBreaches(t *testing.T) {
-	first, second, taken := nameIn("name", 0), nameIn("name", 1), nameIn("key", 0)
+	first, second, taken := nameIn("name", 0), nameIn("name", 2), nameIn("key", 0)
 	digits := fmt.Sprintf("%020d", 7)
 	// Further ids of the first two shards.
 	more, more2 := "0190f3a0-0000-7000-8000-00000000f800", "0190f3a0-0000-7000-8000-00000000f900"
@@ -217,9 +216,10 @@ func TestAssertShards(t *testing.T) {
 		if len(one.Messages) != 1 || one.Queue != shards[2].q {
 			t.Errorf("one shard: %v of %v", one.Messages, one.Queue)
 		}
-		shards[0].do("HSET", "state", "shards", "4 3")
+		shards[0].do("HSET", "state", "shards", "4 4")
 		r = &recorder{TB: t}
-		if s := AssertShards(r, cli, "dq", t.Name(), 1); s != nil || len(r.fatals) != 1 || !strings.Contains(r.fatals[0], `field shards of state is "4 3"`) {
+		s := AssertShards(r, cli, "dq", t.Name(), 1)
+		if s != nil || len(r.fatals) != 1 || !strings.Contains(r.fatals[0], `field shards of state is "4 4"`) {
 			t.Errorf("%q", r.fatals)
 		}
 	})

@@ -25,26 +25,23 @@ type Run struct {
 	settings Settings
 	workers  *Workers
 	at       Portion
-	outage   link.Outage // of all consumers, and of looks
+	outage   link.Outage // of all consumers, and of the question how many shards there are
 
-	ctx  context.Context // ends with Stop
-	end  context.CancelFunc
-	look sync.WaitGroup // for the call of follow that is under way
+	ctx context.Context // ends with Stop
+	end context.CancelFunc
 
-	// Used by the call of follow that is under way.
-	set   *shard.Set // whose shards are consumed; nil: none are known
-	tries int        // while none are known
-	told  bool       // that this process asks for another number
+	asking sync.WaitGroup // for the question how many shards there are
 
 	mu        sync.Mutex  // guards the fields below
-	consumers []*Consumer // those of fewer shards are among them until they have ended
-	again     *time.Timer // of the next call of follow; nil: none
+	consumers []*Consumer // those of another number of shards are among them until they have ended
+	unfollow  func() bool // ends the wait for another number of shards
 }
 
 // NewRun makes a run without a consumer. owner and the others are those of StartConsumer.
 func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
 	r := &Run{Settled: make(chan struct{}), Done: make(chan struct{}), owner: owner, queue: q, events: ev,
-		settings: settings, workers: ws, at: at, outage: link.Outage{Log: settings.Log}}
+		settings: settings, workers: ws, at: at, outage: link.Outage{Log: settings.Log},
+		unfollow: func() bool { return true }}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -52,20 +49,28 @@ func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws
 // Drains reports whether the run ends by itself, when nothing is due.
 func (r *Run) Drains() bool { return r.settings.Drain != nil }
 
-// Begin consumes the shards that are known, and others when they are. A process that asks for no number takes the first shard for the only one
-// until it knows.
+// Begin consumes the shards, as soon as it is known how many there are.
 func (r *Run) Begin() {
-	set := r.queue.Known()
-	if set == nil && r.queue.Asked <= 1 {
-		set = r.queue.First()
-	}
-	if r.set = set; set != nil {
+	if set := r.queue.Known(); set != nil {
 		r.start(set)
+		return
 	}
-	go r.follow()
+	r.asking.Go(func() {
+		_ = link.Retry(r.ctx, nil, func() error {
+			begun := time.Now()
+			set, err := r.queue.Ask(r.ctx, 0)
+			if r.ctx.Err() == nil {
+				r.outage.Report("shards", begun, err)
+			}
+			if err == nil {
+				r.start(set)
+			}
+			return err
+		}, func(int, error) bool { return true })
+	})
 }
 
-// start starts a consumer for each shard, unless the run stops. Those of fewer shards give way to them.
+// start starts a consumer for each shard, unless the run stops. Those of another number of shards give way to them.
 func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,6 +81,10 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 		c.Stop()
 	}
 	r.consumers = slices.DeleteFunc(r.consumers, (*Consumer).Ended)
+	r.unfollow()
+	if !r.Drains() {
+		r.unfollow = context.AfterFunc(set.Replaced, func() { r.start(r.queue.Known()) })
+	}
 	id := script.NewCaller().ID
 	for _, s := range set.All {
 		settings, at := r.settings, r.at
@@ -97,58 +106,6 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	return started
 }
 
-// followEvery is how often a run looks how many shards the queue has.
-const followEvery = 10 * time.Second
-
-// followTime bounds a look. If the first shard does not answer in time, others are asked.
-func followTime() time.Duration { return 2*link.AttemptTimeout + time.Second }
-
-// follow looks how many shards the queue has, starts consumers if there are more than before, and comes again. Between two calls it has no
-// goroutine.
-func (r *Run) follow() {
-	r.mu.Lock()
-	if r.Stopping() {
-		r.mu.Unlock()
-		return
-	}
-	r.look.Add(1)
-	r.mu.Unlock()
-	defer r.look.Done()
-	ctx, cancel := context.WithTimeout(r.ctx, followTime())
-	defer cancel()
-	begun, wait, asked := time.Now(), followEvery, r.queue.Asked
-	look := r.queue.LookAside
-	if r.set == nil {
-		look = r.queue.Look
-	}
-	now, err := look(ctx)
-	if r.Stopping() {
-		return
-	}
-	if r.set == nil { // else a consumer notes it
-		r.outage.Report("shards", begun, err)
-		r.tries++
-		wait = link.Backoff(r.tries)
-	}
-	if err == nil {
-		if wait = followEvery; r.set == nil || len(now.All) != len(r.set.All) {
-			r.start(now)
-		}
-		r.set = now
-	}
-	if err == nil && asked > 0 && len(now.All) != asked && !r.told {
-		r.told = true
-		r.settings.Log.Warn("delayqueue: this process asks for another number of shards than the queue has, and uses that of the queue (WithShards): "+
-			"a queue gets no fewer, and grows only to a multiple, while it is not paused and has no limits of ops.Queue.SetLimits",
-			slog.Int("asked", asked), slog.Int("shards", len(now.All)))
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.Stopping() {
-		r.again = time.AfterFunc(wait, r.follow)
-	}
-}
-
 // Stop begins the end of all consumers, and returns at once.
 func (r *Run) Stop() {
 	r.mu.Lock()
@@ -160,15 +117,13 @@ func (r *Run) Stop() {
 		return
 	}
 	r.end()
-	if r.again != nil {
-		r.again.Stop()
-	}
+	r.unfollow()
 	if r.Drains() {
 		return // Drain ends it
 	}
 	consumers := slices.Clone(r.consumers)
 	go func() {
-		r.look.Wait()
+		r.asking.Wait()
 		for _, c := range consumers {
 			<-c.Settled()
 		}

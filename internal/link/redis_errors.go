@@ -129,7 +129,7 @@ var ErrCarriedOut = errors.New("the call was carried out")
 var refusals = append([]string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "OOM", "MISCONF", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "WRONGTYPE",
 	"unknown command", "Protocol error:", "unauthenticated multibulk length",
-	"DQSTALE", "DQLAYOUT", "DQNOQUEUE", "DQPAST",
+	"DQSTALE", "DQLAYOUT", "DQNOQUEUE", "DQPAST", "DQSHARDS",
 }, transientCodes...)
 
 // Refusal tells an answer that says that a call was not carried out.

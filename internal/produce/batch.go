@@ -151,7 +151,7 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 	if b.goesElsewhere(batch, err) {
 		return b.attempt(ctx, c, batch)
 	}
-	if len(batch.items) > 1 && !batch.maybeStored && !link.ConcernsAll(err) {
+	if len(batch.items) > 1 && !batch.maybeStored && !link.ConcernsAll(err) && !errors.Is(err, script.ErrShardCount) {
 		// One message may be the reason.
 		for _, m := range batch.items {
 			b.sendBatch(c, b.batchOfOne(batch, m), 1)

@@ -31,16 +31,12 @@ type target struct {
 func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, shared *link.Outage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.targets
 	if b.targets = nil; len(stores) == 1 {
 		return
 	}
 	for i, s := range stores {
-		if j := slices.IndexFunc(before, func(t *target) bool { return t.at == at(i) }); j >= 0 {
-			b.targets = append(b.targets, before[j])
-		} else {
-			b.targets = append(b.targets, &target{store: s, at: at(i), outage: link.Outage{Log: shared.Log, Shard: s.Shard, Shared: shared}})
-		}
+		b.targets = append(b.targets, &target{store: s, at: at(i),
+			outage: link.Outage{Log: shared.Log, Shard: s.Shard, Shared: shared}})
 	}
 	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
 }

@@ -81,7 +81,15 @@ type Lease struct {
 type DeadMessage struct{ ID, Envelope, Fail string }
 
 func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
-	args := q.args(c)
+	got, err := s.fetch(ctx, c, q)
+	if s.resolved(ctx, &err) {
+		return s.fetch(ctx, c, q)
+	}
+	return got, err
+}
+
+func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
+	args := q.args(c, s.shards)
 	name := c.lease()
 	got, err := s.runAs(ctx, FetchScript, args, link.SizeOf(args)+q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.Began != nil {
@@ -117,7 +125,7 @@ func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
 }
 
 // args are the arguments of the call.
-func (q *FetchRequest) args(c *Caller) []any {
+func (q *FetchRequest) args(c *Caller, shards any) []any {
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
 	if q.Lose {
 		bytes = 0
@@ -128,8 +136,12 @@ func (q *FetchRequest) args(c *Caller) []any {
 	} else if q.ByAlarm {
 		alarm = 2
 	}
-	return append(c.args(13), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
+	args := append(c.args(14), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
 		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.Alone, q.Presence, bytes, q.Limits.text(), q.Apart)
+	if shards != "1" {
+		args = append(args, shards)
+	}
+	return args
 }
 
 // fetched reads the reply of the fetch whose lease has that name. apart: envelopes may be left out.

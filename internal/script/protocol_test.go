@@ -179,7 +179,7 @@ func TestAnotherProgramSends(t *testing.T) {
 		r.equal("reply", single(), r.now)
 		r.equal("reply to a repeat", single(), int64(0))
 		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("held")},
-			caller, 1, "", 900000000, 1, 1, id, envelope)
+			caller, 1, 1, 900000000, 1, 1, id, envelope)
 		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
 		r.equal("pending", len(r.read().Pending), 2)
 		r.at(15 * time.Minute)

@@ -76,8 +76,11 @@ func (m *SendMessage) laned() bool {
 }
 
 // putArgs are the arguments of put.
-func (q *SendRequest) putArgs(c *Caller) []any {
-	args := append(make([]any, 0, 2+12*len(q.Messages)), c.name(), c.number())
+func (q *SendRequest) putArgs(c *Caller, shards any) []any {
+	args := append(make([]any, 0, 4+12*len(q.Messages)), c.name(), c.number())
+	if shards != "1" {
+		args = append(args, "shards", shards)
+	}
 	for _, m := range q.Messages {
 		args = m.record(args)
 	}

@@ -23,6 +23,11 @@ type Store struct {
 	Prefix string
 	Shard  string // as errors and the log call it; "": the queue has no other
 	Keys   *keys
+
+	// FindShards finds out how many shards the queue has, when this one has refused a call; nil: nobody does.
+	FindShards func(context.Context) error
+
+	shards any // how many shards the queue has, as the scripts take it
 }
 
 func NewStore(cli redis.UniversalClient, prefix, name string) *Store {
@@ -31,12 +36,13 @@ func NewStore(cli redis.UniversalClient, prefix, name string) *Store {
 		db = c.Options().DB
 	}
 	k := keysOf(prefix, name, db)
-	return &Store{Server: link.NewServer(cli, k.State), Queue: name, Prefix: prefix, Keys: &k}
+	return &Store{Server: link.NewServer(cli, k.State), Queue: name, Prefix: prefix, Keys: &k, shards: "1"}
 }
 
 // ForConsumer makes a store for a consumer, which has a lease to keep. Its caller releases it.
 func (s *Store) ForConsumer(lease time.Duration) *Store {
-	return &Store{Server: s.Server.ForConsumer(lease), Queue: s.Queue, Shard: s.Shard, Keys: s.Keys}
+	return &Store{Server: s.Server.ForConsumer(lease), Queue: s.Queue, Shard: s.Shard, Keys: s.Keys,
+		FindShards: s.FindShards, shards: s.shards}
 }
 
 var (
@@ -55,6 +61,8 @@ func refusedBy(err error) error {
 		return CheckLayout(layout)
 	case link.Says(err, "DQNOQUEUE"):
 		return ErrNoQueue
+	case link.Says(err, "DQSHARDS"):
+		return &shardsError{ErrShardCount, err}
 	case link.Says(err, "DQPAST"):
 		return errPast
 	case link.Says(err, "WRONGTYPE"):

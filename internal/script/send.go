@@ -79,6 +79,14 @@ func (q *SendRequest) single() bool {
 
 // Send stores messages; it is one attempt of the caller's present call.
 func (s *Store) Send(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
+	got, err := s.send(ctx, c, q)
+	if s.resolved(ctx, &err) {
+		return s.send(ctx, c, q)
+	}
+	return got, err
+}
+
+func (s *Store) send(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
 	if q.single() {
 		if now, err := s.sendSingle(ctx, c, q.Messages[0]); err != nil || now > 0 {
 			return SendReply{Now: now}, err
@@ -88,27 +96,31 @@ func (s *Store) Send(ctx context.Context, c *Caller, q SendRequest) (SendReply, 
 }
 
 func (s *Store) sendMany(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
-	sc, args, read := SendScript, (*SendRequest).args, (*reply).stored
+	sc, argsOf, read := SendScript, (*SendRequest).args, (*reply).stored
 	if q.Messages[0].Put != nil {
-		sc, args, read = plainPut, (*SendRequest).putArgs, (*reply).put
+		sc, argsOf, read = plainPut, (*SendRequest).putArgs, (*reply).put
 		if slices.ContainsFunc(q.Messages, (*SendMessage).laned) {
 			sc = PutScript
 		}
 	}
+	args := argsOf(&q, c, s.shards)
 	if q.Replicas > 0 {
-		r, err := s.runOnReplicas(ctx, sc, args(&q, c), q.Replicas, q.Timeout)
+		r, err := s.runOnReplicas(ctx, sc, args, q.Replicas, q.Timeout)
 		if err != nil && !errors.Is(err, link.ErrNotReplicated) {
 			return SendReply{}, err
 		}
 		out, bad := read(r, len(q.Messages))
 		return out, errors.Join(bad, err)
 	}
-	return read(s.run(ctx, sc, args(&q, c)), len(q.Messages))
+	return read(s.run(ctx, sc, args), len(q.Messages))
 }
 
 // sendSingle returns 0 if the script leaves the message to send.
 func (s *Store) sendSingle(ctx context.Context, c *Caller, m *SendMessage) (now int64, err error) {
 	args := []any{c.name(), c.number(), m.delay(), m.id(), &m.Text}
+	if s.shards != "1" {
+		args = append(args, s.shards)
+	}
 	cmd, err := eval(ctx, s, SingleScript, args, link.SizeOf(args), redis.NewIntCmd)
 	if err != nil {
 		if noNumber := new(strconv.NumError); errors.As(err, &noNumber) {
@@ -122,9 +134,12 @@ func (s *Store) sendSingle(ctx context.Context, c *Caller, m *SendMessage) (now 
 	return now, nil
 }
 
-func (q *SendRequest) args(c *Caller) []any {
+func (q *SendRequest) args(c *Caller, shards any) []any {
 	keyed := slices.ContainsFunc(q.Messages, func(m *SendMessage) bool { return m.Key != "" })
-	args := append(make([]any, 0, 6+2*len(q.Messages)), c.name(), c.number(), keyed)
+	if keyed {
+		shards = shards.(string) + "+"
+	}
+	args := append(make([]any, 0, 6+2*len(q.Messages)), c.name(), c.number(), shards)
 	for rest := q.Messages; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].alike(rest[0]) {

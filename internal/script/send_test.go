@@ -111,7 +111,8 @@ func TestEnvelopeVersions(t *testing.T) {
 			for _, m := range batch {
 				versions[m.ID] = m.Version
 			}
-			if runs := len((&SendRequest{Messages: batch}).args(NewCaller())) - 3 - 2*len(batch); runs != 3*[]int{1, 1, 1, 3, 4}[i] {
+			args := (&SendRequest{Messages: batch}).args(NewCaller(), "1")
+			if runs := len(args) - 3 - 2*len(batch); runs != 3*[]int{1, 1, 1, 3, 4}[i] {
 				r.t.Errorf("batch %d has %d arguments for its runs", i, runs)
 			}
 			r.put(batch...)

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -80,49 +81,85 @@ func shardName(prefix, name string, i, of int) string {
 // NewShard makes a store for shard i of so many.
 func NewShard(cli redis.UniversalClient, prefix, name string, i, of int) *Store {
 	s := NewStore(cli, prefix, shardName(prefix, name, i, of))
-	s.Queue, s.Shard = name, fmt.Sprintf("shard %d of %d", i+1, of)
+	s.Queue, s.Shard, s.shards = name, fmt.Sprintf("shard %d of %d", i+1, of), strconv.Itoa(of)
 	return s
 }
 
-// A ShardsReply says how many shards a queue has. Names is how many of them have keys, lanes and sequences. Both are 0 if
-// the queue does not say so: then it has one.
-type ShardsReply struct{ N, Names int }
+// ErrShardCount: the queue has another number of shards than a call was made for.
+var ErrShardCount = errors.New("the queue has another number of shards")
 
-// Shards says how many shards the queue has.
-func (s *Store) Shards(ctx context.Context) (ShardsReply, error) {
-	var said *redis.StringSliceCmd
-	args := []any{"hmget", s.Keys.State, "shards"}
-	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		said = redis.NewStringSliceCmd(ctx, args...)
-		if link.Linkable(s.Cli) {
-			return cli.Process(ctx, said)
-		}
-		return cli.Process(ctx, onceCmd{said})
-	}})
+// A shardsError is why a shard has refused a call: the queue has another number of shards, or it is not known how many.
+type shardsError struct{ why, answer error }
+
+func (e *shardsError) Error() string   { return e.why.Error() }
+func (e *shardsError) Unwrap() []error { return []error{e.why, e.answer} }
+
+// resolved says whether to make a call again that this shard has refused because of the number of shards. If not,
+// *err says why.
+func (s *Store) resolved(ctx context.Context, err *error) bool {
+	if *err == nil || s.FindShards == nil {
+		return false
+	}
+	var refused *shardsError
+	if !errors.As(*err, &refused) {
+		return false
+	}
+	if why := s.FindShards(ctx); why != nil {
+		*err = &shardsError{why, refused.answer}
+		return false
+	}
+	return true
+}
+
+// Shards reads how many shards this one says that the queue has; 0: it does not say so.
+func (s *Store) Shards(ctx context.Context) (int, error) {
+	said, err := runCommand(ctx, s, redis.NewStringSliceCmd, "hmget", s.Keys.State, "shards")
 	if err != nil {
-		return ShardsReply{}, refusedBy(err)
+		return 0, err
 	}
 	return shardsIn(strings.Join(said.Val(), "")), nil
 }
 
-// shardsIn reads state.shards, as shards.lua does.
-func shardsIn(field string) ShardsReply {
-	head, tail, _ := strings.Cut(field, " ")
-	n, err := strconv.Atoi(head)
-	names, nerr := strconv.Atoi(tail)
-	if err != nil || nerr != nil || names < 1 || n < names || n > MaxShards || n%names != 0 || field != fmt.Sprint(n, names) {
-		return ShardsReply{}
+// shardsIn reads state.shards, as lib/queue.lua does.
+func shardsIn(field string) int {
+	n, err := strconv.Atoi(field)
+	if err != nil || n < 1 || n > MaxShards || field != strconv.Itoa(n) {
+		return 0
 	}
-	return ShardsReply{n, names}
+	return n
 }
 
-// Join makes the queue have so many shards, from 2 on, if these are a multiple of those that it has. names is what another shard says; 0: none says
-// so, and this is the first.
-func (s *Store) Join(ctx context.Context, n, names int) (out ShardsReply, err error) {
-	r := s.run(ctx, ShardsScript, []any{n, names})
-	out.N, out.Names = r.number(), r.number()
-	if out.N < 0 || out.N > MaxShards || out.Names < 0 || out.Names > out.N {
-		r.fail("%d shards, %d with names", out.N, out.Names)
+// FixShards makes the queue of this first shard have n shards, if it is new, and returns how many it has.
+func (s *Store) FixShards(ctx context.Context, n int) (has int, err error) {
+	cmd, err := eval(ctx, s, ShardsScript, []any{n}, 0, redis.NewIntCmd)
+	if err != nil {
+		return 0, err
 	}
-	return out, r.err("shards")
+	if has = int(cmd.Val()); has < 1 || has > MaxShards {
+		return 0, fmt.Errorf("%w: %d shards", ErrBadReply, has)
+	}
+	return has, nil
+}
+
+// CopyShards notes in another shard that the queue has n shards, as the first one says.
+func (s *Store) CopyShards(ctx context.Context, n int) error {
+	_, err := runCommand(ctx, s, redis.NewIntCmd, "hset", s.Keys.State, "shards", n)
+	return err
+}
+
+// runCommand makes one attempt at a command.
+func runCommand[C redis.Cmder](ctx context.Context, s *Store, newCmd func(context.Context, ...any) C,
+	args ...any) (C, error) {
+	var cmd, none C
+	call := func(ctx context.Context, cli redis.UniversalClient) error {
+		cmd = newCmd(ctx, args...)
+		if link.Linkable(s.Cli) {
+			return cli.Process(ctx, cmd)
+		}
+		return cli.Process(ctx, onceCmd{cmd})
+	}
+	if err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: call}); err != nil {
+		return none, refusedBy(err) // an attempt that is not waited for any longer may still set cmd
+	}
+	return cmd, nil
 }

@@ -16,26 +16,6 @@ import (
 // This file has what changes a queue or one message of it. The calls hide those of the first shard. A change is tried until Redis answers or
 // ctx ends, in each shard by a call of its own. If that fails in some shards, the others have changed, and the error is a *MissingError.
 
-// Reach is Look that is tried until its context ends, while nothing is known.
-func (q *Queue) Reach(ctx context.Context) (*Set, error) { return q.reach(ctx, q.Known() != nil) }
-
-func (q *Queue) reach(ctx context.Context, known bool) (*Set, error) {
-	if !known {
-		var got script.ShardsReply
-		var begun time.Time
-		err := link.Repeat(ctx, math.MaxInt, func() (err error) {
-			begun = time.Now()
-			got, err = q.ask(ctx)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		return q.learn(got, begun), nil
-	}
-	return q.Look(ctx)
-}
-
 // change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue has it, because the change
 // must hold there too when messages come. If there is no queue, change makes no key.
 func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
@@ -56,12 +36,12 @@ func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, 
 			return got, err
 		}
 		err = link.Repeat(ctx, math.MaxInt, func() error {
-			said, err := set.All[0].Shards(ctx)
-			if err == nil && said.N < 2 {
+			has, err := set.All[0].Shards(ctx)
+			if err == nil && has != len(set.All) {
 				return script.ErrNoQueue
 			}
 			if err == nil {
-				_, err = s.Join(ctx, said.N, said.Names)
+				err = s.CopyShards(ctx, has)
 			}
 			return err
 		})
@@ -131,24 +111,19 @@ func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (
 	return missing, err
 }
 
-// byName is the shard of a name, for a change.
+// byName is ByName, for a change.
 func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.reach(ctx, q.settled.Load())
+	set, err := q.reach(ctx, lookEvery)
 	if err != nil {
 		return nil, err
 	}
 	return set.All[set.Named(name)], nil
 }
 
-// by is By, for a change. An id of the first shard, which is all of a queue with one, asks for nothing.
+// by is By, for a change.
 func (q *Queue) by(ctx context.Context, by, what string) (*script.Store, error) {
-	switch {
-	case by == "key":
+	if by == "key" {
 		return q.byName(ctx, what)
-	case message.ShardIn(what) > 0:
-		if _, err := q.Reach(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return q.ByID(ctx, what)
 }
@@ -199,9 +174,9 @@ var errMeanwhile = errors.New("a consumer has started or a message was sent mean
 // nothing, if any shard holds something (script.Holding). The first shard is the last that is deleted, because it
 // says how many there are. So after an error the call can be made again.
 func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) {
-	set, err := q.look(ctx, 0)
+	set, err := link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.Ask(ctx, 0) })
 	if errors.Is(err, script.ErrWrongType) { // the state is of another program, and goes with the rest
-		set, err = &Set{All: []*script.Store{q.Store}, Names: 1}, nil
+		set, err = &Set{All: []*script.Store{q.Store}}, nil
 	}
 	if err != nil {
 		return 0, err
@@ -237,9 +212,7 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 		}
 		dropped, messages = dropped+1, messages+found.Messages
 	}
-	q.settled.Store(false) // the next look says how many there are
-	q.known.Store(q.First())
-	q.looked.Set(time.Now().Add(-time.Hour))
+	q.looked.Set(time.Now().Add(-lookEvery)) // the queue may get another number
 	if none == len(set.All) {
 		return 0, script.ErrNoQueue
 	}

@@ -176,23 +176,3 @@ func TestDivideLimits(t *testing.T) {
 		}
 	}
 }
-
-// TestFindBesideALook: what one goroutine has just learned is there for another one that sends.
-func TestFindBesideALook(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 3)
-	for range 1000 {
-		q := New(r.Store, 0)
-		learned := make(chan struct{})
-		go func() {
-			defer close(learned)
-			q.learn(script.ShardsReply{N: 3, Names: 3}, time.Now())
-		}()
-		for !q.settled.Load() { // then Find asks nobody
-		}
-		if set, err := q.Find(queuetest.CtxB); err != nil || set == nil {
-			t.Fatalf("%v, %v", set, err)
-		}
-		<-learned
-	}
-}

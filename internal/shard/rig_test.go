@@ -22,8 +22,10 @@ func newRig(t *testing.T, shards int) *rig {
 	t.Helper()
 	f := queuetest.NewBase(t)
 	r := &rig{Base: f, Queue: New(script.NewStore(f.Cli, "dq", f.Name), 0)}
-	_, err := r.Join(queuetest.CtxB, shards, 0)
-	f.Must(err)
+	if shards > 0 {
+		f.Must(queuetest.Failure(r.FixShards(queuetest.CtxB, shards)))
+	}
+	var err error
 	if r.set, err = r.Look(queuetest.CtxB); err != nil || len(r.set.All) != max(shards, 1) {
 		t.Fatalf("%+v, %v", r.set, err)
 	}

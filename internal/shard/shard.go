@@ -2,9 +2,11 @@
 // lane or a sequence is in the shard of that name, and what is named by an id in the shard that the id says. Calls for the whole queue go
 // to all shards at once, and their replies are put together here.
 //
-// It may import script, link, message and conc. A Queue owns what its process knows of the number of shards, which is in Redis (script.Store.Join).
-// No call of a queue with one shard may cost more than without this package, but for a look at the number of shards now and then. Nothing is
-// atomic over several shards, and nothing may depend on that.
+// It may import script, link, message and conc. A Queue owns what its process knows of the number of shards. The
+// first shard has that number, and it does not change until the queue is deleted: the first call of a process that
+// asks for several writes it, if the queue is new. The scripts that send and fetch refuse another number
+// (script.Store.FindShards). So a process that asks for none begins with one shard, and a queue with one costs no
+// call more than without this package. Nothing is atomic over several shards, and nothing may depend on that.
 package shard
 
 import (
@@ -12,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,41 +23,43 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/redis/go-redis/v9"
 )
 
 // A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the journal, events, schedules, and the
 // number of shards. Its other calls are for all shards. A Queue is safe for concurrent use.
 type Queue struct {
 	*script.Store
-	Asked int  // shards that this process asks for; 0: as many as the queue has
-	Reads bool // this process does not make the queue have them
+	Asked int // shards that this process asks for; 0: as many as the queue has
 
-	asking  chan struct{}       // holds an element while Find asks
-	begun   atomic.Bool         // Current was called
-	looking atomic.Bool         // Current has another goroutine ask
-	sends   atomic.Bool         // this process sends to all shards that it knows
-	settled atomic.Bool         // Redis has said, or was told, which shards have names
-	known   atomic.Pointer[Set] // nil: nothing is known
-	looked  conc.AtomicTime     // when the queue was asked last
-
-	learning sync.Mutex
-	learned  time.Time // when known was learned; guarded by learning
+	asking chan struct{}       // holds an element while one asks for all
+	known  atomic.Pointer[Set] // nil: nothing is known
+	looked conc.AtomicTime     // when a process that asks for no number has asked last
 }
 
 // New makes a queue of its first shard.
 func New(first *script.Store, asked int) *Queue {
-	return &Queue{Store: first, Asked: asked, asking: make(chan struct{}, 1)}
+	q := &Queue{Store: first, Asked: asked, asking: make(chan struct{}, 1)}
+	q.looked.Set(time.Now().Add(-lookEvery))
+	if asked <= 1 {
+		q.learn(1)
+	}
+	return q
 }
 
-// A Set is the shards of a queue at one time. It does not change.
+// A Set is the shards of a queue.
 type Set struct {
-	All   []*script.Store // in the order of their slots
-	Names int             // so many of them have names
+	All      []*script.Store // in the order of their slots
+	Replaced context.Context // ends when this process has learned that the queue has another number
+
+	replace context.CancelFunc
 }
 
-// lookEvery is how long a process relies on what it knows of the number of shards. Calls by an id or a name are right even if that is old.
-const lookEvery = 5 * time.Second
+// A process that asks for no number relies for so long on what the queue has said. Sends and consumers need not: a
+// wrong number is refused.
+const (
+	lookEvery   = time.Minute     // who reads
+	changeEvery = 5 * time.Second // who changes the whole queue
+)
 
 // circle is the number of places that an id can say.
 const circle = 1024
@@ -72,269 +77,171 @@ func (s *Set) at(place int) *script.Store {
 }
 
 // Named is the number of the shard of a name, among all.
-func (s *Set) Named(name string) int {
-	return script.ShardOf(name, s.Names) * (len(s.All) / s.Names)
+func (s *Set) Named(name string) int { return script.ShardOf(name, len(s.All)) }
+
+// Known returns the shards as far as they are known, and asks nobody. A process that asks for no number takes the
+// queue for one with one shard until it is refused. A process that asks for several knows nothing (nil) until the
+// first answer.
+func (q *Queue) Known() *Set { return q.known.Load() }
+
+// Find returns the shards for a send. It asks until its context ends, if nothing is known.
+func (q *Queue) Find(ctx context.Context) (*Set, error) {
+	if known := q.Known(); known != nil {
+		return known, nil
+	}
+	set, err := q.Reach(ctx)
+	if err != nil {
+		err = fmt.Errorf("how many shards the queue has is not known: %w", err)
+	}
+	return set, err
 }
 
-// Look returns the shards. It asks Redis if it has not done so for a while. If Redis does not answer, what was known holds.
-func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
+// Look returns the shards for who reads. If Redis does not answer, what was known holds.
+func (q *Queue) Look(ctx context.Context) (*Set, error) {
+	return link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.Ask(ctx, lookEvery) })
+}
 
-// Find returns the shards for a name that is to be sent. It asks until its context ends, unless it is settled which shards have names.
-func (q *Queue) Find(ctx context.Context) (set *Set, err error) {
-	if q.settled.Load() {
-		return q.Current(), nil
-	}
+// Reach returns the shards for a change of the whole queue. It asks until its context ends.
+func (q *Queue) Reach(ctx context.Context) (*Set, error) { return q.reach(ctx, changeEvery) }
+
+func (q *Queue) reach(ctx context.Context, fresh time.Duration) (set *Set, err error) {
 	err = link.Repeat(ctx, math.MaxInt, func() error {
-		select { // one asks for all that wait
-		case q.asking <- struct{}{}:
-			defer func() { <-q.asking }()
-		case <-ctx.Done():
-			return link.Ended(ctx)
-		}
-		if q.settled.Load() {
-			set = q.Known()
-			return nil
-		}
-		begun := time.Now()
-		got, err := q.ask(ctx)
-		if err == nil && got.N == 0 {
-			got, err = q.Store.Join(ctx, 1, 0)
-		}
-		if err == nil {
-			set = q.learn(got, begun)
-			q.settled.Store(true)
-		}
+		set, err = q.Ask(ctx, fresh)
 		return err
 	})
 	return set, err
 }
 
-// First is the first shard alone.
-func (q *Queue) First() *Set { return &Set{All: []*script.Store{q.Store}, Names: 1} }
-
-// Known returns the shards as far as they are known, and nil before the first answer. It asks nobody.
-func (q *Queue) Known() *Set { return q.known.Load() }
-
-// looks holds an element for each look that nobody waits for. A process may have a thousand queues, and they must not take as many connections.
-var looks = make(chan struct{}, 2)
-
-// LookAside is Look for who can wait until few others look. It makes one attempt.
-func (q *Queue) LookAside(ctx context.Context) (*Set, error) {
-	select {
-	case looks <- struct{}{}:
-		defer func() { <-looks }()
+// Ask returns the shards, as the queue has said not longer ago than fresh, or says now. It makes one attempt.
+func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
+	select { // one asks for all that wait
+	case q.asking <- struct{}{}:
+		defer func() { <-q.asking }()
 	case <-ctx.Done():
 		return nil, link.Ended(ctx)
 	}
-	return q.lookOnce(ctx, lookEvery)
-}
-
-// currentFor is how old what a sender knows may get. After that it goes on with what it knows, and another goroutine asks.
-// Only tests change it.
-var currentFor = 10 * time.Second
-
-// Current is Known for who calls again and again.
-func (q *Queue) Current() *Set {
-	if q.begun.CompareAndSwap(false, true) {
-		q.looked.Set(time.Now())
-	} else if q.looked.Age(time.Now()) > currentFor && q.looking.CompareAndSwap(false, true) {
-		go func() {
-			defer q.looking.Store(false)
-			ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
-			defer cancel()
-			_, _ = q.LookAside(ctx) // if nobody answers, what was known holds
-		}()
-	}
-	return q.Known()
-}
-
-// look is lookOnce that is tried as all reads are, while nothing is known.
-func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
-	return link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.lookOnce(ctx, fresh) })
-}
-
-// lookOnce returns what is known if it is fresh, and else asks. If nobody answers, what was known holds.
-func (q *Queue) lookOnce(ctx context.Context, fresh time.Duration) (*Set, error) {
 	known := q.Known()
-	if known != nil && q.looked.Age(time.Now()) < fresh {
-		return known, nil
-	}
-	begun := time.Now()
-	got, err := q.ask(ctx)
 	switch {
-	case err == nil:
-		return q.learn(got, begun), nil
-	case known != nil:
-		q.looked.Set(time.Now())
+	case q.Asked > 0 && known != nil || q.Asked == 0 && q.looked.Age(time.Now()) < fresh:
 		return known, nil
+	case q.Asked > 0:
+		has, err := q.fix(ctx, q.Asked)
+		if err == nil {
+			err = q.other(q.Asked, has)
+		}
+		if err != nil {
+			return nil, err
+		}
+		set := q.learn(has)
+		q.copy(ctx, set)
+		return set, nil
 	}
-	return nil, err
+	has, err := q.Store.Shards(ctx)
+	if err == nil {
+		known = q.learn(has)
+	} else if len(known.All) == 1 {
+		return nil, err
+	}
+	q.looked.Set(time.Now())
+	return known, nil
 }
 
-// ask asks how many shards there are. If possible, it makes the queue have as many as this process wants, or sends to, so that none has messages
-// and no consumer. N is 0 if no shard says how many there are.
-func (q *Queue) ask(ctx context.Context) (script.ShardsReply, error) {
-	var known script.ShardsReply
-	if set := q.Known(); set != nil && q.settled.Load() {
-		known = script.ShardsReply{N: len(set.All), Names: set.Names}
+// fix makes a new queue have n shards, and returns how many it has. If the first shard does not answer, what another
+// one says counts.
+func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
+	if has, err = q.Store.FixShards(ctx, n); err == nil || !link.Transient(err) {
+		return has, err
 	}
-	want := 0
-	if q.sends.Load() {
-		want = max(q.Asked, known.N)
-	} else if !q.Reads {
-		want = q.Asked
+	copies, _ := each(ctx, q.shards(n)[1:], func(ctx context.Context, s *script.Store) (int, error) {
+		return s.Shards(ctx)
+	})
+	if has = slices.Max(append(copies, 0)); has > 0 {
+		return has, nil
 	}
-	says, err := q.askFor(ctx, want, known)
-	if err == nil && want > 1 && says.N > 1 && says != known {
-		q.copyTo(ctx, says)
-	}
-	return says, err
+	return 0, fmt.Errorf("its first shard does not answer, and no other says it: %w", err)
 }
 
-// askFor is ask of a process that wants so many, and knows so many. It asks the first shard. If that does not answer, or says less, it may have
-// forgotten, and the other shards are asked.
-func (q *Queue) askFor(ctx context.Context, want int, known script.ShardsReply) (script.ShardsReply, error) {
-	least := max(q.Asked, known.N)
-	says, err := q.Store.Shards(ctx)
-	switch {
-	case err == nil && (says.N >= least || least <= 1):
-		return says, nil
-	case err != nil && (known.N > 0 || link.Ended(ctx) != nil || !link.Transient(err) && q.Asked <= 1):
-		return says, err
-	}
-	first := says
-	if others := q.askOthers(ctx, least, first.N == 0); more(others, says) {
-		says = others
-	}
-	if err != nil && says.N == 0 {
-		return says, err
-	} else if err != nil {
-		return says, nil
-	}
-	be := says
-	if be.N == 0 { // there is no queue, or it was deleted: names stay where this process sends them
-		be.Names = known.Names
-	}
-	if want > be.N && want%max(be.N, 1) == 0 {
-		be.N = want
-	}
-	if want > 1 && be != first {
-		joined, err := q.Store.Join(ctx, be.N, be.Names)
-		if err != nil && max(says.N, known.N) == 0 {
-			return says, err
-		}
-		if err == nil && more(joined, says) {
-			says = joined
-		}
-	}
-	if says.N == 0 {
-		says = known
-	}
-	return says, nil
-}
+// copyTime bounds the copies. Some may be on a node that does not answer. Only tests change it.
+var copyTime = time.Second
 
-// more says whether a reply is of a time when there were more shards, or more of them with names, than in another one.
-func more(a, b script.ShardsReply) bool { return a.N > b.N || a.N == b.N && a.Names > b.Names }
-
-// Only tests change these.
-var (
-	// othersWait is how long the answers of other shards are waited for, after one has said how many there are.
-	othersWait = 250 * time.Millisecond
-	// copyTime bounds the copies of the number of shards. Some may be on a node that does not answer.
-	copyTime = time.Second
-)
-
-// primes are those up to script.MaxShards: each number of shards has a prime factor p, and so a shard at 1/p of the circle.
-var primes = []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61}
-
-// askOthers asks the other shards of n, all at once because some of them may be on a node that does not answer either, and returns what the one says
-// that says most. With anywhere, and in a Cluster, it asks one shard of each possible number, too. N is 0 if none says anything.
-func (q *Queue) askOthers(ctx context.Context, n int, anywhere bool) (most script.ShardsReply) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var shards []*script.Store
-	for i := 1; i < n; i++ {
-		shards = append(shards, q.shard(i, n))
-	}
-	if _, cluster := q.Cli.(*redis.ClusterClient); cluster && anywhere {
-		for _, p := range primes {
-			if max(n, 1)%p > 0 {
-				shards = append(shards, q.shard(1, p))
-			}
-		}
-	}
-	replies := make(chan script.ShardsReply, len(shards))
-	for _, s := range shards {
-		go func() {
-			r, _ := s.Shards(ctx) // N is 0 beside an error
-			replies <- r
-		}()
-	}
-	var over <-chan time.Time
-	for range shards {
-		select {
-		case r := <-replies:
-			if more(r, most) {
-				most = r
-			}
-		case <-over:
-			return most
-		}
-		if most.N > 0 && over == nil {
-			over = time.After(othersWait)
-		}
-	}
-	return most
-}
-
-// copyTo tells the other shards how many there are, for a process that starts while the first does not answer, or has forgotten. That may fail.
-func (q *Queue) copyTo(ctx context.Context, r script.ShardsReply) {
+// copy tells the other shards how many there are, for a process that starts while the first does not answer. That may
+// fail.
+func (q *Queue) copy(ctx context.Context, set *Set) {
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	var wait sync.WaitGroup
-	for i := 1; i < r.N; i++ {
-		wait.Go(func() { _, _ = q.shard(i, r.N).Join(ctx, r.N, r.Names) })
-	}
-	wait.Wait()
+	_, _ = each(ctx, set.All[1:], func(ctx context.Context, s *script.Store) (struct{}, error) {
+		return struct{}{}, s.CopyShards(ctx, len(set.All))
+	})
 }
 
-// Sends says that this process sends to all shards that it knows. If the queue is deleted meanwhile, it has them again.
-func (q *Queue) Sends() { q.sends.Store(true) }
-
-func (q *Queue) shard(i, of int) *script.Store {
-	return script.NewShard(q.Cli, q.Prefix, q.Queue, i, of)
+// agree finds out why a shard has refused a call for a queue with n shards. If there is no reason, or none any more,
+// the call can be made again.
+func (q *Queue) agree(ctx context.Context, s *script.Store, n int) (err error) {
+	has := 0
+	if n == 1 {
+		if has, err = q.Store.Shards(ctx); err == nil {
+			has = max(has, 1)
+		}
+	} else if has, err = q.Store.FixShards(ctx, n); link.Transient(err) {
+		has, err = n, nil // the first shard has said so before
+	}
+	if err != nil {
+		return err
+	}
+	if has != n && q.Asked == 0 {
+		q.learn(has)
+	}
+	if err = q.other(n, has); err != nil || s.Keys.State == q.Keys.State {
+		return err
+	}
+	return s.CopyShards(ctx, n)
 }
 
-// learn notes how many shards there are, as an answer says that was asked for at this instant.
-func (q *Queue) learn(got script.ShardsReply, asked time.Time) *Set {
-	q.learning.Lock()
-	defer q.learning.Unlock()
-	n, names, known := max(got.N, 1), max(got.Names, 1), q.Known()
-	if known != nil && n < len(known.All) && asked.Before(q.learned) { // a queue gets no fewer, so this answer is older, or the next one says so
+// other is the error of a process for which the queue has so many shards, if it has another number.
+func (q *Queue) other(asked, has int) error {
+	if has == asked {
+		return nil
+	}
+	return fmt.Errorf("%w: it has %d, and this process asks for %d: give all processes the same number (WithShards). "+
+		"The number of a queue does not change: for another one take a new name, and drain this queue",
+		script.ErrShardCount, has, asked)
+}
+
+// learn notes that the queue has n shards; 0: one.
+func (q *Queue) learn(n int) *Set {
+	n = max(n, 1)
+	known := q.Known()
+	if known != nil && len(known.All) == n {
 		return known
 	}
-	q.learned = time.Now()
-	q.looked.Set(q.learned)
-	if got.N > 0 {
-		defer q.settled.Store(true) // after known, which Find relies on
+	set := &Set{All: q.shards(n)}
+	set.Replaced, set.replace = context.WithCancel(context.Background())
+	if !q.known.CompareAndSwap(known, set) {
+		return q.learn(n)
 	}
-	if known != nil && len(known.All) == n && known.Names == names {
-		return known
+	if known != nil {
+		known.replace()
 	}
-	set := &Set{All: []*script.Store{q.Store}, Names: names}
-	if n > 1 {
-		set.All[0] = q.shard(0, n)
-	}
-	for i := 1; i < n; i++ {
-		set.All = append(set.All, q.shard(i, n))
-	}
-	q.known.Store(set)
 	return set
 }
 
-// ByID returns the shard of an id. A message of a sender that knows of more shards may be in one that this process has not seen.
+// shards makes the stores of a queue with n shards.
+func (q *Queue) shards(n int) (all []*script.Store) {
+	if n == 1 {
+		all = append(all, q.Store)
+	}
+	for i := len(all); i < n; i++ {
+		all = append(all, script.NewShard(q.Cli, q.Prefix, q.Queue, i, n))
+	}
+	for _, s := range all {
+		s.FindShards = func(ctx context.Context) error { return q.agree(ctx, s, n) }
+	}
+	return all
+}
+
+// ByID returns the shard of an id.
 func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
-	place, set := message.ShardIn(id), q.Current()
+	place, set := message.ShardIn(id), q.Known()
 	switch {
 	case place == 0 && set == nil:
 		return q.Store, nil
@@ -343,7 +250,7 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 	case set != nil && set.at(place) != nil:
 		return set.at(place), nil
 	}
-	set, err := q.look(ctx, 0)
+	set, err := q.reach(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -354,14 +261,12 @@ func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
 }
 
 // ByName returns the shard of a key, a lane or a sequence.
-func (q *Queue) ByName(ctx context.Context, name string) (set *script.Store, err error) {
-	known := q.Current()
-	if known == nil || !q.settled.Load() { // the first message with a name may have settled it since
-		if known, err = q.look(ctx, 0); err != nil {
-			return nil, err
-		}
+func (q *Queue) ByName(ctx context.Context, name string) (*script.Store, error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return known.All[known.Named(name)], nil
+	return set.All[set.Named(name)], nil
 }
 
 // By returns the shard of "key" or an id.

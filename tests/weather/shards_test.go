@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -233,8 +234,57 @@ func TestShardsFirstAway(t *testing.T) {
 	if took := testkit.Worked() - begun; took > 5*time.Second {
 		t.Errorf("the first message was handled after %v", took)
 	}
-	m := delayqueue.NewMonitor(s.Name, s.cluster.Client(t)) // which does not know how many there are
-	if _, err := m.Counts(queuetest.CtxB); !errors.Is(err, delayqueue.ErrMissingShards) || !strings.Contains(err.Error(), "of 12 shards") {
-		t.Errorf("counts: %v", err)
+}
+
+// TestShardsOfOthers: of processes that start at once with different numbers of shards one number holds. Sends of the
+// others are refused, and their consumers wait, and say why. A process that asks for none finds out how many there
+// are.
+func TestShardsOfOthers(t *testing.T) {
+	t.Parallel()
+	s := onCluster(t)
+	got := map[int]chan string{0: make(chan string, 100), 3: make(chan string, 100), 6: make(chan string, 100)}
+	asked, refusals := []int{3, 6, 3, 6}, make([]error, 4)
+	var queues []*delayqueue.DelayQueue
+	var wait sync.WaitGroup
+	for i, n := range asked {
+		q := s.queue(n, func(payload string) bool { got[n] <- payload; return true })
+		queues = append(queues, q)
+		wait.Go(func() {
+			q.StartConsume()
+			_, refusals[i] = q.Send(queuetest.CtxB, "x")
+		})
+	}
+	wait.Wait()
+	has, err := s.cli.HGet(queuetest.CtxB, "{dq:"+s.Name+"}:state", "shards").Int()
+	s.Must(err)
+	other := 9 - has
+	for i, n := range asked {
+		err, want := refusals[i], fmt.Sprintf("has %d, and this process asks for %d", has, other)
+		if n == has && err != nil {
+			t.Errorf("a send with %d shards: %v", n, err)
+		} else if n != has && (!errors.Is(err, delayqueue.ErrShardCount) || !strings.Contains(err.Error(), want) ||
+			face.Fate(s.Fixture, err) != delayqueue.StoredNo) {
+			t.Errorf("a send with %d shards: %v, want %q", n, err, want)
+		}
+	}
+	for range 2 {
+		queuetest.Receive(t, "a message", got[has])
+	}
+	queuetest.Eventually(t, "the log says why consumers wait", func() bool {
+		return s.Log.Count("call=shards", fmt.Sprint("has ", has)) > 0
+	})
+	for _, q := range queues {
+		q.StopConsume()
+	}
+	none := s.QueueOn(s.cluster.Client(t), func(payload string) bool { got[0] <- payload; return true })
+	none.StartConsume()
+	for i := range has {
+		s.Send(none, "y", delayqueue.WithKey(keyIn(i, has)))
+	}
+	for range has {
+		queuetest.Receive(t, "a message of a process that asks for no number", got[0])
+	}
+	if len(got[other]) > 0 {
+		t.Errorf("consumers of %d shards have handled %d messages", other, len(got[other]))
 	}
 }

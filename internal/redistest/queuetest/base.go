@@ -183,7 +183,7 @@ func (f *Base) Named(name string) *Base {
 	g := &Base{T: f.T, Cli: f.Cli, Name: name, Log: f.Log}
 	f.T.Cleanup(func() {
 		g.Check()
-		all, _, err := check.Shards(CtxB, g.Cli, "dq", name)
+		all, err := check.Shards(CtxB, g.Cli, "dq", name)
 		if err != nil {
 			all = []check.Queue{{Prefix: "dq", Name: name}}
 		}
@@ -207,7 +207,7 @@ func (f *Base) ShardCount() int { return max(Shards(), 1) }
 // KeyOf is Key in the shard that an id says.
 func (f *Base) KeyOf(id, structure string) string {
 	f.T.Helper()
-	all, _, err := check.Shards(CtxB, f.Cli, "dq", f.Name)
+	all, err := check.Shards(CtxB, f.Cli, "dq", f.Name)
 	Must(f.T, err)
 	return all[check.ShardOf(id, len(all))].Key(structure)
 }

@@ -15,7 +15,8 @@
 --       take back the one large message of a lost reply,
 --       14 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
 --       15 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
---       no limits; '0': any number is too few.
+--       no limits; '0': any number is too few,
+--       16 how many shards the queue has (none: 1).
 --       The longest lease that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, limits,
 --       #fails, #dead, superseded, canceled, books, #missing, reserved, big, fails, dead, missing, parts, #envelopes}

@@ -3,7 +3,8 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts, lanes, waiting
 --       (the last two are left out if no message has a lane, or a policy for its key)
--- ARGV: 3 and on, for each message a word and its fields, as lib/put.lua says; and before it, if the message has a number in a sequence,
+-- ARGV: 3 and on: if the queue has several shards, 'shards' and how many. Then for each message a word and its fields,
+--       as lib/put.lua says; and before it, if the message has a number in a sequence,
 --         'sequence'  name, number, after
 --       number: 20 digits of it and 2^63; after: a number that the sequence must have come to, '': none
 -- Returns {now, answers with blanks between, uneven}, an answer for each message, or for the first of them: the others must be put by another
@@ -26,16 +27,22 @@
 -- from edit: noted, LOOKS
 -- from put: PUTS, send, noteall
 local READ = 524288 -- bytes: the call ends before the message that would make it read more of other messages
-local saved, armed, big, pause, total, scheduled, imported, groups, changes, overtakes =
+local saved, armed, big, pause, total, scheduled, imported, groups, changes, overtakes, shards =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'in:stored', 'in:scheduled', 'in:imported', 'parts', 'changed',
-    'overtaken'), 1, 10)
+    'overtaken', 'shards'), 1, 11)
+local begin = ARGV[3] == 'shards' and 5 or 3
+if shards or begin == 5 then
+  -- from queue: othershards
+  local other = othershards(shards, begin == 5 and ARGV[4] or '1')
+  if other then return other end
+end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
   redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.held))
 if KEYS.lanes then guard(redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting)) end
 local FIELDS = {sequence = 3, countdown = 1}
-local grouped, i = groups, 3
+local grouped, i = groups, begin
 while ARGV[i] do
   grouped = grouped or ARGV[i] == 'append' or ARGV[i] == 'countdown'
   i = i + 1 + (PUTS[ARGV[i]] or FIELDS[ARGV[i]])
@@ -67,7 +74,7 @@ local function put(name, number, after, acks, at)
 end
 
 local answers, name, number, after, acks = {}, nil, nil, nil, 0
-i = 3
+i = begin
 while ARGV[i] do
   if ARGV[i] == 'sequence' then
     name, number, after = unpack(ARGV, i + 1, i + 3)

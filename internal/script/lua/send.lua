@@ -1,8 +1,9 @@
 -- send stores a batch of messages in pending. single stores most messages that are sent alone.
 --
 -- KEYS: pending, msg, key, wake, state, held
--- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each envelope has its own due instant), how many
---       messages, version of their envelopes, and for each message: id, envelope (after a delay: only the part behind the due instant)
+-- ARGV: 3 how many shards the queue has, with '+' behind it if any message has a key; then runs of messages: delay us
+--       ('': each envelope has its own due instant), how many messages, version of their envelopes, and for each message:
+--       id, envelope (after a delay: only the part behind the due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list '<i>=<id> ': message i (from 1) was not stored, the
 --       message id has its key; '<i>=acked:<id> ': the message id was acked, and keeps the key.
 -- Cost: O(log pending) for each message; 6 commands a batch, 8 if it sets the alarm; one or two more for each key, and one more for all
@@ -13,8 +14,16 @@
 -- from time: now, us, whole
 -- from call: field, again, guard, mark, remember
 -- from message: SMALL, redue
-local saved, armed, big, pause, total =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'in:stored'), 1, 5)
+local saved, armed, big, pause, total, shards =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'in:stored', 'shards'), 1, 6)
+local keyed = ARGV[3] == (shards or '1') .. '+'
+if not keyed and ARGV[3] ~= (shards or '1') then
+  -- from queue: othershards
+  local n = string.match(ARGV[3], '%d+')
+  keyed = n ~= ARGV[3]
+  local other = othershards(shards, n)
+  if other then return other end
+end
 total = whole(total)
 guard(redis.call('HLEN', KEYS.msg))
 local answer = again(saved)
@@ -24,7 +33,7 @@ local adds, claims, ARGV = {}, {}, ARGV -- ARGV has from 7 on what goes to msg: 
 big = whole(big) or SMALL
 local first, refused, longest = nil, '', big
 local claim -- if any message has a key
-if ARGV[3] == '1' then
+if keyed then
   -- from message: keyof
   -- from keys: holderof, refusal
   local taken = {}

@@ -3,7 +3,7 @@
 --
 -- KEYS: pending, msg, wake, state
 -- ARGV: 1 caller, 2 number of the call (as in lib/call.lua), 3 delay us ('': the envelope has its own due instant), 4 id,
---       5 envelope (after a delay: only the part behind its due instant)
+--       5 envelope (after a delay: only the part behind its due instant), 6 how many shards the queue has (none: 1)
 -- Returns now, unix us, or 0 if it did nothing: send must be called with the same number.
 -- Cost: 5 commands, 6 if it sets the alarm; O(log pending).
 -- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send
@@ -12,9 +12,12 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'in:stored', 'pause')
-local pause = tonumber(state[4])
-if state[4] and not (pause and pause <= now) then return 0 end -- the field stays after the end of a pause
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'in:stored', 'pause', 'shards')
+if (state[5] or '1') ~= (ARGV[6] or '1') then return 0 end
+if state[4] then
+  local pause = tonumber(state[4])
+  if not (pause and pause <= now) then return 0 end -- the field stays after the end of a pause
+end
 -- The record of the caller's last call is its number, a blank, 16 digits, a blank, and what was refused. If anything was refused, no
 -- number is left here.
 local last = state[1] and tonumber(string.sub(state[1], 1, -19))
@@ -36,8 +39,8 @@ else
     envelope = string.sub(envelope, 1, 1) .. text .. string.sub(envelope, 18)
   end
 end
-local armed = tonumber(state[2])
-local wake = not (armed and armed > 0 and armed <= due)
+local armed = state[2] -- as text: instants have 16 digits, and it takes a tenth of the time to compare them so
+local wake = not (armed and #armed == 16 and armed > '1' and armed <= text)
 redis.call('ZADD', KEYS.pending, text, ARGV[4])
 local new = redis.pcall('HSET', KEYS.msg, ARGV[4], envelope)
 local failed = new

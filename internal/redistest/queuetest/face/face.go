@@ -90,6 +90,10 @@ func (f *Fixture) LossyPublisher(every int64, lost *atomic.Int64) *delayqueue.Pu
 // Calls is for script calls that a test makes itself, once each, in the first shard. The answer may take as long as a test waits.
 func (f *Fixture) Calls() *script.Store {
 	s := script.NewStore(f.Cli, "dq", f.Name)
+	if n := queuetest.Shards(); n > 1 {
+		s = script.NewShard(f.Cli, "dq", f.Name, 0, n)
+		s.FindShards = func(ctx context.Context) error { return queuetest.Failure(s.FixShards(ctx, n)) }
+	}
 	s.AttemptTimeout = queuetest.Patience
 	return s
 }
@@ -97,7 +101,7 @@ func (f *Fixture) Calls() *script.Store {
 // CallsOf is Calls in the shard that an id says.
 func (f *Fixture) CallsOf(id string) *script.Store {
 	f.T.Helper()
-	all, _, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+	all, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
 	f.Must(err)
 	s := script.NewShard(f.Cli, "dq", f.Name, check.ShardOf(id, len(all)), len(all))
 	s.AttemptTimeout = queuetest.Patience
@@ -107,7 +111,7 @@ func (f *Fixture) CallsOf(id string) *script.Store {
 // Pause pauses the queue as an operator does, until an instant in unix us; 0 ends the pause.
 func (f *Fixture) Pause(until int64) {
 	f.T.Helper()
-	all, _, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+	all, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
 	f.Must(err)
 	for i := range all {
 		s := script.NewShard(f.Cli, "dq", f.Name, i, len(all))

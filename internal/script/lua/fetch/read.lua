@@ -20,12 +20,18 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 19 -- of state, before those of KINDS
+local FIELDS = 20 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'canceled',
-  'pause', 'lease', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', 'told', unpack(KINDS))
+  'pause', 'lease', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', 'told', 'shards',
+  unpack(KINDS))
 local saved, armed, seen, grace, big, swept, cursor, canceled, pause, asked, droppedBefore, counted, done, firstHold,
   groups, limits, overtaken, aging, told =
   unpack(state, 1, FIELDS)
+if state[FIELDS] or ARGV[16] then
+  -- from queue: othershards
+  local other = othershards(state[FIELDS], ARGV[16] or '1')
+  if other then return other end
+end
 big = math.max(whole(big) or 0, SMALL)
 local heardCall, heardAt = string.match(saved or '', '^(%d+) (%d+) ')
 local heard = whole(heardAt) or now -- the last call of this consumer

@@ -15,3 +15,17 @@ local function unknown(layout)
   if not layout or layout == '1' then return nil end
   return {err = 'DQLAYOUT ' .. string.sub(string.gsub(layout, '[^!-~]', '?'), 1, 20)}
 end
+
+-- shardsof(said) reads state.shards; nil: the queue does not say how many it has, or not so that anybody understands
+-- it.
+local function shardsof(said)
+  local n = tonumber(string.match(said or '', '^[1-9]%d?$') or '')
+  return n and n <= 64 and n or nil
+end
+
+-- othershards(said, n) refuses a call for a queue with n shards, if state says another number. If it says none, the
+-- queue has one, or this shard has not been told.
+local function othershards(said, n)
+  local shards = shardsof(said) and said or '1'
+  return shards ~= n and {err = 'DQSHARDS ' .. shards} or nil
+end
