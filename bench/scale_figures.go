@@ -46,7 +46,7 @@ const (
 // Of a Cluster's failover.
 const (
 	// The longest gap when a primary froze, with a cluster-node-timeout of 1 s (docs/reliability.md, "Faults").
-	gapFrozen      = 3410 * time.Millisecond
+	gapFrozen      = 6920 * time.Millisecond
 	gapNodeTimeout = time.Second
 	lease          = 10 * time.Second // README.md, "What you can count on"
 )
