@@ -276,7 +276,7 @@ func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm
 // last chance, and no other.
 func (p *poller) pollBehind(c *jointCall, rearm bool, alone string) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
+	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead())
 	defer p.member.answered()
 	named := alone
 	if alone != "" {
