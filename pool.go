@@ -65,7 +65,7 @@ func NewPool(workers int, shares ...Share) *Pool {
 		refuse("a pool needs at least 1 queue")
 	}
 	p := &Pool{shares: slices.Clone(shares)}
-	p.workers.ShareAmong(len(shares), workers, consume.LapseAfter)
+	p.workers.ShareAmong(len(shares), workers)
 	for i := range p.shares {
 		s := &p.shares[i]
 		if s.Queue == nil {

@@ -82,7 +82,7 @@ func TestHandledAlone(t *testing.T) {
 				s.onLastChance("last 1", "last 2", "last 3", "last 4")
 				s.backlog(300)
 			}
-			all[0].workers.ShareAmong(queues, 8, LapseAfter)
+			all[0].workers.ShareAmong(queues, 8)
 			for _, s := range all {
 				s.startIn(&all[0].workers)
 			}
@@ -201,7 +201,7 @@ func TestLateErrorHandler(t *testing.T) {
 func TestAloneAsks(t *testing.T) {
 	const lease = time.Hour // of which nothing passes
 	ws := &Workers{}
-	ws.ShareAmong(2, 2, time.Second)
+	ws.ShareAmong(2, 2)
 	a, b := ws.join(conc.NewSignal(), Portion{Weight: 1, AtMost: 1}), ws.join(conc.NewSignal(), Portion{Weight: 1, Order: 1})
 	asks := func(what string, named time.Duration, want, waits bool) {
 		t.Helper()
@@ -254,7 +254,7 @@ func TestAloneLetsGo(t *testing.T) {
 				return true
 			}
 			s.settings.Callback, other.settings.Callback = callback, callback
-			s.workers.ShareAmong(2, 4, LapseAfter)
+			s.workers.ShareAmong(2, 4)
 			other.send("hangs")
 			other.startIn(&s.workers)
 			queuetest.Receive(t, "it hangs", begins)

@@ -131,7 +131,7 @@ func TestNothingIsLeft(t *testing.T) {
 				s.over = over
 				const workers = 2
 				if s.settings.Workers = workers; shared {
-					s.workers.ShareAmong(2, workers, LapseAfter)
+					s.workers.ShareAmong(2, workers)
 				}
 				if c.set != nil {
 					c.set(&s.settings)

@@ -41,8 +41,8 @@
 //     cancels its handlers when the lease is over by its own clock.
 //   - Workers belong to the DelayQueue or the Pool, not to a consumer. A handler that runs on past its time limit
 //     is replaced by a new worker. One queue has at most twice as many handlers as workers that way.
-//   - No worker is free for longer than a round trip while a queue of the pool has something for it. Each queue fetches ahead what its workers
-//     handle in two of its own round trips. A worker waits for the fetch of another queue only if that queue has a backlog and is near.
+//   - No worker is free while a queue has something for it, but for a fetch that is under way. Each queue fetches ahead what its workers handle
+//     in two of its own round trips. A fetch of one queue of a pool may wait for that of another, until an attempt has failed.
 //   - A reply that does not come through is asked for again with less in it. A message that does not come through alone counts a loss. A message
 //     in garbage or stuck in a handler holds up no other. One on its last chance holds up others for two leases at most, and for half of the time (alone.go).
 //   - After a stop, only what may have happened is waited for. A fetch that was never written is given up. A fetch whose fate is unknown is

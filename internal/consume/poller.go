@@ -265,7 +265,7 @@ func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 // pollFor is poll. If alone is not "", it fetches that message on its last chance, and no other.
 func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead(), s.rtt)
+	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
 	defer p.member.answered()
 	named := alone
 	if alone != "" {

@@ -108,33 +108,6 @@ func TestPollStateMissedWake(t *testing.T) {
 	}
 }
 
-// TestRoom: what is asked for is one for each free worker, and for quick handlers what they get through meanwhile.
-func TestRoom(t *testing.T) {
-	const ms = time.Millisecond
-	for name, c := range map[string]struct {
-		workers, unhandled int
-		each, rtt          time.Duration
-		want               int
-	}{
-		"no worker":                       {0, 0, 0, ms, 0},
-		"all are free":                    {8, 0, 0, ms, 8},
-		"some are free":                   {8, 3, 0, ms, 5},
-		"none is free":                    {8, 8, 0, ms, 0},
-		"more than they are":              {8, 20, 0, ms, 0},
-		"quick handlers":                  {8, 0, ms / 10, ms, 8 + 2*80},
-		"quick, and the buffer has some":  {8, 80, ms / 10, ms, 8 + 2*80 - 80},
-		"quick, and the buffer is full":   {8, 88, ms / 10, ms, 0},
-		"quick, all may be fetched ahead": {8, 7 + maxAhead, ms, time.Hour, script.MaxBatch + 1},
-		"slow against the network":        {8, 0, 10 * ms, ms, 8},
-		"slow against the buffer":         {8, 0, maxBuffered / 2, time.Second, 8},
-		"a long round trip":               {8, 0, ms, time.Hour, 8 + 2*maxAhead},
-	} {
-		if got := roomOf(c.workers, c.unhandled, aheadOf(float64(c.workers), c.each, c.rtt, maxAhead)); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
 // TestRoomIsLimited: by the settings, and by what is not settled yet.
 func TestRoomIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {

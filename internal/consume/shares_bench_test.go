@@ -14,11 +14,11 @@ import (
 func BenchmarkShares(b *testing.B) {
 	for _, queues := range []int{2, 10, 100, 1000} {
 		b.Run(fmt.Sprint(queues), func(b *testing.B) {
-			ws := &Workers{size: 64, used: 64, taken: 64, shared: true, lapseAfter: time.Hour}
+			ws := &Workers{size: 64, used: 64, taken: 64, shared: true}
 			var members []*member
 			for i := range queues {
 				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
-				m.each, m.rtt = 3*time.Millisecond, 100*time.Microsecond
+				m.each = 3 * time.Millisecond
 				members = append(members, m)
 				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}})
 			}
@@ -34,8 +34,8 @@ func BenchmarkShares(b *testing.B) {
 				w.took = 3 * time.Millisecond
 				d := ws.next(w)
 				w.handled = d.consumer.member
-				w.handled.room(script.MaxBatch, true, w.handled.rtt)
-				w.handled.ask(script.MaxBatch, true, w.handled.rtt, w.handled.rtt)
+				w.handled.room(script.MaxBatch, true, 100*time.Microsecond)
+				w.handled.ask(script.MaxBatch, true, 100*time.Microsecond)
 				w.handled.put([]*delivery{d})
 				w.handled.answered()
 			}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +19,7 @@ type simulation struct {
 	server chan struct{} // it answers one fetch after the other
 	end    chan struct{}
 	queues []*simulatedQueue
-	uneven bool // handlers take that long on average
-	shards int  // queues that are added are shards of one, which is the first in order; 0: each is one
+	shards int // queues that are added are shards of one, which is the first in order; 0: each is one
 
 	polling sync.WaitGroup
 }
@@ -30,10 +28,10 @@ type simulatedQueue struct {
 	*member
 	sim      *simulation
 	handler  time.Duration
+	slow     time.Duration      // what one handler in a hundred takes; 0: as long as the others
 	rtt      time.Duration      // of a fetch
 	measured time.Duration      // as the poller measures it
 	expired  bool               // no handler sees what a fetch brings
-	hangs    atomic.Bool        // its handlers that begin now, until the end
 	due      chan int           // cap 1: messages; < 0: without end
 	sent     conc.Signal        // a wake-up
 	away     chan chan struct{} // cap 1: the server does not answer before this closes
@@ -45,14 +43,16 @@ type simulatedQueue struct {
 
 // simulatedCounts say what a queue got.
 type simulatedCounts struct {
-	handled, running, most, released, aside int
-	busy                                    time.Duration // of all its workers together
+	handled, running, most, released, aside, fetches int
+	busy                                             time.Duration // of all its workers together
+	begun                                            time.Time     // when its last handler began
 }
 
 func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{ws: &Workers{size: workerCount, strict: strict, shared: true, lapseAfter: LapseAfter},
+		s := &simulation{ws: &Workers{size: workerCount, strict: strict, shared: true},
 			server: make(chan struct{}, 1), end: make(chan struct{})}
+		s.polling.Go(func() { s.watch(t) })
 		run(s)
 		close(s.end)
 		s.polling.Wait()
@@ -110,22 +110,20 @@ func (q *simulatedQueue) count(change func(*simulatedCounts)) simulatedCounts {
 func (q *simulatedQueue) now() simulatedCounts { return q.count(func(*simulatedCounts) {}) }
 
 func (q *simulatedQueue) handle(string) bool {
-	q.count(func(c *simulatedCounts) { c.running++; c.most = max(c.most, c.running) })
+	began := time.Now()
+	q.count(func(c *simulatedCounts) { c.running++; c.most = max(c.most, c.running); c.begun = began })
 	select {
 	case <-time.After(q.takes()):
 	case <-q.sim.end:
 	}
-	q.count(func(c *simulatedCounts) { c.running--; c.handled++; c.busy += q.handler })
+	q.count(func(c *simulatedCounts) { c.running--; c.handled++; c.busy += max(time.Since(began), leastTime) })
 	return true
 }
 
 // takes is how long a handler takes.
 func (q *simulatedQueue) takes() time.Duration {
-	if q.hangs.Load() {
-		return time.Hour
-	}
-	if q.sim.uneven {
-		return time.Duration(rand.ExpFloat64()*float64(q.handler)) + time.Microsecond
+	if q.slow > 0 && rand.IntN(100) == 0 {
+		return q.slow
 	}
 	return max(q.handler, time.Microsecond)
 }
@@ -181,8 +179,9 @@ func (q *simulatedQueue) poll() {
 }
 
 func (q *simulatedQueue) fetch(hungry bool) (more bool) {
-	n, began := q.ask(script.MaxBatch, hungry, q.measured, q.measured), time.Now()
+	n, began := q.ask(script.MaxBatch, hungry, q.measured), time.Now()
 	defer q.answered()
+	q.count(func(c *simulatedCounts) { c.fetches++ })
 	defer func() {
 		took := time.Since(began)
 		if q.measured == 0 {
@@ -192,6 +191,11 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	}()
 	select {
 	case back := <-q.away:
+		select {
+		case <-time.After(time.Second): // an attempt
+			q.lapsed()
+		case <-q.sim.end:
+		}
 		select {
 		case <-back:
 		case <-q.sim.end:
@@ -223,28 +227,54 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	return due != 0
 }
 
-// parts is how much of 10 each queue has of a number.
-func (s *simulation) parts(number func(simulatedCounts) float64) (parts []float64) {
-	all := 0.0
-	for _, q := range s.queues {
-		parts = append(parts, number(q.now()))
-		all += parts[len(parts)-1]
+// watch checks that a fetch follows at once if a worker is free for a queue that has something due.
+func (s *simulation) watch(t *testing.T) {
+	for since := time.Now(); ; {
+		select {
+		case <-s.end:
+			return
+		case <-time.After(ms):
+		}
+		if !s.standsStill() {
+			since = time.Now()
+		} else if took := time.Since(since); took > 5*ms {
+			t.Errorf("nothing is fetched, though workers are free and something has been due for %v", took)
+			return
+		}
 	}
-	for i := range parts {
-		parts[i] *= 10 / all
-	}
-	return parts
 }
 
-func handled(c simulatedCounts) float64    { return float64(c.handled) }
-func inHandlers(c simulatedCounts) float64 { return c.busy.Seconds() }
+func (s *simulation) standsStill() bool {
+	s.ws.mu.Lock()
+	defer s.ws.mu.Unlock()
+	waits := false
+	for _, q := range s.ws.hungry {
+		if q.fetching {
+			return false
+		}
+		waits = waits || q.busy < q.most()
+	}
+	return waits && s.ws.used < s.ws.size && len(s.ws.filled) == 0
+}
 
-// wantParts checks parts against weights; off is how far a part may be off.
-func wantParts(t *testing.T, off float64, parts []float64, weights ...float64) {
+// inHandlers is how many workers each queue has had in so much time.
+func (s *simulation) inHandlers(took time.Duration) (workers []float64) {
+	for _, q := range s.queues {
+		workers = append(workers, q.now().busy.Seconds()/took.Seconds())
+	}
+	return workers
+}
+
+// wantParts checks that parts are as these weights, to a tenth.
+func wantParts(t *testing.T, parts []float64, weights ...float64) {
 	t.Helper()
+	all, weight := 0.0, 0.0
+	for i := range parts {
+		all, weight = all+parts[i], weight+weights[i]
+	}
 	for i, w := range weights {
-		if parts[i] < (1-off)*w || parts[i] > (1+off)*w {
-			t.Errorf("queue %d has %.2f of 10, want %v", i, parts[i], w)
+		if part := parts[i] / all * weight; part < 0.9*w || part > 1.1*w {
+			t.Errorf("queue %d has %.2f of %v, want %v", i, part, weight, w)
 		}
 	}
 }

@@ -21,8 +21,6 @@ import (
 type worker struct {
 	workers *Workers
 	index   int                      // in workers.running; guarded by workers.mu
-	of      *member                  // whose delivery it has, in a pool; guarded by workers.mu
-	began   time.Time                // when it got that; guarded by workers.mu
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 
 	// The rest is for its goroutine alone.

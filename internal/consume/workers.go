@@ -2,17 +2,12 @@ package consume
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 )
-
-// maxBuffered is how long a fetched message may wait for a worker. Then it is released, because another consumer may have a free worker.
-const maxBuffered = 100 * time.Millisecond
 
 // Workers handle the deliveries of one DelayQueue or Pool, over all consumers that it has started. A consumer that was stopped keeps the workers
 // that its handlers have, and the next consumer gets the others. A worker has a goroutine only while it has a delivery.
@@ -20,27 +15,26 @@ const maxBuffered = 100 * time.Millisecond
 // A worker whose handler runs on past its limit, or past the end of Shutdown's context, is replaced, until as many handlers of a queue run on
 // as the queue may have workers. Those above take workers from that queue, and from no other.
 type Workers struct {
-	mu         sync.Mutex    // guards the fields below, and those of members
-	shared     bool          // several consumers share the workers
-	lapseAfter time.Duration // see ShareAmong
+	mu     sync.Mutex // guards the fields below, and those of members
+	shared bool       // several consumers share the workers
 
-	strict  bool // in the order of the queues
-	size    int
-	used    int         // workers that have a delivery, except those that were replaced
-	running []*worker   // workers with a goroutine, also those that were replaced, each at its index
-	members []*member   // of consumers that have not ended
-	filled  []*member   // members with something in their buffer
-	hungry  []*member   // members whose queues have more that is due than they hold
-	taken   int         // deliveries that have left the buffers, until they have an outcome
-	weights float64     // of the hungry together
-	stuck   map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
-	clock   float64     // the highest time at which a member had something handled
-	alone   alone       // see alone.go
+	strict   bool // in the order of the queues
+	size     int
+	used     int         // workers that have a delivery, except those that were replaced
+	running  []*worker   // workers with a goroutine, also those that were replaced, each at its index
+	members  []*member   // of consumers that have not ended
+	filled   []*member   // members with something in their buffer
+	hungry   []*member   // members whose queues have more that is due than they hold
+	taken    int         // deliveries that have left the buffers, until they have an outcome
+	weights  float64     // of the hungry together
+	heaviest float64     // the largest of these
+	stuck    map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
+	clock    float64     // the highest time at which a member had something handled
+	alone    alone       // see alone.go
 
-	// In a pool of several queues:
-	each    time.Duration // how long a delivery takes, a moving average
+	// If several consumers share the workers:
+	gap     time.Duration // between the ends of two handlers, a moving average
 	endedAt time.Time     // when the last one ended, or the first one began
-	looks   bool          // wakeNext looks again
 }
 
 // A member is a consumer's part of the workers.
@@ -53,30 +47,22 @@ type member struct {
 	grouped bool // several members are of one queue
 
 	// These are guarded by workers.mu.
-	buffer []*delivery   // fetched, not yet started
-	busy   int           // deliveries that have left the buffer, until they have an outcome
-	each   time.Duration // how long a delivery takes, a moving average; 0: not known yet
-	slower time.Duration // added to each for fetches ahead; see releaseStale
-	turn                 // see shares.go
+	buffer  []*delivery   // fetched, not yet started
+	busy    int           // deliveries that have left the buffer, until they have an outcome
+	each    time.Duration // how long a delivery takes, a moving average; 0: not known yet
+	counted int           // of how many deliveries that is
+	careful int           // so many deliveries are handled before any is fetched ahead; see releaseStale
+	turn                  // see shares.go
 }
-
-// maxAhead is how many deliveries a consumer fetches ahead at most, beside those for its workers. A fetch begins while less is left, and so it
-// may ask for as much as a call brings. With half of it a fetch brought 344 messages on average, and a drain cost Redis an eighth more.
-const maxAhead = script.MaxBatch
-
-// forgets is how slowly a member forgets that handlers were slow: with each delivery by one part of so many. If one handler in some hundred is
-// slow, what was fetched ahead would else be given back for each of those.
-const forgets = 64
 
 // maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
 const maxWorkers = 1 << 28
 
-// ShareAmong sets how many consumers share the workers, and how many workers there are. A consumer takes a fetch of another one into account for
-// lapse, or for four times what that one's fetches usually take. Once shared, workers stay so.
-func (ws *Workers) ShareAmong(consumers, size int, lapse time.Duration) {
+// ShareAmong sets how many consumers share the workers, and how many workers there are. Once shared, workers stay so.
+func (ws *Workers) ShareAmong(consumers, size int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.size, ws.shared, ws.lapseAfter = min(size, maxWorkers), ws.shared || consumers > 1, lapse
+	ws.size, ws.shared = min(size, maxWorkers), ws.shared || consumers > 1
 }
 
 // Share says that several consumers share the workers, before the second of them joins.
@@ -84,7 +70,7 @@ func (ws *Workers) Share() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if !ws.shared {
-		ws.shared, ws.lapseAfter, ws.endedAt = true, cmp.Or(ws.lapseAfter, LapseAfter), time.Now()
+		ws.shared, ws.endedAt = true, time.Now()
 	}
 }
 
@@ -117,7 +103,6 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 	defer ws.mu.Unlock()
 	m := &member{workers: ws, freed: freed, weight: at.Weight, atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order,
 		grouped: at.Grouped}
-	m.share, m.expects = m.most(), math.MaxInt32
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -199,8 +184,7 @@ func (m *member) put(ds []*delivery) {
 		ws.filled = append(ws.filled, m)
 	}
 	m.buffer = append(m.buffer, ds...)
-	m.brought += len(ds)
-	m.notBefore(8)
+	m.notBehind(maxBehind)
 	ws.fill()
 }
 
@@ -220,9 +204,6 @@ func (m *member) take(n int) []*delivery {
 // next takes the first delivery out of the buffer, with mu held.
 func (m *member) next() *delivery {
 	m.workers.clock = max(m.workers.clock, m.timeNow())
-	if m.busy == 0 && m.workers.shared {
-		m.returned = time.Now()
-	}
 	d := m.buffer[0]
 	m.buffer[0] = nil
 	m.take(1)
@@ -240,7 +221,7 @@ func (ws *Workers) one() *delivery {
 			next = m
 		}
 	}
-	if next == nil || ws.shared && !next.mayTake() {
+	if next == nil {
 		return nil
 	}
 	return next.next()
@@ -267,16 +248,8 @@ func (ws *Workers) start(d *delivery) {
 		ws.endedAt = time.Now()
 	}
 	w := &worker{workers: ws, index: len(ws.running)}
-	w.begin(d)
 	ws.running = append(ws.running, w)
 	go w.run(d)
-}
-
-// begin notes when the worker gets a delivery, with mu held.
-func (w *worker) begin(d *delivery) {
-	if w.workers.shared {
-		w.of, w.began = d.consumer.member, time.Now()
-	}
 }
 
 // next ends the delivery of a worker, and gives it another one. nil means that the worker has left.
@@ -294,7 +267,6 @@ func (ws *Workers) next(w *worker) *delivery {
 		ws.used--
 		if d := ws.one(); d != nil {
 			ws.used++
-			w.begin(d)
 			ws.wakeNext()
 			return d
 		}
@@ -343,11 +315,6 @@ func (m *member) countStuck(n int) {
 // finish counts a delivery that has an outcome, with mu held. took is how long its handler ran, 0 if it did not.
 func (m *member) finish(took time.Duration) {
 	if took > 0 {
-		if m.each == 0 {
-			m.each = took
-		}
-		m.each = max(m.each+(took-m.each)/8, 1)
-		m.slower -= (m.slower + forgets - 1) / forgets
 		m.ended(took)
 	}
 	m.busy--
@@ -366,11 +333,11 @@ func (m *member) staleAt() (at time.Time, ok bool) {
 	return m.buffer[0].fetched.Add(maxBuffered), true
 }
 
-// releaseStale empties the buffer if something has waited in it for too long. Then handlers are slow, and less is fetched ahead for a while.
+// releaseStale empties the buffer if something has waited in it for too long. Then handlers are slow, and nothing is fetched ahead for a while.
 func (m *member) releaseStale() {
 	if at, ok := m.staleAt(); ok && !time.Now().Before(at) {
 		m.workers.mu.Lock()
-		m.slower = maxBuffered
+		m.careful = averageOf
 		m.workers.mu.Unlock()
 		m.releaseBuffered()
 	}
@@ -401,21 +368,4 @@ func (m *member) await() {
 	for m.unhandled() > 0 {
 		<-m.freed
 	}
-}
-
-// roomOf is one delivery for each worker and twice ahead, less those that are unhandled. So the buffer lasts while the next fetch is under way.
-func roomOf(workers, unhandled, ahead int) int {
-	if unhandled >= workers+ahead {
-		return 0
-	}
-	return workers + 2*ahead - unhandled
-}
-
-// aheadOf is how many deliveries workers handle in a round trip, at most most. If handlers are slow compared with the network, or with
-// maxBuffered, it is 0.
-func aheadOf(workers float64, each, rtt time.Duration, most int) int {
-	if each <= 0 || each >= maxBuffered/2 {
-		return 0
-	}
-	return int(min(workers*float64(rtt)/float64(each), float64(most)))
 }

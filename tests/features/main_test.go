@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -18,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	link.ReadFor = queuetest.Patience / 2 // what was not read is so for another reason than a slow machine
-	link.AttemptTimeout, link.SilentAfter, consume.LapseAfter = time.Hour, time.Hour, time.Hour
+	link.AttemptTimeout, link.SilentAfter = time.Hour, time.Hour
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
 }
 
