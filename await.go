@@ -47,14 +47,15 @@ var ErrNoResult = errors.New("no result: the message is gone, and was not kept (
 // time that the call has waited, at least 5 ms and at most a second. The answer may be that late. While Redis cannot be
 // reached, Await goes on until ctx ends.
 //
-// All messages that are awaited with one DelayQueue, Publisher or Monitor are looked at together, up to 500 in a round trip. That costs
+// All messages that are awaited with one DelayQueue, Publisher or Monitor are looked at together, up to 500 in a round trip, and those of
+// each shard by themselves. That costs
 // Redis about 4 us for each. There are at most 200 such round trips a second, and one for a new call. So 1,000 messages that took a
 // second each cost 60 round trips in all, and the answers came 57 ms after the acks.
 //
 // A handler that awaits a message of its own queue takes a worker away from that message.
 func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 	s.made()
-	r, err := s.looker.await(ctx, s.store, id, 0)
+	r, err := s.lookers.await(ctx, s.store, id, 0)
 	if no := script.NoID("id", id); no != nil && errors.Is(err, ErrNoResult) {
 		err = fmt.Errorf("%w: %w", ErrNoResult, no)
 	}
@@ -103,7 +104,7 @@ func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) 
 	if err != nil && info == nil { // one that too few replicas have is handled all the same
 		return nil, err
 	}
-	r, failed := p.looker.await(ctx, p.store, info.ID, minLook)
+	r, failed := p.lookers.await(ctx, p.store, info.ID, minLook)
 	if failed == nil {
 		return r, nil
 	}
@@ -128,7 +129,32 @@ const (
 	retryLook = 100 * time.Millisecond // after an error
 )
 
-// A looker looks for the awaited messages, in one goroutine that runs as long as there are any.
+// lookers are those of the shards. So a silent node delays no answer of another one.
+type lookers struct {
+	mu sync.Mutex
+	of map[*script.Store]*looker
+}
+
+// await waits for a message. The first look comes after the time after.
+func (ls *lookers) await(ctx context.Context, q *shard.Queue, id string, after time.Duration) (*Result, error) {
+	s, err := q.ByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	ls.mu.Lock()
+	if ls.of == nil {
+		ls.of = map[*script.Store]*looker{}
+	}
+	l := ls.of[s]
+	if l == nil {
+		l = new(looker)
+		ls.of[s] = l
+	}
+	ls.mu.Unlock()
+	return l.await(ctx, s, id, after)
+}
+
+// A looker looks for the awaited messages of one shard, in one goroutine that runs as long as there are any.
 type looker struct {
 	mu      sync.Mutex // guards the fields below
 	waiting lookQueue
@@ -152,8 +178,7 @@ type awaitAnswer struct {
 	err    error
 }
 
-// await waits for a message. The first look comes after the time after.
-func (l *looker) await(ctx context.Context, s *shard.Queue, id string, after time.Duration) (*Result, error) {
+func (l *looker) await(ctx context.Context, s *script.Store, id string, after time.Duration) (*Result, error) {
 	now := time.Now()
 	a := &awaited{id: id, begun: now, next: now.Add(after), answer: make(chan awaitAnswer, 1)}
 	l.add(a, s)
@@ -170,7 +195,7 @@ func (l *looker) await(ctx context.Context, s *shard.Queue, id string, after tim
 	return got.result, got.err
 }
 
-func (l *looker) add(a *awaited, s *shard.Queue) {
+func (l *looker) add(a *awaited, s *script.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.n++
@@ -200,7 +225,7 @@ func (l *looker) answer(a *awaited, r *Result, err error) {
 	}
 }
 
-func (l *looker) run(ctx context.Context, s *shard.Queue, sooner conc.Signal) {
+func (l *looker) run(ctx context.Context, s *script.Store, sooner conc.Signal) {
 	for ctx.Err() == nil {
 		due, idle := l.due(ctx)
 		if len(due) > 0 {
@@ -234,31 +259,8 @@ func (l *looker) due(ctx context.Context) (due []*awaited, idle time.Duration) {
 	return due, idle
 }
 
-// look asks for the awaited messages, each in its shard, and answers those that have ended.
-func (l *looker) look(ctx context.Context, s *shard.Queue, due []*awaited) {
-	in := map[*script.Store][]*awaited{}
-	for _, a := range due {
-		one, err := s.ByID(ctx, a.id)
-		if err != nil {
-			one = s.Store // which does not answer either
-		}
-		in[one] = append(in[one], a)
-	}
-	if len(in) == 1 {
-		for one := range in {
-			l.lookIn(ctx, one, due)
-		}
-		return
-	}
-	var wait sync.WaitGroup
-	for one, some := range in {
-		wait.Go(func() { l.lookIn(ctx, one, some) })
-	}
-	wait.Wait()
-}
-
-// lookIn is look in one shard.
-func (l *looker) lookIn(ctx context.Context, s *script.Store, due []*awaited) {
+// look asks for awaited messages, and answers those that have ended.
+func (l *looker) look(ctx context.Context, s *script.Store, due []*awaited) {
 	ids := make([]string, len(due))
 	for i, a := range due {
 		ids[i] = a.id

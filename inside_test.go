@@ -212,7 +212,10 @@ type Awaits struct {
 }
 
 func (s *steerer) Awaits() Awaits {
-	l := &s.looker
+	l := new(looker)
+	for _, one := range s.lookers.of { // there is one shard
+		l = one
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Awaits{Callers: l.n, Looked: len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun),

@@ -18,7 +18,7 @@ type steerer struct {
 	calls   script.LimitedCalls
 	timeout conc.SharedTimeout // of calls without a context
 	events  *events
-	looker  looker      // of Await
+	lookers lookers     // of Await
 	report  func(Event) // tells the listeners of all processes; nil: only listeners of this process are told
 }
 
