@@ -70,7 +70,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		q.Bytes, q.Began = replyBytes(all, lost), new(time.Time)
 		q.Lose, q.Expected = q.Bytes == 0, min(q.Bytes, q.Want*p.big)
 		if q.Bytes == 1 { // one message, of any size
-			q.Expected = cmp.Or(p.big, script.MaxBatchBytes)
+			q.Expected = cmp.Or(p.big, script.MaxBatchBytes<<lost)
 		}
 		if q.Apart = 0; lost == 0 && p.nearest < nearServer && link.Linkable(p.store.Cli) { // another client might read from a replica
 			q.Apart = readApart
