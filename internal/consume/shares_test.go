@@ -49,7 +49,7 @@ func TestWants(t *testing.T) {
 func TestSharesByWeight(t *testing.T) {
 	for _, weights := range [][]int{{1, 3}, {6, 3, 1}, {1, 1, 1, 10}} {
 		for _, workers := range testkit.Size([]int{1, 4, 8, 20}, []int{1, 8}) {
-			for _, handler := range []time.Duration{0, ms, 10 * ms, 30 * ms, 100 * ms, 300 * ms} {
+			for _, handler := range testkit.Size([]time.Duration{0, ms, 10 * ms, 30 * ms, 100 * ms, 300 * ms}, []time.Duration{0, ms, 100 * ms}) {
 				if handler == 0 && len(weights) == 4 {
 					continue // workers are no bound, but how often the heaviest fetches
 				}
