@@ -11,15 +11,16 @@ import (
 // This file decides how many deliveries a member fetches, and when.
 
 const (
-	// maxBuffered is how long a fetched message may wait for a worker. Then it is released, because another consumer may have a free worker.
+	// maxBuffered is how long a fetched message may wait for a worker. Then it is released, because another consumer may
+	// have a free worker.
 	maxBuffered = 100 * time.Millisecond
 	// soon is how long a fetched message should wait for a worker at most: a part of maxBuffered, because handlers vary.
 	soon = maxBuffered / 4
 )
 
-// wants is how many deliveries the member may fetch, with mu held. That is one for each of its workers that is free or will soon be, and twice
-// what these workers handle during a fetch, which takes rtt. So the buffer lasts while the next fetch is under way. Nothing is fetched ahead
-// if rtt is 0, if handlers are slow, or after a release.
+// wants is how many deliveries the member may fetch, with mu held. That is one for each of its workers that is free or
+// will soon be, and twice what these workers handle during a fetch, which takes rtt. So the buffer lasts while the
+// next fetch is under way. Nothing is fetched ahead if rtt is 0, if handlers are slow, or after a release.
 func (m *member) wants(rtt time.Duration) int {
 	ws := m.workers
 	if !ws.mayFetch() {
@@ -30,11 +31,13 @@ func (m *member) wants(rtt time.Duration) int {
 	if free, wait := m.prospects(); !ws.shared || wait >= soon {
 		workers = max(min(workers, m.busy+free), 0)
 	}
-	ahead, most := 0, max(int(script.MaxBatch*m.weight/max(ws.heaviest, m.weight)), 1) // members share fetches, too
+	ahead := 0
+	most := max(int(script.MaxBatch*m.weight/max(ws.heaviest, m.weight)), 1) // members share fetches, too
 	if rtt > 0 && m.each > 0 && m.each < maxBuffered/2 && m.careful == 0 {
 		rate := min(share, float64(workers)) / m.each.Seconds()
 		ahead = int(min(rate*rtt.Seconds(), float64(most)))
-		if ws.shared && m.isQuick() && rate*soon.Seconds() > 1 { // a worker that becomes free finds something of each member
+		if ws.shared && m.isQuick() && rate*soon.Seconds() > 1 {
+			// a worker that becomes free finds something of each member
 			ahead = max(ahead, min(workers, int(share)), 1)
 		}
 	}
@@ -45,8 +48,9 @@ func (m *member) wants(rtt time.Duration) int {
 	return min(workers+2*ahead-has, most)
 }
 
-// prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the member fetches now. No
-// worker is free for it that other members need for what they have fetched, are fetching, or may fetch first.
+// prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the
+// member fetches now. No worker is free for it that other members need for what they have fetched, are fetching, or
+// may fetch first.
 func (m *member) prospects() (free int, wait time.Duration) {
 	ws := m.workers
 	free, wait = ws.size-ws.taken, ws.gap
@@ -56,7 +60,8 @@ func (m *member) prospects() (free int, wait time.Duration) {
 	consider := func(o *member) {
 		before, needs := o.hungry && o.before(m), len(o.buffer)
 		if before && !ws.strict { // its turns come first until as much of its time has passed
-			wait += max(time.Duration((m.timeNow()-o.timeNow())*o.weight/float64(ws.size)*float64(time.Second)), ws.gap)
+			behind := (m.timeNow() - o.timeNow()) * o.weight / float64(ws.size)
+			wait += max(time.Duration(behind*float64(time.Second)), ws.gap)
 		}
 		switch {
 		case m.isQuick():
@@ -81,14 +86,14 @@ func (m *member) prospects() (free int, wait time.Duration) {
 	return free, wait
 }
 
-// isQuick reports whether a worker that handles a delivery of the member is free again soon, with mu held. A member whose deliveries are not
-// known yet counts as the others.
+// isQuick reports whether a worker that handles a delivery of the member is free again soon, with mu held. A member
+// whose deliveries are not known yet counts as the others.
 func (m *member) isQuick() bool { return cmp.Or(m.each, m.workers.gap) < soon }
 
 func roundUp(workers float64) int { return int(math.Ceil(workers - 1e-9)) }
 
-// room is how many deliveries a member may ask for. limit is how many its queue has room for, and hungry says whether more is due there. rtt is
-// how long fetches take, and 0 if nothing is fetched ahead.
+// room is how many deliveries a member may ask for. limit is how many its queue has room for, and hungry says whether
+// more is due there. rtt is how long fetches take, and 0 if nothing is fetched ahead.
 func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
@@ -107,8 +112,8 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 	return m.asked
 }
 
-// lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account any more, nor wait for a message that
-// the member wants to fetch alone.
+// lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account any more, nor
+// wait for a message that the member wants to fetch alone.
 func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
@@ -126,14 +131,16 @@ func (m *member) answered() {
 	m.workers.wakeNext()
 }
 
-// wakeNext wakes the poller of the member whose turn is next among those that have fetched nothing, if it may fetch, with mu held.
+// wakeNext wakes the poller of the member whose turn is next among those that have fetched nothing, if it may fetch,
+// with mu held.
 func (ws *Workers) wakeNext() {
 	if !ws.shared {
 		return
 	}
 	var next *member
 	for _, m := range ws.hungry {
-		if !m.fetching && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most()) && (next == nil || m.before(next)) {
+		may := !m.fetching && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most())
+		if may && (next == nil || m.before(next)) {
 			next = m
 		}
 	}

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// This file decides from which member of a Pool a free worker takes a delivery. ahead.go has deliveries fetched in time. A DelayQueue by itself
-// is the only member, and gets all workers.
+// This file decides from which member of a Pool a free worker takes a delivery. ahead.go has deliveries fetched in
+// time. A DelayQueue by itself is the only member, and gets all workers.
 //
-// A member is hungry if its queue has more that is due than it holds, or may have, and only the want of a worker keeps it from fetching. It is
-// not hungry if its own limits keep it from fetching, or a server that does not answer. The hungry members divide the workers by weight, or in
-// their order. What each gets is its share.
+// A member is hungry if its queue has more that is due than it holds, or may have, and only the want of a worker keeps
+// it from fetching. It is not hungry if its own limits keep it from fetching, or a server that does not answer. The
+// hungry members divide the workers by weight, or in their order. What each gets is its share.
 //
-// A free worker takes a delivery that has been fetched. In a strict pool, it takes the delivery of the first member in the order. By weight, it
-// takes the delivery of the member whose deliveries have taken the least time for its weight (C. A. Waldspurger, W. E. Weihl, "Stride
-// Scheduling", 1995).
+// A free worker takes a delivery that has been fetched. In a strict pool, it takes the delivery of the first member in
+// the order. By weight, it takes the delivery of the member whose deliveries have taken the least time for its weight
+// (C. A. Waldspurger, W. E. Weihl, "Stride Scheduling", 1995).
 
 const (
-	// leastTime is how much time a delivery counts for at least, because it costs the process that much beside its handler.
+	// leastTime is how much time a delivery counts for at least, because it costs the process that much beside its
+	// handler.
 	leastTime = 100 * time.Microsecond
 	// maxBehind bounds how far a member is behind because others had its share, for example while its fetches took long.
 	maxBehind = time.Second
-	// averageOf is of how many deliveries an average is. If one handler in some hundred is slow, a shorter average would forget that between
-	// two of them, and what was fetched ahead would be released for each.
+	// averageOf is of how many deliveries an average is. If one handler in some hundred is slow, a shorter average would
+	// forget that between two of them, and what was fetched ahead would be released for each.
 	averageOf = 64
 )
 
@@ -64,7 +65,8 @@ func (ws *Workers) divide() {
 		divideAmong(ws.hungry, float64(ws.size))
 		return
 	}
-	inOrder := slices.SortedFunc(slices.Values(ws.hungry), func(a, b *member) int { return cmp.Compare(a.order, b.order) })
+	byOrder := func(a, b *member) int { return cmp.Compare(a.order, b.order) }
+	inOrder := slices.SortedFunc(slices.Values(ws.hungry), byOrder)
 	for left := float64(ws.size); len(inOrder) > 0; {
 		n := 1
 		for n < len(inOrder) && inOrder[n].order == inOrder[0].order { // shards of one queue
@@ -75,8 +77,8 @@ func (ws *Workers) divide() {
 	}
 }
 
-// divideAmong divides so many workers among members by weight, with mu held, and returns how many are left. Workers that a member may not have
-// because of AtMost go to the others.
+// divideAmong divides so many workers among members by weight, with mu held, and returns how many are left. Workers
+// that a member may not have because of AtMost go to the others.
 func divideAmong(members []*member, left float64) float64 {
 	weights, open := 0.0, len(members)
 	for _, m := range members {
@@ -154,8 +156,8 @@ func (m *member) notBehind(most time.Duration) {
 	m.time += max(ws.clock-behind-m.timeNow(), 0)
 }
 
-// setAside counts deliveries that a fetch has brought and no handler sees. They count for the member's time, because otherwise a member with a
-// backlog of them would always be next.
+// setAside counts deliveries that a fetch has brought and no handler sees. They count for the member's time, because
+// otherwise a member with a backlog of them would always be next.
 func (m *member) setAside(n int) {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A simulation is workers and their members in virtual time: the queues and their server are simulated, the rest is real.
+// A simulation is workers and their members in virtual time: the queues and their server are simulated, the rest is
+// real.
 type simulation struct {
 	ws     *Workers
 	server chan struct{} // it answers one fetch after the other
