@@ -238,7 +238,7 @@ func (l *looker) due(ctx context.Context) (due []*awaited, idle time.Duration) {
 func (l *looker) look(ctx context.Context, s *shard.Queue, due []*awaited) {
 	in := map[*script.Store][]*awaited{}
 	for _, a := range due {
-		one, err := s.ByID(ctx, a.id)
+		one, err := s.By(ctx, "id", a.id)
 		if err != nil {
 			one = s.Store // which does not answer either
 		}
