@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
-// A Sender brings the messages of one queue or publisher to the shards of the queue. The Batcher is that of a queue with
-// one shard, and its settings are those of all others. A Sender is safe for concurrent use.
+// A Sender brings the messages of one queue or publisher to the shards of the queue. The Batcher is that of a queue
+// with one shard, and its settings are those of all others. A Sender is safe for concurrent use.
 type Sender struct {
 	Batcher
 	Queue *shard.Queue
@@ -39,8 +39,8 @@ type Route struct {
 	Err  error  // why its names lie in different shards; nil: they do not. With one shard it does not count
 }
 
-// batcherFor returns the batcher of a message, and makes the id of a message with a name say its shard. With one shard it
-// costs nothing.
+// batcherFor returns the batcher of a message, and makes the id of a message with a name say its shard. With one
+// shard it costs nothing.
 func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batcher, error) {
 	set, err := s.Queue.Find(ctx)
 	if err != nil {

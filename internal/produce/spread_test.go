@@ -71,7 +71,8 @@ func TestSpreadRefused(t *testing.T) {
 			refuse(f, cli)
 			b := newBatcher(f, f.Cli)
 			other := script.NewStore(cli, "dq", f.Name)
-			b.spreadOver([]*script.Store{b.Store, other, script.NewStore(cli, "dq", f.Name)}, func(i int) int { return i * 341 }, &link.Outage{Log: f.Logger()})
+			stores := []*script.Store{b.Store, other, script.NewStore(cli, "dq", f.Name)}
+			b.spreadOver(stores, func(i int) int { return i * 341 }, &link.Outage{Log: f.Logger()})
 			for range 9 {
 				if m := sendTo(queuetest.CtxB, b, "x")[0]; m.Stored != StoredYes || m.Err != nil {
 					t.Errorf("a send: %d, %v", m.Stored, m.Err)

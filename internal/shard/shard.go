@@ -165,7 +165,8 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	return 0, fmt.Errorf("its first shard does not answer, and no other says it: %w", err)
 }
 
-// ErrLearned: the queue has another number of shards than this process took it for, which asks for none. It knows that now.
+// ErrLearned: the queue has another number of shards than this process took it for, which asks for none. It knows
+// that now.
 var ErrLearned = fmt.Errorf("%w than this process has known so far", script.ErrShardCount)
 
 // agree finds out why a shard has refused a call for a queue with n shards. If there is no reason, or none any more,

@@ -4,8 +4,8 @@
 -- ARGV: 1 how many a new queue is to have; 0: it stays new. 2 'copy': the first shard says so
 -- Returns how many it has; 0: it does not say so, and may be new.
 -- Cost: 1 command, at most 2. A repeat returns the same.
--- Keeps: what the first shard says does not change until the queue is deleted. A queue that was used, and does not say how
---       many, has one.
+-- Keeps: what the first shard says does not change until the queue is deleted. A queue that was used, and does not say
+--       how many, has one.
 
 -- from queue: shardsof
 local said, used = unpack(redis.call('HMGET', KEYS.state, 'shards', 'in:stored'), 1, 2)
