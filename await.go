@@ -137,7 +137,7 @@ type lookers struct {
 
 // await waits for a message. The first look comes after the time after.
 func (ls *lookers) await(ctx context.Context, q *shard.Queue, id string, after time.Duration) (*Result, error) {
-	s, err := q.ByID(ctx, id)
+	s, err := q.By(ctx, "id", id)
 	if err != nil {
 		return nil, err
 	}

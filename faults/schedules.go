@@ -151,7 +151,7 @@ func withEntries(setUp func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		setUp(t)
 		if n := t.load.Shards; n > 0 {
-			if _, err := script.NewStore(t.admin, "dq", queue).FixShards(t.ctx, n); err != nil {
+			if _, err := script.NewStore(t.admin, "dq", queue).Shards(t.ctx, n); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -152,7 +152,7 @@ func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.Stat
 		o.of, err = m.store.Look(ctx)
 	}
 	if err == nil {
-		o.Of = o.digest(m.store.Keys.State, len(o.of.All))
+		o.Of = o.digest(m.store.Keys.State)
 	}
 	if err == nil && b.Cursor != "" {
 		err, o.resumed = o.countOn(b.Cursor), true

@@ -82,11 +82,10 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 	}
 	var at finding
 	if cursor != "" {
-		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) {
 			return found, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
 	} else {
-		at.Shards = several(set)
 		if err := m.atOnce(ctx, &at, text, f.States, places, found); err != nil {
 			return found, err
 		}

@@ -131,11 +131,10 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 	f.turn(places)
 	var at walk
 	if cursor != "" {
-		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place < 0 || at.Place >= len(places) {
 			return g, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
 	} else {
-		at.Shards = several(set)
 		if err := at.start(ctx, m, places); err != nil {
 			return g, err
 		}

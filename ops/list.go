@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Filter selects messages of a state, and says how many are looked at at a time. The zero Filter selects all
@@ -114,9 +113,6 @@ var ErrBadCursor = errors.New("bad cursor")
 //   - No stay of a message in the state is met more than twice, unless it is given another time more than once.
 //   - Messages that come in meanwhile may be met or not. If they come in faster than pages are read, the pages that
 //     are left come in the other order.
-//
-// List, like Find and ErrorGroups, returns ErrBadCursor if the queue has another number of shards than at the page
-// before.
 func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
 	if err == nil && page.Looked == 0 && cursor == "" {
@@ -193,14 +189,6 @@ func readCursor(cursor string, v any) error {
 	return nil
 }
 
-// several is the number of shards in a cursor, which is left out of most.
-func several(set *shard.Set) int {
-	if n := len(set.All); n > 1 {
-		return n
-	}
-	return 0
-}
-
 func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	var at walk
 	if cursor != "" {
@@ -212,16 +200,13 @@ func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, curs
 	if err != nil {
 		return nil, err
 	}
-	if cursor == "" {
-		at.Shards = several(set)
-	}
 	places, err := placesOf(set, state, f)
 	if err != nil {
 		return nil, err
 	}
 	places = merged(places)
 	f.turn(places)
-	if at.Place < 0 || at.Place >= len(places) || at.Shards != several(set) {
+	if at.Place < 0 || at.Place >= len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
 	page, before := &Page{}, at.Looked

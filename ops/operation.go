@@ -66,15 +66,11 @@ type operation struct {
 // maxSample is how many messages a dry run shows.
 const maxSample = 10
 
-// digest tells calls apart that were told different things, or are about different queues, or about one that has
-// other shards now.
-func (t *task) digest(queue string, shards int) string {
+// digest tells calls apart that were told different things, or are about different queues.
+func (t *task) digest(queue string) string {
 	text, _ := cursorOf(t) // there is nothing in it that cannot be written
 	h := fnv.New64a()
 	fmt.Fprint(h, queue, " ", text)
-	if shards > 1 {
-		fmt.Fprint(h, " ", shards)
-	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 

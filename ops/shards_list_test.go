@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,44 +115,6 @@ func TestListOfReadyInShards(t *testing.T) {
 	for limit := 1; limit < 5; limit++ {
 		if got := d.pages(delayqueue.StateReady, Filter{Limit: limit}); !slices.Equal(got, want) {
 			t.Errorf("pages of %d: %v", limit, got)
-		}
-	}
-}
-
-// TestCursorOfOtherShards: a cursor is refused if the queue has another number of shards than when it was made.
-func TestCursorOfOtherShards(t *testing.T) {
-	t.Parallel()
-	d := divide(t, 2)
-	for i := range 2 {
-		for range 3 {
-			d.send(i, "x", time.Hour)
-			d.end(i, script.OutcomeGarbage, "y")
-		}
-	}
-	list, err := d.m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 2}, "")
-	d.Must(err)
-	found, err := d.m.Find(queuetest.CtxB, "x", Find{Messages: 1}, "")
-	d.Must(err)
-	groups, err := d.m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 1, "")
-	d.Must(err)
-	b := Bulk{States: []delayqueue.State{delayqueue.StateGarbage}, Filter: Filter{Limit: 1}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
-	bulk, err := d.m.BulkDelete(queuetest.CtxB, b)
-	d.Must(err)
-	b.Cursor = bulk.Next
-	try := func(m *Queue) (errs [4]error) {
-		_, errs[0] = m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 2}, list.Next)
-		_, errs[1] = m.Find(queuetest.CtxB, "x", Find{Messages: 1}, found.Next)
-		_, errs[2] = m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 1, groups.Next)
-		_, errs[3] = m.BulkDelete(queuetest.CtxB, b)
-		return errs
-	}
-	if errs := try(d.m); errors.Join(errs[:]...) != nil {
-		t.Errorf("go on: %v", errs)
-	}
-	d.Must(d.Cli.HSet(queuetest.CtxB, d.base(0)+"state", "shards", 4).Err()) // it was deleted, and used again
-	for i, err := range try(Of(delayqueue.NewMonitor(d.Name, d.Cli))) {
-		if !errors.Is(err, ErrBadCursor) {
-			t.Errorf("call %d with other shards: %v", i, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type divided struct {
 func divide(t *testing.T, shards int) *divided {
 	t.Helper()
 	f := face.New(t)
-	_, err := f.Calls().FixShards(queuetest.CtxB, shards)
+	_, err := f.Calls().Shards(queuetest.CtxB, shards)
 	f.Must(err)
 	d := &divided{Fixture: f, m: Of(delayqueue.NewMonitor(f.Name, f.Cli))}
 	if d.set, err = d.m.store.Look(queuetest.CtxB); err != nil || len(d.set.All) != shards {

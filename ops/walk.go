@@ -23,7 +23,6 @@ type walk struct {
 	Left   int    `json:"b,omitempty"` // messages there when the walk came to this place; 0: it is at the first page
 	End    int64  `json:"e,omitempty"` // score of the last of them
 	Turned *int64 `json:"r,omitempty"` // the score at which the walk turned round
-	Shards int    `json:"h,omitempty"` // of the queue when the walk began; 0: one
 	Looked int64  `json:"l,omitempty"` // messages, by all calls
 	Total  int64  `json:"n,omitempty"` // messages in these places, when the first call began
 }

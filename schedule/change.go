@@ -252,10 +252,6 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 	if sent == maxInstant {
 		due = now.now()/1_000_000 + 2 // at most, for what now says may be a little before
 	}
-	several, err := s.several(ctx, false)
-	if err != nil {
-		return nil, err
-	}
 	handedOut := false
 	for _, instant := range slices.Backward(r.Void) {
 		if instant > sent+aheadSeconds {
@@ -268,7 +264,7 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 		if is, err := s.table.read(ctx, name); err != nil || is != text {
 			return nil, err // what is there is no more for us to put off
 		}
-		there, err := s.move(ctx, keyIn(several, name, r.Old, instant), time.UnixMicro(now.now()).Add(putOffFor))
+		there, err := s.move(ctx, keyOf(name, r.Old, instant), time.UnixMicro(now.now()).Add(putOffFor))
 		if err != nil {
 			return nil, err
 		}
@@ -297,12 +293,8 @@ func (s *Scheduler) move(ctx context.Context, key string, at time.Time) (there b
 
 // sweep deletes what was put off, and closes the record. Of what stays, something may have been put off by another replica.
 func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) error {
-	several, err := s.several(ctx, false)
-	if err != nil {
-		return err
-	}
 	for _, instant := range r.Void {
-		key, err := keyIn(several, name, r.Old, instant), error(nil)
+		key, err := keyOf(name, r.Old, instant), error(nil)
 		if instant > r.Since {
 			_, err = s.queue.InterceptKey(ctx, key)
 		} else {
@@ -318,6 +310,6 @@ func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) err
 		done.Open, done.Old, done.Void, done.Decided, done.Anew = 0, 0, nil, false, false
 		to = done.text()
 	}
-	_, err = s.table.change(ctx, name, text, to, noLimit, false)
+	_, err := s.table.change(ctx, name, text, to, noLimit, false)
 	return err
 }

@@ -29,16 +29,6 @@ func newLooker(m *ops.Queue) looker {
 	return looker{m, table{cli, store.Keys.Schedules, time.Now}, shard.New(store, 0)}
 }
 
-// several says whether the queue has several shards. It asks Redis at most once a minute, or now if fresh.
-func (l *looker) several(ctx context.Context, fresh bool) (bool, error) {
-	look := l.shards.Look
-	if fresh {
-		look = l.shards.Reach
-	}
-	set, err := within(ctx, callLimit, look)
-	return err == nil && len(set.All) > 1, err
-}
-
 // What keeps an entry from being sent. Status.Trouble wraps one of them.
 var (
 	// ErrNotRun: no replica has looked for ten seconds. Run has ended everywhere, or no process that runs it reaches Redis.

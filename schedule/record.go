@@ -127,16 +127,9 @@ func split(number int64) (gen, instant int64) { return number >> instantBits, nu
 // sequenceOf is the sequence of an entry, and the key of its messages if it skips.
 func sequenceOf(name string) string { return "schedule/" + name }
 
-// keyOf is the key of a message that is sent ahead. No two entries have the same one: the name begins at the first slash.
+// keyOf is the key of a message that is sent ahead. It lies in the shard of the sequence of its entry. No two entries
+// have the same one: the name begins behind the hash tag of that sequence.
 func keyOf(name string, gen, instant int64) string {
-	return fmt.Sprintf("%s%d.%d/%s", aheadKeys, instant, gen, name)
-}
-
-// keyIn is keyOf, for a queue with several shards if that is so: there the key lies with the sequence of the entry.
-func keyIn(several bool, name string, gen, instant int64) string {
-	if !several {
-		return keyOf(name, gen, instant)
-	}
 	return fmt.Sprintf("%s%d.%d{%s}/%s", aheadKeys, instant, gen, script.HashTag(sequenceOf(name)), name)
 }
 

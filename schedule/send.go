@@ -78,10 +78,6 @@ func (e *entry) caughtUp(now int64) int64 {
 // sendPage sends one message for each of these entries.
 func (p *part) sendPage(ctx context.Context, page []*entry) error {
 	now := p.reading.now() / 1_000_000
-	several, err := p.several(ctx, false)
-	if err != nil {
-		return err
-	}
 	var sent, skipped, expired, ran []*entry // of these three nothing is sent for this instant
 	var batch []delayqueue.Outgoing
 	reached := map[string]int64{} // a server that has forgotten them must not take what comes after
@@ -90,7 +86,7 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 			ran = append(ran, e)
 			continue
 		}
-		opts, fresh := e.options(now, several)
+		opts, fresh := e.options(now)
 		if !fresh {
 			expired = append(expired, e)
 			continue
@@ -121,8 +117,6 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 			p.tellSent(e, result.Info, now)
 			p.skipped(e, 0, 0)
 			p.settle(e, e.next, err)
-		case errors.Is(err, delayqueue.ErrBadOption) && !several && p.divided(ctx): // the next look sends it
-			failed = err
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 			p.leave(ctx, e, err)
 		default: // it is not known, or was refused for now
@@ -135,12 +129,6 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 		}
 	}
 	return failed
-}
-
-// divided says whether the queue has got several shards meanwhile.
-func (s *Scheduler) divided(ctx context.Context) bool {
-	several, err := s.several(ctx, true)
-	return err == nil && several
 }
 
 // settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget it, and take the next
@@ -158,7 +146,7 @@ func (p *part) settle(e *entry, instant int64, err error) {
 }
 
 // options are those of the message of an entry's next instant; false if its TTL is over.
-func (e *entry) options(now int64, several bool) (opts []delayqueue.MsgOption, fresh bool) {
+func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 	instant := time.Unix(e.next, 0)
 	settings := e.Options
 	if late := seconds(now - e.next); settings.TTL > 0 && late > 0 { // it counts from the instant, and the message is due now
@@ -166,7 +154,7 @@ func (e *entry) options(now int64, several bool) (opts []delayqueue.MsgOption, f
 			return nil, false
 		}
 	}
-	key := keyIn(several, e.name, e.Gen, e.next)
+	key := keyOf(e.name, e.Gen, e.next)
 	if e.Overlap == Skip {
 		key = sequenceOf(e.name)
 	}

@@ -17,7 +17,7 @@ import (
 // was sent ahead.
 func TestShards(t *testing.T) {
 	f := newFixture(t)
-	_, err := script.NewStore(f.cli, "dq", f.name).FixShards(f.ctx(), 4)
+	_, err := script.NewStore(f.cli, "dq", f.name).Shards(f.ctx(), 4)
 	f.must(err)
 	f.pub = delayqueue.NewPublisher(f.name, f.cli, delayqueue.WithShards(4))
 	f.s = f.replica()
@@ -79,7 +79,7 @@ func TestKeysOfShards(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, name := range []string{"e", "a/b", "a{b", "{customer}x", "x{customer}", "schedule/e}"} {
-		key := keyIn(true, name, 7, 1000)
+		key := keyOf(name, 7, 1000)
 		if lies := script.HashTag(key) == script.HashTag(sequenceOf(name)); lies != (name != "schedule/e}") { // which is refused
 			t.Errorf("%s does not lie with %s", key, sequenceOf(name))
 		}
@@ -87,9 +87,6 @@ func TestKeysOfShards(t *testing.T) {
 			t.Errorf("%s is of two entries", key)
 		}
 		seen[key] = true
-	}
-	if keyIn(false, "e", 7, 1000) != keyOf("e", 7, 1000) {
-		t.Error(fmt.Sprint("a queue with one shard has another key: ", keyIn(false, "e", 7, 1000)))
 	}
 }
 
@@ -102,7 +99,7 @@ func onNodes(t *testing.T, entry record) (f *fixture, away *redistest.Server, th
 	for _, node := range cluster.Nodes {
 		f.must(node.Client(t).ConfigSet(f.ctx(), "cluster-require-full-coverage", "no").Err())
 	}
-	_, err := script.NewStore(f.cli, "dq", f.name).FixShards(f.ctx(), 6)
+	_, err := script.NewStore(f.cli, "dq", f.name).Shards(f.ctx(), 6)
 	f.must(err)
 	set, err := f.s.shards.Look(f.ctx())
 	f.must(err)

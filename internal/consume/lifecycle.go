@@ -13,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A lifecycle says whether a consumer consumes, stops or has ended. It bounds how long the consumer's goroutines wait for Redis and for the
@@ -150,9 +151,10 @@ func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, a
 	}, again)
 }
 
-// report notes the result of an attempt at a call to Redis, unless the end of redisCtx or pollCtx ended the attempt.
+// report notes the result of an attempt at a call to Redis, unless the end of redisCtx or pollCtx ended the attempt, or
+// other consumers take the place of this one.
 func (l *lifecycle) report(call string, begun time.Time, err error) {
-	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) {
+	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, shard.ErrLearned) {
 		l.outage.Report(call, begun, err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 // A Batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
 type Batcher struct {
 	// Set before the first send, and only read afterwards.
-	Store          *script.Store // of all messages, unless Spread was called
+	Store          *script.Store // of all messages, unless there are targets
 	Events         event.Listeners
 	Outage         *link.Outage // of all batchers of the queue; nil: it has no other
 	Replicas       int          // that confirm each batch
@@ -41,7 +41,7 @@ type Batcher struct {
 	inFlight     int          // batches, or goroutines that flush
 	lastErr      error        // of the last attempt, if that failed
 	outage       *link.Outage // nil before the first answer
-	targets      []*target    // nil: Store
+	targets      []*target    // does not change; nil: Store
 	turn         int          // of targets, for the next batch
 	takenAt      time.Time    // when the last batch for a target was made up
 }

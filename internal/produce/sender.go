@@ -13,17 +13,24 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
-// A Sender brings the messages of one queue or publisher to the shards of the queue. The Batcher is for all messages, or with several shards
-// for those without a name. Each shard with names has a batcher of its own, with the same settings. A Sender is safe for concurrent use.
+// A Sender brings the messages of one queue or publisher to the shards of the queue. The Batcher is that of a queue
+// with one shard, and its settings are those of all others. A Sender is safe for concurrent use.
 type Sender struct {
 	Batcher
 	Queue *shard.Queue
 
-	spread atomic.Pointer[shard.Set] // to which the Batcher sends; nil: to the first alone
+	spread atomic.Pointer[spread] // nil: no message was sent to several shards yet
 
-	mu     sync.Mutex       // guards the fields below, and changes of spread
-	named  map[int]*Batcher // by the number of the shard, of spread
-	outage link.Outage      // of all batchers
+	mu     sync.Mutex  // guards changes of spread, and the beginning of outage
+	outage link.Outage // of all shards
+}
+
+// A spread has the batchers of a queue with several shards. None of them ever sends for another number of shards, so a
+// message is refused if the queue has one.
+type spread struct {
+	set     *shard.Set
+	unnamed *Batcher
+	named   []*Batcher // by the number of the shard
 }
 
 // A Route says where a message goes.
@@ -39,74 +46,84 @@ func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batche
 	if err != nil {
 		return nil, err
 	}
-	if len(set.All) == 1 && s.spread.Load() == nil {
+	if len(set.All) == 1 {
 		return &s.Batcher, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if set != s.spread.Load() {
-		s.spread.Store(set)
-		if s.outage.Log == nil {
-			s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
-		}
-		s.named = map[int]*Batcher{}
-		s.Spread(set.All, set.At, &s.outage)
+	over := s.spread.Load()
+	if over == nil || over.set != set {
+		over = s.spreadOver(set)
 	}
-	if r.Name == "" || len(set.All) == 1 {
-		return &s.Batcher, nil
+	if r.Name == "" {
+		return over.unnamed, nil
 	}
 	if r.Err != nil {
 		return nil, r.Err
 	}
 	i := set.Named(r.Name)
 	m.ID = message.WithShard(m.ID, set.At(i))
-	if s.named[i] == nil {
-		s.named[i] = &Batcher{Store: set.All[i], Events: s.Events, Outage: &s.outage, OnStored: s.OnStored,
-			ForgetOdds: s.ForgetOdds, Replicas: s.Replicas, ReplicaTimeout: s.ReplicaTimeout}
+	return over.named[i], nil
+}
+
+// spreadOver makes the batchers of these shards, if nobody has made them.
+func (s *Sender) spreadOver(set *shard.Set) *spread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if over := s.spread.Load(); over != nil && over.set == set {
+		return over
 	}
-	return s.named[i], nil
+	if s.outage.Log == nil {
+		s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
+	}
+	batcher := func(store *script.Store) *Batcher {
+		return &Batcher{Store: store, Events: s.Events, Outage: &s.outage, OnStored: s.OnStored, ForgetOdds: s.ForgetOdds,
+			Replicas: s.Replicas, ReplicaTimeout: s.ReplicaTimeout}
+	}
+	over := &spread{set: set, unnamed: batcher(set.All[0])}
+	over.unnamed.spreadOver(set.All, set.At, &s.outage)
+	for _, store := range set.All {
+		over.named = append(over.named, batcher(store))
+	}
+	s.spread.Store(over)
+	return over
 }
 
 // SendOne sends the only message of a call, and returns when it has its result.
 func (s *Sender) SendOne(ctx context.Context, call *SendCall, m *BatchItem, r Route) {
 	for {
-		set := s.Queue.Known()
 		b, err := s.batcherFor(ctx, m, r)
 		if err != nil {
 			m.Err, m.Stored = err, StoredNo
 			return
 		}
-		b.Send(ctx, call)
-		if !s.wasElsewhere(set, m) {
+		if b.Send(ctx, call); !m.goesAgain() {
 			return
 		}
-		*m = BatchItem{SendMessage: m.SendMessage}
 		*call = SendCall{Items: []*BatchItem{m}}
 	}
 }
 
-// wasElsewhere says whether a message was refused because the queue has another number of shards than this process
-// knew, and knows since.
-func (s *Sender) wasElsewhere(before *shard.Set, m *BatchItem) bool {
-	return m.Err != nil && m.Stored == StoredNo && errors.Is(m.Err, script.ErrShardCount) && s.Queue.Known() != before
+// goesAgain makes a message ready for another send, if it was refused because this process took the queue for one with
+// another number of shards, and knows better now.
+func (m *BatchItem) goesAgain() bool {
+	again := m.Err != nil && m.Stored == StoredNo && errors.Is(m.Err, shard.ErrLearned)
+	if again {
+		*m = BatchItem{SendMessage: m.SendMessage}
+	}
+	return again
 }
 
 // SendAll sends messages, and returns when all have their results. Those of one batcher are one call.
 func (s *Sender) SendAll(ctx context.Context, items []*BatchItem, routes []Route) {
-	for {
-		set := s.Queue.Known()
+	for len(items) > 0 {
 		s.sendAll(ctx, items, routes)
 		var again []*BatchItem
 		var their []Route
 		for i, m := range items {
-			if s.wasElsewhere(set, m) {
-				*m = BatchItem{SendMessage: m.SendMessage}
+			if m.goesAgain() {
 				again, their = append(again, m), append(their, routes[i])
 			}
 		}
-		if items, routes = again, their; len(items) == 0 {
-			return
-		}
+		items, routes = again, their
 	}
 }
 

@@ -27,13 +27,8 @@ type target struct {
 	outage   link.Outage // does not change
 }
 
-// Spread makes the batcher send to these shards in turn, and to no others; with one, as if it was never called. at are their places.
-func (b *Batcher) Spread(stores []*script.Store, at func(i int) int, shared *link.Outage) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.targets = nil; len(stores) == 1 {
-		return
-	}
+// spreadOver makes a new batcher send to these shards in turn. at are their places.
+func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int, shared *link.Outage) {
 	for i, s := range stores {
 		b.targets = append(b.targets, &target{store: s, at: at(i),
 			outage: link.Outage{Log: shared.Log, Shard: s.Shard, Shared: shared}})
@@ -162,7 +157,7 @@ func (b *Batcher) probe(t *target) {
 		link.Sleep(context.Background(), link.Backoff(n))
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), NoContextTimeout)
-		_, err := t.store.Shards(ctx)
+		_, err := t.store.Shards(ctx, 0)
 		cancel()
 		if link.Transient(err) {
 			t.outage.Report("send", begun, err) // or after a minute the outage would count as over

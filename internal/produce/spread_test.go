@@ -21,7 +21,7 @@ func TestSpreadOutage(t *testing.T) {
 	t.Cleanup(func() { _ = shards[1].Cli.Close() })
 	shards[1].AttemptTimeout = queuetest.Patience
 	shards[0].Shard, shards[1].Shard = "shard 1 of 2", "shard 2 of 2"
-	b.Spread(shards, func(i int) int { return i * 512 }, &link.Outage{Log: f.Logger()})
+	b.spreadOver(shards, func(i int) int { return i * 512 }, &link.Outage{Log: f.Logger()})
 	send := func() {
 		t.Helper()
 		if m := sendTo(queuetest.CtxB, b, "x")[0]; m.Stored != StoredYes || m.Err != nil {
@@ -71,7 +71,8 @@ func TestSpreadRefused(t *testing.T) {
 			refuse(f, cli)
 			b := newBatcher(f, f.Cli)
 			other := script.NewStore(cli, "dq", f.Name)
-			b.Spread([]*script.Store{b.Store, other, script.NewStore(cli, "dq", f.Name)}, func(i int) int { return i * 341 }, &link.Outage{Log: f.Logger()})
+			stores := []*script.Store{b.Store, other, script.NewStore(cli, "dq", f.Name)}
+			b.spreadOver(stores, func(i int) int { return i * 341 }, &link.Outage{Log: f.Logger()})
 			for range 9 {
 				if m := sendTo(queuetest.CtxB, b, "x")[0]; m.Stored != StoredYes || m.Err != nil {
 					t.Errorf("a send: %d, %v", m.Stored, m.Err)

@@ -111,55 +111,23 @@ func (s *Store) resolved(ctx context.Context, err *error) bool {
 	return true
 }
 
-// Shards reads how many shards this one says that the queue has; 0: it does not say so.
-func (s *Store) Shards(ctx context.Context) (int, error) {
-	said, err := runCommand(ctx, s, redis.NewStringSliceCmd, "hmget", s.Keys.State, "shards")
-	if err != nil {
-		return 0, err
-	}
-	return shardsIn(strings.Join(said.Val(), "")), nil
-}
-
-// shardsIn reads state.shards, as lib/queue.lua does.
-func shardsIn(field string) int {
-	n, err := strconv.Atoi(field)
-	if err != nil || n < 1 || n > MaxShards || field != strconv.Itoa(n) {
-		return 0
-	}
-	return n
-}
-
-// FixShards makes the queue of this first shard have n shards, if it is new, and returns how many it has.
-func (s *Store) FixShards(ctx context.Context, n int) (has int, err error) {
-	cmd, err := eval(ctx, s, ShardsScript, []any{n}, 0, redis.NewIntCmd)
-	if err != nil {
-		return 0, err
-	}
-	if has = int(cmd.Val()); has < 1 || has > MaxShards {
-		return 0, fmt.Errorf("%w: %d shards", ErrBadReply, has)
-	}
-	return has, nil
-}
+// Shards returns how many shards this one says that the queue has. If it does not say so, it says n from now on; 0: it
+// goes on to say nothing, and 0 is returned. It does not say n if it was used: then the queue has one.
+func (s *Store) Shards(ctx context.Context, n int) (int, error) { return s.askShards(ctx, n) }
 
 // CopyShards notes in another shard that the queue has n shards, as the first one says.
 func (s *Store) CopyShards(ctx context.Context, n int) error {
-	_, err := runCommand(ctx, s, redis.NewIntCmd, "hset", s.Keys.State, "shards", n)
+	_, err := s.askShards(ctx, n, "copy")
 	return err
 }
 
-// runCommand makes one attempt at a command.
-func runCommand[C redis.Cmder](ctx context.Context, s *Store, newCmd func(context.Context, ...any) C,
-	args ...any) (C, error) {
-	var cmd, none C
-	call := func(ctx context.Context, cli redis.UniversalClient) error {
-		cmd = newCmd(ctx, args...)
-		if link.Linkable(s.Cli) {
-			return cli.Process(ctx, cmd)
-		}
-		return cli.Process(ctx, onceCmd{cmd})
+func (s *Store) askShards(ctx context.Context, args ...any) (has int, err error) {
+	cmd, err := eval(ctx, s, ShardsScript, args, link.SizeOf(args), redis.NewIntCmd)
+	if err != nil {
+		return 0, err
 	}
-	if err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: call}); err != nil {
-		return none, refusedBy(err) // an attempt that is not waited for any longer may still set cmd
+	if has = int(cmd.Val()); has < 0 || has > MaxShards {
+		return 0, fmt.Errorf("%w: %d shards", ErrBadReply, has)
 	}
-	return cmd, nil
+	return has, nil
 }

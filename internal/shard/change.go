@@ -36,7 +36,7 @@ func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, 
 			return got, err
 		}
 		err = link.Repeat(ctx, math.MaxInt, func() error {
-			has, err := set.All[0].Shards(ctx)
+			has, err := set.All[0].Shards(ctx, 0)
 			if err == nil && has != len(set.All) {
 				return script.ErrNoQueue
 			}
@@ -111,26 +111,9 @@ func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (
 	return missing, err
 }
 
-// byName is ByName, for a change.
-func (q *Queue) byName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.reach(ctx, lookEvery)
-	if err != nil {
-		return nil, err
-	}
-	return set.All[set.Named(name)], nil
-}
-
-// by is By, for a change.
-func (q *Queue) by(ctx context.Context, by, what string) (*script.Store, error) {
-	if by == "key" {
-		return q.byName(ctx, what)
-	}
-	return q.ByID(ctx, what)
-}
-
 // DropSequence says whether there was one.
 func (q *Queue) DropSequence(ctx context.Context, calls *script.LimitedCalls, name string) (bool, error) {
-	s, err := q.byName(ctx, name)
+	s, err := q.by(ctx, "key", name, q.reach)
 	if err != nil {
 		return false, err
 	}
@@ -139,7 +122,7 @@ func (q *Queue) DropSequence(ctx context.Context, calls *script.LimitedCalls, na
 
 // PassSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none.
 func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, name string, n int64) (before int64, was bool, err error) {
-	s, err := q.byName(ctx, name)
+	s, err := q.by(ctx, "key", name, q.reach)
 	if err == nil {
 		err = calls.Call(ctx, func(c *script.Caller) (err error) {
 			before, was, err = s.PassSequence(ctx, c, name, n)
@@ -151,7 +134,7 @@ func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, na
 
 // SteerOne is that of the shard of the target.
 func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do script.SteerRequest) (script.Steered, error) {
-	s, err := q.by(ctx, do.Only, do.Targets[0].Tag)
+	s, err := q.by(ctx, do.Only, do.Targets[0].Tag, q.reach)
 	if err != nil {
 		return script.Steered{}, err
 	}
@@ -160,7 +143,7 @@ func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do scr
 
 // InterceptWith is that of the shard of the message.
 func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string, running bool) (got script.InterceptReply, err error) {
-	s, err := q.by(ctx, by, what)
+	s, err := q.by(ctx, by, what, q.reach)
 	if err != nil {
 		return got, err
 	}
@@ -174,7 +157,7 @@ var errMeanwhile = errors.New("a consumer has started or a message was sent mean
 // nothing, if any shard holds something (script.Holding). The first shard is the last that is deleted, because it
 // says how many there are. So after an error the call can be made again.
 func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) {
-	set, err := link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.Ask(ctx, 0) })
+	set, err := q.look(ctx, 0)
 	if errors.Is(err, script.ErrWrongType) { // the state is of another program, and goes with the rest
 		set, err = &Set{All: []*script.Store{q.Store}}, nil
 	}
@@ -212,7 +195,9 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 		}
 		dropped, messages = dropped+1, messages+found.Messages
 	}
-	q.looked.Set(time.Now().Add(-lookEvery)) // the queue may get another number
+	if q.looked.Set(time.Now().Add(-lookEvery)); q.Asked == 0 { // the queue may get another number
+		q.learn(1)
+	}
 	if none == len(set.All) {
 		return 0, script.ErrNoQueue
 	}

@@ -175,7 +175,7 @@ func TestOneMessage(t *testing.T) {
 	for i := range ids {
 		ids[i] = r.send(i, "x", time.Hour)
 	}
-	if s, err := r.ByID(queuetest.CtxB, "no id"); err != nil || s != r.set.All[0] {
+	if s, err := r.By(queuetest.CtxB, "id", "no id"); err != nil || s != r.set.All[0] {
 		t.Errorf("what is no id is in %+v, %v", s, err)
 	}
 	for i, id := range ids {

@@ -11,6 +11,5 @@ import (
 
 func TestMain(m *testing.M) {
 	link.AttemptTimeout, link.ReadFor = queuetest.Patience, queuetest.Patience/2
-	copyTime = queuetest.Patience // no call fails because the machine is slow
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
 }

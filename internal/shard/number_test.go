@@ -66,7 +66,7 @@ func TestOneNumberWins(t *testing.T) {
 			wait.Go(func() { sets[i], errs[i] = r.process(n).Find(queuetest.CtxB) })
 		}
 		wait.Wait()
-		has, err := r.Shards(queuetest.CtxB)
+		has, err := r.Shards(queuetest.CtxB, 0)
 		r.Must(err)
 		for i, n := range asked {
 			if n != has {
@@ -87,7 +87,9 @@ func TestNoNumberAsked(t *testing.T) {
 	r := newRig(t, 6)
 	q := r.process(0)
 	before := q.Known()
-	refused(t, fetch(before.All[0]), 6, 1)
+	if err := fetch(before.All[0]); !errors.Is(err, ErrLearned) {
+		t.Errorf("%v, want ErrLearned", err)
+	}
 	if now := q.Known(); len(now.All) != 6 || before.Replaced.Err() == nil || now.Replaced.Err() != nil {
 		t.Errorf("it knows %d shards after a refusal, want 6", len(now.All))
 	}
@@ -120,9 +122,6 @@ func TestNumberIsWrittenAgain(t *testing.T) {
 			q := r.process(6)
 			r.Must(queuetest.Failure(q.Find(queuetest.CtxB)))
 			for i, s := range q.Known().All {
-				if got := r.says(i); got != "6" {
-					t.Errorf("shard %d says %q after the start", i, got)
-				}
 				if i == 0 && says == "3" {
 					continue // it decides
 				}
@@ -197,7 +196,7 @@ func TestFirstShardAway(t *testing.T) {
 	}
 }
 
-// TestReadsMakeNothing: who only reads makes no key, and learns of a new queue within a minute.
+// TestReadsMakeNothing: who only reads makes no key, and learns of a new queue at once.
 func TestReadsMakeNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0)
@@ -208,9 +207,13 @@ func TestReadsMakeNothing(t *testing.T) {
 	if n := r.Cli.Exists(queuetest.CtxB, r.Keys.State).Val(); n != 0 {
 		t.Error("it has made a key")
 	}
-	r.Must(queuetest.Failure(r.FixShards(queuetest.CtxB, 6)))
-	q.looked.Set(time.Now().Add(-2 * lookEvery))
-	if s, err := q.By(queuetest.CtxB, "key", "a"); err != nil || s != q.Known().All[script.ShardOf("a", 6)] {
-		t.Errorf("%+v, %v", s, err)
+	r.Must(queuetest.Failure(r.Shards(queuetest.CtxB, 6)))
+	for _, says := range []string{"6", ""} { // a first shard that has forgotten the number changes nothing
+		r.say(0, says)
+		q.looked.Set(time.Now().Add(-2 * lookEvery))
+		s, err := q.By(queuetest.CtxB, "key", "a")
+		if err != nil || len(q.Known().All) != 6 || s != q.Known().All[script.ShardOf("a", 6)] {
+			t.Errorf("%q: %+v, %v", says, s, err)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func newRig(t *testing.T, shards int) *rig {
 	f := queuetest.NewBase(t)
 	r := &rig{Base: f, Queue: New(script.NewStore(f.Cli, "dq", f.Name), 0)}
 	if shards > 0 {
-		f.Must(queuetest.Failure(r.FixShards(queuetest.CtxB, shards)))
+		f.Must(queuetest.Failure(r.Shards(queuetest.CtxB, shards)))
 	}
 	var err error
 	if r.set, err = r.Look(queuetest.CtxB); err != nil || len(r.set.All) != max(shards, 1) {

@@ -10,6 +10,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,8 +98,10 @@ func (q *Queue) Find(ctx context.Context) (*Set, error) {
 }
 
 // Look returns the shards for who reads. If Redis does not answer, what was known holds.
-func (q *Queue) Look(ctx context.Context) (*Set, error) {
-	return link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.Ask(ctx, lookEvery) })
+func (q *Queue) Look(ctx context.Context) (*Set, error) { return q.look(ctx, lookEvery) }
+
+func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
+	return link.Read(ctx, func(ctx context.Context) (*Set, error) { return q.Ask(ctx, fresh) })
 }
 
 // Reach returns the shards for a change of the whole queue. It asks until its context ends.
@@ -132,15 +135,16 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		set := q.learn(has)
-		q.copy(ctx, set)
-		return set, nil
+		return q.learn(has), nil
 	}
-	has, err := q.Store.Shards(ctx)
-	if err == nil {
-		known = q.learn(has)
-	} else if len(known.All) == 1 {
+	has, err := q.Store.Shards(ctx, 0)
+	switch {
+	case err != nil && len(known.All) == 1:
 		return nil, err
+	case err == nil && has == 0: // it is new, or has forgotten the number, which somebody writes again
+		return known, nil
+	case err == nil:
+		known = q.learn(has)
 	}
 	q.looked.Set(time.Now())
 	return known, nil
@@ -149,11 +153,11 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 // fix makes a new queue have n shards, and returns how many it has. If the first shard does not answer, what another
 // one says counts.
 func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
-	if has, err = q.Store.FixShards(ctx, n); err == nil || !link.Transient(err) {
+	if has, err = q.Store.Shards(ctx, n); err == nil || !link.Transient(err) {
 		return has, err
 	}
 	copies, _ := each(ctx, q.shards(n)[1:], func(ctx context.Context, s *script.Store) (int, error) {
-		return s.Shards(ctx)
+		return s.Shards(ctx, 0)
 	})
 	if has = slices.Max(append(copies, 0)); has > 0 {
 		return has, nil
@@ -161,28 +165,15 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	return 0, fmt.Errorf("its first shard does not answer, and no other says it: %w", err)
 }
 
-// copyTime bounds the copies. Some may be on a node that does not answer. Only tests change it.
-var copyTime = time.Second
-
-// copy tells the other shards how many there are, for a process that starts while the first does not answer. That may
-// fail.
-func (q *Queue) copy(ctx context.Context, set *Set) {
-	ctx, cancel := context.WithTimeout(ctx, copyTime)
-	defer cancel()
-	_, _ = each(ctx, set.All[1:], func(ctx context.Context, s *script.Store) (struct{}, error) {
-		return struct{}{}, s.CopyShards(ctx, len(set.All))
-	})
-}
+// ErrLearned: the queue has another number of shards than this process took it for, which asks for none. It knows
+// that now.
+var ErrLearned = fmt.Errorf("%w than this process has known so far", script.ErrShardCount)
 
 // agree finds out why a shard has refused a call for a queue with n shards. If there is no reason, or none any more,
 // the call can be made again.
-func (q *Queue) agree(ctx context.Context, s *script.Store, n int) (err error) {
-	has := 0
-	if n == 1 {
-		if has, err = q.Store.Shards(ctx); err == nil {
-			has = max(has, 1)
-		}
-	} else if has, err = q.Store.FixShards(ctx, n); link.Transient(err) {
+func (q *Queue) agree(ctx context.Context, s *script.Store, n int) error {
+	has, err := q.Store.Shards(ctx, n)
+	if n > 1 && link.Transient(err) {
 		has, err = n, nil // the first shard has said so before
 	}
 	if err != nil {
@@ -190,6 +181,7 @@ func (q *Queue) agree(ctx context.Context, s *script.Store, n int) (err error) {
 	}
 	if has != n && q.Asked == 0 {
 		q.learn(has)
+		return ErrLearned
 	}
 	if err = q.other(n, has); err != nil || s.Keys.State == q.Keys.State {
 		return err
@@ -207,9 +199,8 @@ func (q *Queue) other(asked, has int) error {
 		script.ErrShardCount, has, asked)
 }
 
-// learn notes that the queue has n shards; 0: one.
+// learn notes that the queue has n shards.
 func (q *Queue) learn(n int) *Set {
-	n = max(n, 1)
 	known := q.Known()
 	if known != nil && len(known.All) == n {
 		return known
@@ -239,42 +230,32 @@ func (q *Queue) shards(n int) (all []*script.Store) {
 	return all
 }
 
-// ByID returns the shard of an id.
-func (q *Queue) ByID(ctx context.Context, id string) (*script.Store, error) {
-	place, set := message.ShardIn(id), q.Known()
-	switch {
-	case place == 0 && set == nil:
-		return q.Store, nil
-	case place == 0:
-		return set.All[0], nil
-	case set != nil && set.at(place) != nil:
-		return set.at(place), nil
-	}
-	set, err := q.reach(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	if s := set.at(place); s != nil {
-		return s, nil
-	}
-	return set.All[0], nil
-}
-
-// ByName returns the shard of a key, a lane or a sequence.
-func (q *Queue) ByName(ctx context.Context, name string) (*script.Store, error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return set.All[set.Named(name)], nil
-}
-
-// By returns the shard of "key" or an id.
+// By returns the shard of a name, if by is "key", or of an id, for who reads.
 func (q *Queue) By(ctx context.Context, by, what string) (*script.Store, error) {
+	return q.by(ctx, by, what, q.look)
+}
+
+// by asks, if it must, as look or reach do.
+func (q *Queue) by(ctx context.Context, by, what string, ask func(context.Context, time.Duration) (*Set, error)) (
+	*script.Store, error) {
 	if by == "key" {
-		return q.ByName(ctx, what)
+		set, err := ask(ctx, lookEvery)
+		if err != nil {
+			return nil, err
+		}
+		return set.All[set.Named(what)], nil
 	}
-	return q.ByID(ctx, what)
+	place, set := message.ShardIn(what), q.Known()
+	if place == 0 && set == nil {
+		return q.Store, nil
+	}
+	if set == nil || set.at(place) == nil {
+		var err error
+		if set, err = ask(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
+	return cmp.Or(set.at(place), set.All[0]), nil
 }
 
 // ErrMissing is in each MissingError.

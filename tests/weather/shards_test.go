@@ -217,7 +217,10 @@ func TestShardsNodeAway(t *testing.T) {
 func TestShardsFirstAway(t *testing.T) {
 	t.Parallel()
 	s := onCluster(t)
-	s.Send(s.queue(12, nil), "x")
+	first := s.queue(12, nil)
+	for range 12 { // one in each shard, which has the number then
+		s.Send(first, "x")
+	}
 	for _, node := range s.cluster.Nodes {
 		if slices.Contains(s.on(node, 12), 0) {
 			node.Pause()
@@ -277,11 +280,13 @@ func TestShardsOfOthers(t *testing.T) {
 		q.StopConsume()
 	}
 	none := s.QueueOn(s.cluster.Client(t), func(payload string) bool { got[0] <- payload; return true })
-	none.StartConsume()
-	for i := range has {
-		s.Send(none, "y", delayqueue.WithKey(keyIn(i, has)))
+	const sends = 60
+	for i := range sends { // all at once, so that some are on their way when another one is refused
+		wait.Go(func() { s.Send(none, "y", delayqueue.WithKey(fmt.Sprintf("{%s}%d", keyIn(i%has, has), i))) })
 	}
-	for range has {
+	none.StartConsume()
+	wait.Wait()
+	for range sends {
 		queuetest.Receive(t, "a message of a process that asks for no number", got[0])
 	}
 	if len(got[other]) > 0 {

@@ -92,7 +92,7 @@ func (f *Fixture) Calls() *script.Store {
 	s := script.NewStore(f.Cli, "dq", f.Name)
 	if n := queuetest.Shards(); n > 1 {
 		s = script.NewShard(f.Cli, "dq", f.Name, 0, n)
-		s.FindShards = func(ctx context.Context) error { return queuetest.Failure(s.FixShards(ctx, n)) }
+		s.FindShards = func(ctx context.Context) error { return queuetest.Failure(s.Shards(ctx, n)) }
 	}
 	s.AttemptTimeout = queuetest.Patience
 	return s
