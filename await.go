@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -137,8 +138,11 @@ type lookers struct {
 
 // await waits for a message. The first look comes after the time after.
 func (ls *lookers) await(ctx context.Context, q *shard.Queue, id string, after time.Duration) (*Result, error) {
-	s, err := q.By(ctx, "id", id)
-	if err != nil {
+	var s *script.Store
+	if err := link.Repeat(ctx, math.MaxInt, func() (err error) {
+		s, err = q.By(ctx, "id", id)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	ls.mu.Lock()
