@@ -213,9 +213,11 @@ type Awaits struct {
 
 func (s *steerer) Awaits() Awaits {
 	l := new(looker)
+	s.lookers.mu.Lock()
 	for _, one := range s.lookers.of { // there is one shard
 		l = one
 	}
+	s.lookers.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Awaits{Callers: l.n, Looked: len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun),
