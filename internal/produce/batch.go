@@ -287,11 +287,11 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 			continue // its call is withdrawn
 		}
 		m.setResult(answer, answered, err)
-		m.call.left--
-		if m.call.left == 0 && m.call.done != nil {
-			close(m.call.done)
+		call := m.call
+		m.call = nil // before its sender has it again
+		if call.left--; call.left == 0 && call.done != nil {
+			close(call.done)
 		}
-		m.call = nil
 	}
 	batch.goOn(batch.items[len(items):])
 	b.mu.Unlock()
