@@ -51,7 +51,7 @@ func (m *Mailbox[T]) PutAtMost(most int, items ...T) (dropped int) {
 func (m *Mailbox[T]) One() (item T, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.await()
+	m.waitForItems()
 	if len(m.items) == 0 {
 		return item, false
 	}
@@ -68,7 +68,7 @@ const maxSpare = 4096
 func (m *Mailbox[T]) Some(n int) []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.await()
+	m.waitForItems()
 	some := m.items
 	if n < len(some) {
 		some = append(m.spare, some[:n]...)
@@ -99,8 +99,8 @@ func (m *Mailbox[T]) End() {
 	m.filled.Broadcast()
 }
 
-// await waits for items, with mu held. If it returns and there are none, the mailbox is closed or its reader is to end.
-func (m *Mailbox[T]) await() {
+// waitForItems waits for items, with mu held. If it returns and there are none, the mailbox is closed or its reader is to end.
+func (m *Mailbox[T]) waitForItems() {
 	if m.filled.L == nil {
 		m.filled.L = &m.mu
 	}

@@ -30,7 +30,7 @@ func TestMailboxWakesNobodyForNothing(t *testing.T) {
 			for {
 				m.mu.Lock()
 				waiting.Add(1) // with the lock held until it waits
-				m.await()
+				m.waitForItems()
 				if len(m.items) == 0 {
 					m.mu.Unlock()
 					return

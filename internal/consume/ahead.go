@@ -101,7 +101,7 @@ func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
 	return min(m.wants(rtt), limit)
 }
 
-// ask is room, and notes that a fetch for that many begins, which ends with answered.
+// ask is room, and notes that a fetch for that many begins, which ends with endFetch.
 func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
@@ -122,8 +122,8 @@ func (m *member) lapsed() {
 	m.letsGo(0)
 }
 
-// answered notes that a fetch has ended.
-func (m *member) answered() {
+// endFetch notes that a fetch has ended.
+func (m *member) endFetch() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	m.fetching = false

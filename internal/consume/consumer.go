@@ -17,8 +17,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/wake"
 )
 
-// A Consumer consumes a queue once, from StartConsume until Done closes. Its parts embed it: each finds the settings, and the other parts,
-// there. The comment of the package has a drawing.
+// A Consumer consumes a queue once, from StartConsume until Done closes. Each of its parts has the settings, and the parts that it uses. The
+// comment of the package has a drawing.
 type Consumer struct {
 	owner     any           // is what has the consumer; see StartConsumer
 	settings  Settings      // a copy, which does not change
@@ -46,12 +46,16 @@ func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Sett
 	c.lifecycle.outage.Shard, c.lifecycle.outage.Shared = s.Shard, settings.Outage
 	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
-	c.leases.Consumer, c.notices.Consumer = c, c
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member, freed: c.freed}
+	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
-	c.settler = settler{Consumer: c, caller: script.NewCaller(), more: conc.NewSignal()}
+	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
+		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
-		Consumer: c, hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
+		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
+		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
+		hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
@@ -76,7 +80,7 @@ func (c *Consumer) run() {
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
-	c.member.await() // handlers finish, or their limit or Shutdown gives up on them
+	c.member.waitUntilIdle() // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
 	c.lifecycle.enterPhase("leases to be renewed")

@@ -121,7 +121,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 	if len(got.Tags) == 0 {
 		return
 	}
-	ds := decode(p.Consumer, got, sentAt, answeredAt)
+	ds := decode(p.consumer, got, sentAt, answeredAt)
 	ds[0].alone = alone
 	p.leases.add(ds...)
 	if p.events.On() {

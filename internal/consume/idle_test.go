@@ -44,7 +44,9 @@ func TestUntilTick(t *testing.T) {
 			defer store.Release()
 		}
 		p := &poller{
-			Consumer: &Consumer{settings: Settings{FetchSettings: script.FetchSettings{Lease: lease}, Base: context.Background()}, store: store},
+			settings: &Settings{FetchSettings: script.FetchSettings{Lease: lease}, Base: context.Background()},
+			store:    store,
+			leases:   new(leases),
 			state:    pollState{interval: time.Second, wakeUps: true, clock: serverStart, clockAt: now},
 		}
 		got := &script.FetchReply{Now: serverStart}

@@ -15,8 +15,12 @@ import (
 // leases has the deliveries that a consumer holds, from fetch to settlement, and renews their leases every third of a lease. A timer calls
 // the renewal, while something is held.
 type leases struct {
-	*Consumer
-	held heldList
+	settings  *Settings
+	store     *script.Store
+	lifecycle *lifecycle
+	member    *member
+	freed     conc.Signal // sent when less is held
+	held      heldList
 
 	mu       sync.Mutex     // guards the fields below
 	timer    *time.Timer    // calls tick; nil: nothing has been held yet

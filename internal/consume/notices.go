@@ -22,8 +22,9 @@ const maxNotices = 1000
 
 // notices tells the log and, one message after the other, the garbage handler of messages that went to garbage.
 type notices struct {
-	*Consumer
-	waiting conc.Mailbox[deadLetterNotice] // put by the poller and the settler; run is its reader
+	settings  *Settings
+	lifecycle *lifecycle
+	waiting   conc.Mailbox[deadLetterNotice] // put by the poller and the settler; run is its reader
 }
 
 // put logs dead messages, and leaves them for the garbage handler. It does not wait for the handler.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/event"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -19,7 +20,17 @@ import (
 // A poller fetches deliveries and gives them to the workers. It polls while there is room and something is due, at the
 // instants of wake-ups, and at least once in an interval.
 type poller struct {
-	*Consumer
+	consumer  *Consumer // of the deliveries
+	settings  *Settings
+	store     *script.Store
+	events    event.Listeners
+	freed     conc.Signal
+	lifecycle *lifecycle
+	member    *member
+	leases    *leases
+	settler   *settler
+	notices   *notices
+	wakeUps   *wake.WakeListener
 
 	hints      wake.Hints  // put by senders of this process
 	wakeUpsOff atomic.Bool // not state.wakeUps; written by the poller, read by those senders
@@ -84,8 +95,8 @@ func (s *pollState) idle(now time.Time, open bool) time.Duration {
 // due reports whether it is time to poll.
 func (s *pollState) due(now time.Time) bool { return s.idle(now, true) <= 0 }
 
-// answered notes what the answer to a poll says of the queue. With rearm, the poll has set the alarm for other consumers.
-func (s *pollState) answered(clock, next message.ServerTime, rearm bool, sentAt, answeredAt time.Time) {
+// noteReply notes what the answer to a poll says of the queue. With rearm, the poll has set the alarm for other consumers.
+func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt, answeredAt time.Time) {
 	rtt := answeredAt.Sub(sentAt)
 	if s.rtt == 0 {
 		s.rtt = rtt
@@ -211,7 +222,7 @@ func (p *poller) limit() int {
 	if p.settings.Base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	limit := limitRoom(&p.settings, p.member.atMost, p.leases.held.totals())
+	limit := limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
 	if p.limits.Bounded {
 		limit = min(limit, max(p.member.atMost, p.limits.Left/2))
 	}
@@ -266,7 +277,7 @@ func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
 	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
-	defer p.member.answered()
+	defer p.member.endFetch()
 	named := alone
 	if alone != "" {
 		want = 1
@@ -294,7 +305,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
-	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
+	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.nearest = min(p.nearest, answeredAt.Sub(sentAt))
 	if alone != "" { // before its handler can have returned
 		p.member.isAlone(strings.Join(got.Tags, ""), p.lease, p.lease/10) // of one tag, or none

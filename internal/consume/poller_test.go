@@ -57,7 +57,7 @@ func TestPollStateServesItsWake(t *testing.T) {
 		"handed on":                 {wake, true, 0, false},
 	} {
 		after := s
-		after.answered(serverStart+2*serverSecond, c.next, c.rearm, here, here.Add(time.Millisecond))
+		after.noteReply(serverStart+2*serverSecond, c.next, c.rearm, here, here.Add(time.Millisecond))
 		if after.pollAt != c.held || after.moreDue != c.more {
 			t.Errorf("%s: it holds %d, more is due %v; want %d, %v", name, after.pollAt, after.moreDue, c.held, c.more)
 		}
@@ -68,7 +68,7 @@ func TestPollStateServesItsWake(t *testing.T) {
 func TestPollStateWithoutWakeUps(t *testing.T) {
 	here := time.Now()
 	s := pollState{interval: time.Minute}
-	s.answered(serverStart, serverStart+10*serverSecond, false, here, here)
+	s.noteReply(serverStart, serverStart+10*serverSecond, false, here, here)
 	s.nextPoll = here.Add(time.Minute)
 	for _, c := range []struct {
 		sent time.Time

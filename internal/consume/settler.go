@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -80,7 +81,15 @@ func (o *outcome) settlement() script.Settlement {
 
 // A settler sends outcomes to Redis. Outcomes that gather during one call go out with the next.
 type settler struct {
-	*Consumer
+	settings   *Settings
+	store      *script.Store
+	events     event.Listeners
+	lifecycle  *lifecycle
+	member     *member
+	leases     *leases
+	notices    *notices
+	wakeUpsOff *atomic.Bool // of the poller
+
 	outbox conc.Mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
 	caller *script.Caller        // of run
 	more   conc.Signal           // sent when settlements let messages go; received by the poller
@@ -162,7 +171,7 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	var done script.SettleReply
 	s.caller.Next()
 	// Only then the poller is told of more. It fetches, or sets the alarm for other consumers.
-	fetches := !s.lifecycle.stopping() && (s.poller.wakeUpsOff.Load() || s.member.hasRoom(len(batch)))
+	fetches := !s.lifecycle.stopping() && (s.wakeUpsOff.Load() || s.member.hasRoom(len(batch)))
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
 		done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements, fetches)
 		return err
@@ -175,15 +184,15 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
 	}
 	if done.Left != nil {
-		batch, left = apart(batch, &done)
+		batch, left = splitLeft(batch, &done)
 	}
 	s.finish(batch, done, err)
 	return left
 }
 
-// apart takes the outcomes out of a batch that were not settled, and renumbers the others in the reply. What would change too much is garbage,
+// splitLeft takes the outcomes out of a batch that were not settled, and renumbers the others in the reply. What would change too much is garbage,
 // because no other try would change less.
-func apart(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
+func splitLeft(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
 	at := make([]int, len(batch))
 	for i := range batch {
 		if slices.Contains(done.Left, i) {

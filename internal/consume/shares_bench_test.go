@@ -37,7 +37,7 @@ func BenchmarkShares(b *testing.B) {
 				w.handled.room(script.MaxBatch, true, 100*time.Microsecond)
 				w.handled.ask(script.MaxBatch, true, 100*time.Microsecond)
 				w.handled.put([]*delivery{d})
-				w.handled.answered()
+				w.handled.endFetch()
 			}
 		})
 	}

@@ -181,7 +181,7 @@ func (q *simulatedQueue) poll() {
 
 func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	n, began := q.ask(script.MaxBatch, hungry, q.measured), time.Now()
-	defer q.answered()
+	defer q.endFetch()
 	q.count(func(c *simulatedCounts) { c.fetches++ })
 	defer func() {
 		took := time.Since(began)

@@ -363,8 +363,8 @@ func (m *member) release(d *delivery) {
 	d.consumer.lifecycle.handed()
 }
 
-// await waits until nothing is in the buffer or in a handler, after the poller has ended.
-func (m *member) await() {
+// waitUntilIdle waits until nothing is in the buffer or in a handler, after the poller has ended.
+func (m *member) waitUntilIdle() {
 	for m.unhandled() > 0 {
 		<-m.freed
 	}

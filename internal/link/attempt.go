@@ -150,7 +150,7 @@ func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClie
 	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
 		err = s.call(bounded, cancel, e, cli, p)
 	} else {
-		err = await(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
+		err = callUntil(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
 		if p != nil && ctx.Err() == nil && losesTrust(err) {
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
@@ -226,7 +226,7 @@ func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
 // Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the
 // end of ctx.
 func (s *Server) Unblock(ctx context.Context, id int64) error {
-	return await(ctx, func() error {
+	return callUntil(ctx, func() error {
 		return s.Attempt(ctx, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
 			return cli.(*redis.Client).ClientUnblock(ctx, id).Err()
 		}})

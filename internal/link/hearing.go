@@ -33,7 +33,7 @@ type Subscriber struct {
 // Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
 	u := &Subscriber{server: s, channel: channel}
-	err := await(ctx, func() (err error) { // a client of another kind waits for its own timeouts
+	err := callUntil(ctx, func() (err error) { // a client of another kind waits for its own timeouts
 		u.first, err = Read(ctx, u.connect)
 		return err
 	})

@@ -21,7 +21,7 @@ func (s *Server) findNode(ctx context.Context) (string, error) {
 		begun := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, max(s.AttemptTimeout, minAttemptTimeout))
 		defer cancel()
-		err := await(bounded, func() error { _, err := s.Node(bounded); return err })
+		err := callUntil(bounded, func() error { _, err := s.Node(bounded); return err })
 		if err != nil && ctx.Err() == nil && TimedOut(err) {
 			err = s.Link.late(begun, true)
 		}

@@ -76,11 +76,11 @@ func Ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// awaitGrace is how long await waits, after its context has ended, for f to say why it was not done.
-const awaitGrace = 5 * time.Millisecond
+// callGrace is how long callUntil waits, after its context has ended, for f to say why it was not done.
+const callGrace = 5 * time.Millisecond
 
-// await calls f in another goroutine, because f may not end when its context does. It waits for f until ctx ends.
-func await(ctx context.Context, f func() error) error {
+// callUntil calls f in another goroutine, because f may not end when its context does. It waits for f until ctx ends.
+func callUntil(ctx context.Context, f func() error) error {
 	result := start(f)
 	select {
 	case err := <-result:
@@ -90,7 +90,7 @@ func await(ctx context.Context, f func() error) error {
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(awaitGrace):
+	case <-time.After(callGrace):
 		return errUnanswered
 	}
 }

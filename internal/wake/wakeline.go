@@ -115,7 +115,7 @@ func (w *wakeLine) run() {
 	defer close(w.ended)
 	defer w.unblocks.Wait()
 	defer w.closeDropped()
-	for failures := 0; w.await(); {
+	for failures := 0; w.waitForMarker(); {
 		err := w.take()
 		w.closeDropped()
 		if err == nil {
@@ -132,8 +132,8 @@ func (w *wakeLine) run() {
 	}
 }
 
-// await waits until a listener asks. false means that none ever will.
-func (w *wakeLine) await() bool {
+// waitForMarker waits until a listener asks. false means that none ever will.
+func (w *wakeLine) waitForMarker() bool {
 	for {
 		wait := time.Hour
 		w.lines.mu.Lock()
@@ -179,7 +179,7 @@ func (w *wakeLine) take() error {
 	}
 	cmd := redis.NewZWithKeyCmd(ctx, append(args, call.wait.Seconds())...)
 	err = conn.Process(ctx, cmd)
-	served, err := w.answered(call, cmd.Val(), err)
+	served, err := w.deliver(call, cmd.Val(), err)
 	if served != nil {
 		w.linger(served)
 	}
@@ -215,8 +215,8 @@ func (w *wakeLine) begin() *wakeCall {
 	return call
 }
 
-// answered ends a call. It returns the listener that got a marker, and an error if the connection does not work.
-func (w *wakeLine) answered(call *wakeCall, got *redis.ZWithKey, err error) (served *WakeListener, _ error) {
+// deliver ends a call. It returns the listener that got a marker, and an error if the connection does not work.
+func (w *wakeLine) deliver(call *wakeCall, got *redis.ZWithKey, err error) (served *WakeListener, _ error) {
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
 	defer close(call.answered)
