@@ -7,7 +7,7 @@
 // The parts of a consumer, and what flows between them:
 //
 //	wake listener ──marker──► poller ◄──freed── workers, leases
-//	                            │ ▲
+//	                            │ ▲  ◄──more── settler: what it settled lets messages go
 //	                            │ └── how many to ask for (ahead.go, shares.go)
 //	          Redis ◄──fetch────┤
 //	                            ├──add───► leases: held until settled, renewed every third of a lease
@@ -43,8 +43,8 @@
 //     is replaced by a new worker. One queue has at most twice as many handlers as workers that way.
 //   - No worker is free while a queue has something for it, but for a fetch that is under way. Each queue fetches ahead what its workers handle
 //     in two of its own round trips. A fetch of one queue of a pool may wait for that of another, until an attempt has failed.
-//   - A reply that does not come through is asked for again with less in it. A message that does not come through alone counts a loss. A message
-//     in garbage or stuck in a handler holds up no other. One on its last chance holds up others for two leases at most, and for half of the time (alone.go).
+//   - A reply that does not come through is asked for again with less in it. A large message that does not come through alone counts a loss.
+//     A message in garbage or stuck in a handler holds up no other. One on its last chance holds up others for two leases at most, and for half of the time (alone.go).
 //   - After a stop, only what may have happened is waited for. A fetch that was never written is given up. A fetch whose fate is unknown is
 //     repeated for a lease.
 //
