@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,13 +155,25 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	if has, err = q.Store.Shards(ctx, n); err == nil || !link.Transient(err) {
 		return has, err
 	}
-	copies, _ := each(ctx, q.shards(n)[1:], func(ctx context.Context, s *script.Store) (int, error) {
-		return s.Shards(ctx, 0)
-	})
-	if has = slices.Max(append(copies, 0)); has > 0 {
+	if has = q.copied(ctx, n); has > 0 {
 		return has, nil
 	}
 	return 0, fmt.Errorf("its first shard does not answer, and no other says it: %w", err)
+}
+
+// copied is how many shards the queue has by the others of n; 0: none says it, or they differ, because the queue was
+// deleted while some were away.
+func (q *Queue) copied(ctx context.Context, n int) (has int) {
+	copies, _ := each(ctx, q.shards(n)[1:], func(ctx context.Context, s *script.Store) (int, error) {
+		return s.Shards(ctx, 0)
+	})
+	for _, one := range copies {
+		if one > 0 && has > 0 && one != has {
+			return 0
+		}
+		has = max(has, one)
+	}
+	return has
 }
 
 // ErrLearned: the queue has another number of shards than this process took it for, which asks for none. It knows
@@ -174,17 +185,24 @@ var ErrLearned = fmt.Errorf("%w than this process has known so far", script.ErrS
 func (q *Queue) agree(ctx context.Context, s *script.Store, n int) error {
 	has, err := q.Store.Shards(ctx, n)
 	if n > 1 && link.Transient(err) {
-		has, err = n, nil // the first shard has said so before
-	}
-	if err != nil {
+		if has = q.copied(ctx, n); has == 0 {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
 	if has != n && q.Asked == 0 {
 		q.learn(has)
 		return ErrLearned
 	}
-	if err = q.other(n, has); err != nil || s.Keys.State == q.Keys.State {
+	if err = q.other(n, has); err != nil {
+		if known := q.Known(); q.Asked > 1 && known != nil {
+			q.known.CompareAndSwap(known, nil) // else sends to shards that do not refuse would go on
+		}
 		return err
+	}
+	if s.Keys.State == q.Keys.State {
+		return nil
 	}
 	return s.CopyShards(ctx, n)
 }
@@ -225,6 +243,9 @@ func (q *Queue) shards(n int) (all []*script.Store) {
 		all = append(all, script.NewShard(q.Cli, q.Prefix, q.Queue, i, n))
 	}
 	for _, s := range all {
+		if s.FindShards != nil {
+			continue // the first shard, as the only one
+		}
 		s.FindShards = func(ctx context.Context) error { return q.agree(ctx, s, n) }
 	}
 	return all
