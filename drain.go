@@ -27,7 +27,7 @@ var ErrStopped = errors.New("the queue was stopped")
 //   - a message or a retry that is due later;
 //   - a queue that is paused;
 //   - messages that a limit or a Throttle puts off (Counts.Limited, Counts.LimitedUntil);
-//   - messages that other consumers hold. After the death of a consumer, one run may notice that its lease is over, and the next
+//   - messages that other consumers hold. After the death of a consumer, two runs may notice that its lease is over, and the next
 //     one handles the message;
 //   - messages of a newer version of this library.
 //

@@ -29,7 +29,7 @@ func (m *member) wants(rtt time.Duration) int {
 	share := m.share()
 	workers := roundUp(share)
 	if free, wait := m.prospects(); !ws.shared || wait >= soon {
-		workers = max(min(workers, m.busy+free), 0)
+		workers = max(min(workers, m.busy+free, m.mostToFetch()), 0)
 	}
 	ahead := 0
 	most := max(int(script.MaxBatch*m.weight/max(ws.heaviest, m.weight)), 1) // members share fetches, too
@@ -46,6 +46,22 @@ func (m *member) wants(rtt time.Duration) int {
 		return 0
 	}
 	return min(workers+2*ahead-has, most)
+}
+
+// mostToFetch is how many workers the member may have beside what others of its queue have, have fetched, or are fetching, with mu held.
+func (m *member) mostToFetch() int {
+	most := m.most()
+	if m.grouped && m.atMost < m.workers.size {
+		for _, o := range m.workers.members {
+			if o == m || o.order != m.order {
+				continue
+			}
+			if most -= len(o.buffer); o.fetching && !o.silent {
+				most -= o.asked
+			}
+		}
+	}
+	return most
 }
 
 // prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the

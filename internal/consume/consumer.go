@@ -83,6 +83,11 @@ func (c *Consumer) run() {
 	c.member.waitUntilIdle() // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
+	select {
+	case <-c.settler.more: // since the poller has ended
+		c.poller.passWakeOn(begun)
+	default:
+	}
 	c.lifecycle.enterPhase("leases to be renewed")
 	c.leases.close()
 	c.lifecycle.enterPhase("the garbage handler")

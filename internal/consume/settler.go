@@ -171,7 +171,7 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	var done script.SettleReply
 	s.caller.Next()
 	// Only then the poller is told of more. It fetches, or sets the alarm for other consumers.
-	fetches := !s.lifecycle.stopping() && (s.wakeUpsOff.Load() || s.member.hasRoom(len(batch)))
+	fetches := !s.lifecycle.stopping() && (s.wakeUpsOff.Load() || s.member.hasRoom())
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
 		done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements, fetches)
 		return err

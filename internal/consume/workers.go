@@ -157,12 +157,12 @@ func (m *member) shares() bool {
 	return m.workers.shared
 }
 
-// hasRoom reports whether the member may fetch now, or when the workers of so many deliveries are free.
-func (m *member) hasRoom(ending int) bool {
+// hasRoom reports whether the member may fetch now, or when one worker more is free, because a delivery has an outcome before its worker is free.
+func (m *member) hasRoom() bool {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.mayFetch() && len(m.buffer)+m.busy-ending < m.most() && ws.taken-ending < ws.size
+	return ws.mayFetch() && len(m.buffer)+m.busy-1 < m.most() && ws.taken-1 < ws.size
 }
 
 // unhandled is how many deliveries are in the buffer or in a handler.

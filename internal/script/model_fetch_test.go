@@ -369,8 +369,8 @@ func (m *model) shorten() {
 // graceAfter gives leases that there are time where consumers may have been cut off.
 func (m *model) graceAfter(called bool, heard int64) {
 	lease, g := m.longest(), &m.lasting
-	if g.before = -1; g.begun > m.now {
-		*g, m.grace = grace{before: -1}, ""
+	if g.begun > m.now {
+		*g, m.grace = grace{}, ""
 	}
 	cutOff := called && 2*(m.now-heard) > lease
 	unseen := head(m.unack) != 0 && head(m.unack) <= m.now && 3*(m.now-m.seen) > 2*lease
@@ -381,7 +381,7 @@ func (m *model) graceAfter(called bool, heard int64) {
 		} else if 2*(back-g.begun) <= 3*lease {
 			g.upto = max(g.upto, back)
 		}
-		m.grace = fmt.Sprintf("%d %d", g.begun, g.upto)
+		m.grace = fmt.Sprintf("%d %d %d", g.begun, g.upto, g.before)
 	}
 }
 

@@ -57,7 +57,7 @@ type contents struct {
 // claim is the longest lease that a consumer asked for, and when one did.
 type claim struct{ value, at int64 }
 
-// grace: leases that end up to upto have it. before: up to it they had the one before, which is over; -1: none.
+// grace: leases that end up to upto have it. before: up to it they had the one before, which is over.
 type grace struct{ begun, upto, before int64 }
 
 // answered is a caller's last call.

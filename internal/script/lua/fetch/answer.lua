@@ -1,6 +1,6 @@
 -- The alarm is set, the consumer record is written, and the reply is made.
 -- takes: big, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
---        repeated, leased, inGrace, graceEnds, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
+--        repeated, leased, inGrace, graceOver, graceEnds, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, dead, lost, replaced, dropped,
 --        anyone, seen, fails, out, parts, missing, heardAt, heardCall, totals, reserved
 -- from time: now, us, whole
 -- from call: mark, remember
@@ -29,7 +29,7 @@ if limit then
 end
 
 local over = leased -- when the first lease is over, its grace included
-if leased and leased <= inGrace then
+if leased and leased <= inGrace and leased > graceOver then
   over = score(redis.call('ZRANGEBYSCORE', KEYS.unack, '(' .. us(inGrace), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
   over = math.min(over or graceEnds, graceEnds)
 end
