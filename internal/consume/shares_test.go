@@ -45,6 +45,31 @@ func TestWants(t *testing.T) {
 	}
 }
 
+// TestWantsOfShards: shards of a queue of a pool fetch together what AtMost lets them handle.
+func TestWantsOfShards(t *testing.T) {
+	ws := Workers{size: 10, shared: true, gap: time.Second} // of slow handlers
+	var shards []*member
+	for range 4 {
+		shards = append(shards, ws.join(conc.NewSignal(), Portion{Weight: 0.25, AtMost: 2, Grouped: true}))
+	}
+	all := 0
+	for _, m := range shards {
+		all += m.ask(script.MaxBatch, true, 0)
+	}
+	if all != 2 {
+		t.Errorf("%d are fetched, want 2", all)
+	}
+	shards[0].buffer, shards[0].fetching = make([]*delivery, shards[0].asked), false
+	shards[1].busy, shards[1].fetching = shards[1].asked, false
+	if n := shards[2].room(script.MaxBatch, true, 0); n != 0 {
+		t.Errorf("%d more beside what is fetched and handled", n)
+	}
+	shards[0].buffer = nil
+	if n := shards[2].room(script.MaxBatch, true, 0); n != shards[0].asked {
+		t.Errorf("%d when nothing of the first shard is left, want %d", n, shards[0].asked)
+	}
+}
+
 // TestSharesByWeight: with something due everywhere, each queue's part of the workers' time is its weight's, whether
 // handlers take no time or long, whether the workers are more than the weights or fewer, and no worker is free.
 func TestSharesByWeight(t *testing.T) {

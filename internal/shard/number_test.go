@@ -181,6 +181,18 @@ func TestFirstShardAway(t *testing.T) {
 	refused(t, err, 6, 12)
 	r.say(2, "")
 	r.Must(fetch(q.Known().All[2])) // what the process knows holds
+	r.say(5, "3")                   // the queue was deleted, and made again with another number
+	r.say(4, "6")
+	r.say(2, "")
+	if err := fetch(q.Known().All[2]); err == nil || r.says(2) != "" {
+		t.Errorf("copies differ: %v, and shard 2 says %q", err, r.says(2))
+	}
+	r.say(4, "")
+	refused(t, fetch(q.Known().All[2]), 3, 6)
+	if q.Known() != nil || r.says(2) != "" {
+		t.Errorf("it goes on with %+v, and shard 2 says %q", q.Known(), r.says(2))
+	}
+	r.say(5, "6")
 	reads := r.process(0)
 	if _, err := reads.Look(short()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a process that asks for no number: %v", err)

@@ -168,10 +168,13 @@ func (q *Queue) copied(ctx context.Context, n int) (has int) {
 		return s.Shards(ctx, 0)
 	})
 	for _, one := range copies {
-		if one > 0 && has > 0 && one != has {
+		if one <= 1 {
+			continue // it has no copy: with one shard there is no other
+		}
+		if has > 0 && one != has {
 			return 0
 		}
-		has = max(has, one)
+		has = one
 	}
 	return has
 }
