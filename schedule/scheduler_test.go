@@ -188,9 +188,11 @@ func TestRunNow(t *testing.T) {
 	}
 }
 
-// TestCost: with many entries and nothing due, a look of a replica is one round trip, and it looks once a second.
+// TestCost: with many entries and nothing due, a look of a replica is one round trip, and it looks once a second. The queue is in use: else
+// each look asks how many shards it has.
 func TestCost(t *testing.T) {
 	f, server := ownFixture(t)
+	f.must(f.pub.SendDelayMsg("x", time.Hour))
 	wire, far := f.wired(server, 0)
 	f.store(1000, func(int) record {
 		return record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
