@@ -21,7 +21,10 @@ local lastCall = whole(seen) or 0 -- of any consumer
 if lastCall > now then lastCall = 0 end
 if now - heard > leaseUS / 2 or leased and leased <= now and now - lastCall > leaseUS * 2 / 3 then
   local back = now + math.min(math.max(math.floor(leaseUS / 2), 2000000), leaseUS) -- by then all have come back
-  if ends() <= now then begun, upto, before = now, 0, upto end
+  if ends() <= now then
+    before = upto
+    begun, upto = now, 0
+  end
   if back <= begun + leaseUS * 3 / 2 then
     upto = math.max(upto, back)
     mark('grace', us(begun) .. ' ' .. us(upto) .. ' ' .. us(before))
