@@ -29,15 +29,15 @@ type ReplicatedCall struct {
 // A scriptCmd is the script of a pipeline, and says at once if the server does not know that.
 type scriptCmd struct {
 	*redis.StringSliceCmd
-	unknown chan error // has room for one
+	refused chan error // has room for one
 }
 
 // SetErr is called by go-redis with what became of the command, before it reads the answers to later ones.
 func (c scriptCmd) SetErr(err error) {
 	c.StringSliceCmd.SetErr(err)
-	if Says(err, "NOSCRIPT") {
+	if AnswerOf(err) != "" {
 		select {
-		case c.unknown <- err:
+		case c.refused <- err:
 		default:
 		}
 	}
@@ -54,8 +54,8 @@ func NewReplicatedCall(ctx context.Context, script []any, n int, timeout time.Du
 }
 
 // Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated. If the server
-// does not know the script, Exec waits for no replica: perhaps none is there, and the message would be stored only afterwards. The
-// connection is in use until then, so the next call takes another one.
+// refuses the script, or does not know it, Exec waits for no replica: perhaps none is there, and the message would be stored only
+// afterwards. The connection is in use until then, so the next call takes another one.
 func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	for _, cmd := range []redis.Cmder{c.online, c.Script, c.waiting} {
 		if err := pipe.Process(ctx, cmd); err != nil {
@@ -71,7 +71,7 @@ func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
 		if err != nil {
 			return err
 		}
-	case err := <-c.Script.unknown:
+	case err := <-c.Script.refused:
 		return err
 	}
 	if err := c.Script.Err(); err != nil {
