@@ -57,8 +57,9 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 	}
 	st, ev := script.NewStore(cli, id.prefix, name), new(events)
 	all := shard.New(st, id.shards)
+	settings := &produce.Settings{Events: ev, ForgetOdds: produce.DefaultForgetOdds}
 	return producer{steerer: steerer{store: all, events: ev}, defaultRetries: 3, ids: message.NewIDSource(),
-		sender: produce.Sender{Queue: all, Batcher: produce.Batcher{Store: st, Events: ev, ForgetOdds: produce.DefaultForgetOdds}}}
+		sender: produce.Sender{Queue: all, Batcher: produce.Batcher{Settings: settings, Store: st}}}
 }
 
 // route says where a message goes by its names: its key, its lane, its sequence, and the key for whose countdown it counts.

@@ -20,16 +20,20 @@ import (
 // batches are in flight, a send flushes at once, in its own goroutine if its context cannot end before an attempt does.
 // Messages that come later wait for the next batch.
 
-// A Batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
-type Batcher struct {
-	// Set before the first send, and only read afterwards.
-	Store          *script.Store // of all messages, unless there are targets
+// Settings are those of all batchers of a queue or publisher. They do not change during a send.
+type Settings struct {
 	Events         event.Listeners
-	Outage         *link.Outage // of all batchers of the queue; nil: it has no other
-	Replicas       int          // that confirm each batch
+	Replicas       int // that confirm each batch
 	ReplicaTimeout time.Duration
 	OnStored       func(soonest time.Duration) // is told how soon the first of the stored messages is due; nil: none
 	ForgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
+}
+
+// A Batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
+type Batcher struct {
+	*Settings
+	Store  *script.Store // of all messages, unless there are targets; does not change
+	Outage *link.Outage  // of all batchers of the queue, does not change; nil: it has no other
 
 	begun      atomic.Bool // an attempt has been made
 	unevenOnce sync.Once   // that widths differ was said

@@ -70,7 +70,7 @@ func TestBatcherSlowAttempts(t *testing.T) {
 		"a context without end":  {ctx: queuetest.CtxB, want: true},
 		"a context that may end": {ctx: queuetest.Within(t, time.Hour)},
 	} {
-		b := &Batcher{ReplicaTimeout: c.replicas}
+		b := &Batcher{Settings: &Settings{ReplicaTimeout: c.replicas}}
 		if got := b.outlastsAttempt(c.ctx); got != c.want {
 			t.Errorf("%s: outlasts an attempt: %v", name, got)
 		}

@@ -31,7 +31,7 @@ func nothingWaits(t testing.TB, b *Batcher) {
 
 // newBatcher sends by attempts that last as long as a test waits.
 func newBatcher(f *queuetest.Base, cli redis.UniversalClient) *Batcher {
-	b := &Batcher{Store: script.NewStore(cli, "dq", f.Name), Events: queuetest.Deaf{}}
+	b := &Batcher{Settings: &Settings{Events: queuetest.Deaf{}}, Store: script.NewStore(cli, "dq", f.Name)}
 	b.Store.AttemptTimeout = queuetest.Patience
 	return b
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A Sender brings the messages of one queue or publisher to the shards of the queue. The Batcher is that of a queue
-// with one shard, and its settings are those of all others. A Sender is safe for concurrent use.
+// with one shard, and shares its settings with all others. A Sender is safe for concurrent use.
 type Sender struct {
 	Batcher
 	Queue *shard.Queue
@@ -75,8 +75,7 @@ func (s *Sender) spreadOver(set *shard.Set) *spread {
 		s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
 	}
 	batcher := func(store *script.Store) *Batcher {
-		return &Batcher{Store: store, Events: s.Events, Outage: &s.outage, OnStored: s.OnStored, ForgetOdds: s.ForgetOdds,
-			Replicas: s.Replicas, ReplicaTimeout: s.ReplicaTimeout}
+		return &Batcher{Settings: s.Settings, Store: store, Outage: &s.outage}
 	}
 	over := &spread{set: set, unnamed: batcher(set.All[0])}
 	over.unnamed.spreadOver(set.All, set.At, &s.outage)
