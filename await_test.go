@@ -280,7 +280,7 @@ func TestAwaitOfAClosedClient(t *testing.T) {
 func TestCallSaysAllThatFailed(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	p := delayqueue.NewPublisher(f.Name, f.Cli, face.Options()...).WithReplicaAck(1, 10*time.Millisecond)
+	p := f.Publisher(f.Cli).WithReplicaAck(1, 10*time.Millisecond)
 	var r *delayqueue.Result
 	var err error
 	for patience := time.Second; r == nil && patience < time.Minute; patience *= 2 { // a slow machine takes longer to send

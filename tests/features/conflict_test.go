@@ -56,8 +56,7 @@ func TestDebounce(t *testing.T) {
 	handled := make(chan delayqueue.Message, 1000)
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- *msg; return nil }).WithConcurrent(8)
 	q.StartConsume()
-	producers := []*delayqueue.Publisher{delayqueue.NewPublisher(f.Name, f.Client()), delayqueue.NewPublisher(f.Name, f.Client()),
-		delayqueue.NewPublisher(f.Name, f.Client())}
+	producers := []*delayqueue.Publisher{f.Publisher(f.Client()), f.Publisher(f.Client()), f.Publisher(f.Client())}
 	var ids sync.Map
 	var wg sync.WaitGroup
 	for i := range 64 {

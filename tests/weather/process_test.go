@@ -32,6 +32,7 @@ type childSpec struct {
 	KillOn             string        // payload whose handler kills its own process by SIGKILL
 	HangOn             string        // payload whose handler waits until its context ends, or for ever
 	MaxLosses          int
+	Shards             int // 0: no option
 }
 
 func childMain(text string) {
@@ -46,7 +47,11 @@ func childMain(text string) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	q := delayqueue.NewQueue(spec.Name, cli, nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	var opts []delayqueue.QueueOption
+	if spec.Shards > 0 {
+		opts = append(opts, delayqueue.WithShards(spec.Shards))
+	}
+	q := delayqueue.NewQueue(spec.Name, cli, nil, opts...).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		report("start", msg.Payload, msg.Delivery)
 		switch msg.Payload {
 		case spec.KillOn:
@@ -132,7 +137,7 @@ type crew struct {
 
 func crewOf(f *face.Fixture, spec childSpec) *crew {
 	spec.Addr, spec.Name, spec.Events = queuetest.Shared.Addr(), f.Name, "events:"+f.Name
-	spec.MaxLosses = cmp.Or(spec.MaxLosses, 3)
+	spec.MaxLosses, spec.Shards = cmp.Or(spec.MaxLosses, 3), queuetest.Shards()
 	f.T.Cleanup(func() { f.Cli.Del(context.Background(), spec.Events) })
 	return &crew{f, spec}
 }

@@ -80,11 +80,16 @@ func (f *Fixture) QueueOn(cli redis.UniversalClient, callback delayqueue.Callbac
 	return q
 }
 
+// Publisher makes a publisher that may be the first to use the queue.
+func (f *Fixture) Publisher(cli redis.UniversalClient) *delayqueue.Publisher {
+	return delayqueue.NewPublisher(f.Name, cli, Options()...)
+}
+
 // LossyPublisher sends over a client of its own that loses replies now and then, as LoseReplies has it, and counts them.
 func (f *Fixture) LossyPublisher(every int64, lost *atomic.Int64) *delayqueue.Publisher {
 	cli := f.Client()
 	f.T.Cleanup(link.Interpose(cli, queuetest.LoseReplies(every, lost)))
-	return delayqueue.NewPublisher(f.Name, cli)
+	return f.Publisher(cli)
 }
 
 // Calls is for script calls that a test makes itself, once each, in the first shard. The answer may take as long as a test waits.
