@@ -186,6 +186,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 	})
 	close(release)
 	queuetest.Eventually(t, "the one that failed for its context is handed out again", func() bool { return runs.Of("0") == 2 })
+	queuetest.Eventually(t, "the others are acked", func() bool { return len(f.Check().Messages) == 1 })
 	wire.Cut() // its context waits for that
 	queuetest.Receive(t, "its context ends", causes)
 	wire.Mend()
