@@ -62,14 +62,14 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 			}
 		}
 	}
-	before := f.cli.HGetAll(f.ctx(), newLooker(reader).table.key).Val()
+	before := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val()
 	s := New(delayqueue.NewPublisher(f.name, as("reader")))
 	for what, err := range map[string]error{"pause": s.Pause(f.ctx(), "tick"), "set": s.Set(f.ctx(), Entry{Name: "new", Every: time.Hour})} {
 		if err == nil {
 			t.Errorf("a reader may %s", what)
 		}
 	}
-	if after := f.cli.HGetAll(f.ctx(), newLooker(reader).table.key).Val(); len(after) != len(before) || after["tick"] != before["tick"] {
+	if after := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val(); len(after) != len(before) || after["tick"] != before["tick"] {
 		t.Errorf("a reader changed %v to %v", before, after)
 	}
 	for _, node := range nodes {

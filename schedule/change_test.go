@@ -251,7 +251,7 @@ func TestDue(t *testing.T) {
 func (f *fixture) setting(e Entry) (release func() error) {
 	f.Helper()
 	wire, far := f.wired(shared, testkit.Scaled(queuetest.Patience))
-	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.Hash() })
+	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.SHA })
 	set := make(chan error, 1)
 	go func() { set <- far.Set(f.ctx(), e) }()
 	select {

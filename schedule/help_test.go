@@ -118,7 +118,7 @@ func (f *fixture) store(n int, entry func(i int) record) {
 		r := entry(i)
 		fields[fmt.Sprint("e", i)] = r.text()
 	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, fields).Err())
 }
 
 // pass moves the sequence of an entry on.

@@ -26,7 +26,7 @@ type looker struct {
 func newLooker(m *ops.Queue) looker {
 	cli, prefix := m.Redis()
 	store := script.NewStore(cli, prefix, m.Name())
-	return looker{m, table{cli, store.Keys.Schedules, time.Now}, shard.New(store, 0)}
+	return looker{m, table{store, time.Now}, shard.New(store, 0)}
 }
 
 // What keeps an entry from being sent. Status.Trouble wraps one of them.

@@ -124,7 +124,7 @@ func TestOnlyWhatHasChangedIsRead(t *testing.T) {
 	set("e", "1")
 	set("gone", "1")
 	f.steps(r)
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "hidden", `{"gen":1,"since":1,"every":3600}`).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "hidden", `{"gen":1,"since":1,"every":3600}`).Err())
 	set("e", "2")
 	f.must(f.s.Remove(f.ctx(), "gone"))
 	set("new", "1")
@@ -139,7 +139,7 @@ func TestOnlyWhatHasChangedIsRead(t *testing.T) {
 	delete(r.entries, "hidden")
 	set("e", "3")
 	hidden(true)
-	f.must(f.cli.HDel(f.ctx(), f.s.table.key, "").Err()) // another hash counts from the beginning
+	f.must(f.cli.HDel(f.ctx(), f.s.table.store.Keys.Schedules, "").Err()) // another hash counts from the beginning
 	for i := range 30 {
 		set("e", fmt.Sprint("again ", i))
 	}

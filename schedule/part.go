@@ -5,9 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/redis/go-redis/v9"
 )
 
 // A part sends for the entries that lie in one shard. One goroutine owns it, and what changes of those entries. So a
@@ -76,7 +74,7 @@ func (p *part) look(ctx context.Context, v view) error {
 	p.reading, p.entries = nil, v.entries
 	history := v.reading.history
 	if p.own != nil && len(p.entries) > 0 {
-		own, err := within(ctx, callLimit, p.askServer)
+		own, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) { return p.own.look(ctx, true) })
 		if err != nil {
 			return p.store.InShard(err)
 		}
@@ -110,21 +108,6 @@ func (p *part) remember(now *reading) {
 }
 
 const rememberEvery = 10 * time.Minute
-
-// askServer looks in the shard, as the library calls: after a failover the user's client may call a dead primary for long.
-func (p *part) askServer(ctx context.Context) (*reading, error) {
-	return link.Read(ctx, func(ctx context.Context) (*reading, error) {
-		var own *reading // of this attempt, whose call may go on when its time is over
-		err := p.store.Attempt(ctx, link.Effort{Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
-			own, err = (&table{cli, p.own.key, p.own.clock}).look(ctx, true)
-			return err
-		}})
-		if err != nil {
-			return nil, err
-		}
-		return own, nil
-	})
-}
 
 // askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes
 // what is open for long.

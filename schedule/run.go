@@ -207,7 +207,7 @@ func (r *runner) divide(set *shard.Set) {
 	for i, store := range set.All {
 		p := &part{Scheduler: r.Scheduler, store: store, outage: &r.outage, views: make(chan view, 1), open: map[string]int64{}}
 		if i > 0 {
-			p.own = &table{r.table.cli, store.Keys.Schedules, r.table.clock}
+			p.own = &table{store, r.table.clock}
 		}
 		r.parts = append(r.parts, p)
 	}

@@ -120,7 +120,7 @@ func TestTakenBack(t *testing.T) {
 			if err := f.s.Remove(f.ctx(), "e"); err != nil && !errors.Is(err, ErrNoEntry) {
 				f.Error(err)
 			}
-			if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 3 || len(f.waiting()) > 0 {
+			if n := f.cli.HLen(f.ctx(), f.s.table.store.Keys.Schedules).Val(); n != 3 || len(f.waiting()) > 0 {
 				f.Errorf("%s: %d fields are left, and %d messages", what, n, len(f.waiting()))
 			}
 		}
@@ -320,9 +320,9 @@ func TestBrokenByOthers(t *testing.T) {
 		`{"gen":1,"since":1,"every":5,"zone":"No/Where"}`, `{"gen":1,"since":1,"every":5,"catchUp":5000000}`,
 		`{"gen":1,"since":1,"every":5,"overlap":"?"}`, `{"gen":1,"since":1,"every":1,"options":{"ttl":-5}}`, `[]`, `null`, ""}
 	for i, text := range texts {
-		f.must(f.cli.HSet(f.ctx(), f.s.table.key, fmt.Sprint("bad", i), text).Err())
+		f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, fmt.Sprint("bad", i), text).Err())
 	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "\x00", "x", unnamable, "x").Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "\x00", "x", unnamable, "x").Err())
 	f.run(f.s)
 	f.until("the good one runs", func() bool { n, _ := got.of("good"); return len(n) >= 3 })
 	f.must(f.s.Set(f.ctx(), Entry{Name: "bad0", Every: time.Second}))

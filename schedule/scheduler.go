@@ -92,7 +92,7 @@ func (s *Scheduler) WithReason(text string) *Scheduler {
 // get their defaults, not their old values: see Change.
 //
 // It returns ErrBadEntry for an entry that cannot be, and ErrNewer if the stored entry has fields that this version does not know. It tries
-// each command of Redis as the queue's client does. After any other error call it again: the entry may have been stored, and messages that
+// each call of Redis until ctx's deadline, or for two seconds if there is none. After any other error call it again: the entry may have been stored, and messages that
 // were sent ahead may stay until some replica's Run takes them back.
 func (s *Scheduler) Set(ctx context.Context, e Entry) error { return s.set(ctx, "", e) }
 

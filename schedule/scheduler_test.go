@@ -61,7 +61,7 @@ func TestBadEntries(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", e, err, want)
 		}
 	}
-	if n := f.cli.Exists(f.ctx(), f.s.table.key).Val(); n != 0 {
+	if n := f.cli.Exists(f.ctx(), f.s.table.store.Keys.Schedules).Val(); n != 0 {
 		t.Error("something is stored")
 	}
 	_, errRun := f.s.RunNow(f.ctx(), "none")
@@ -131,7 +131,7 @@ func TestCounts(t *testing.T) {
 		t.Errorf("it is stored as %s", text)
 	}
 	const without = `{"v":1,"gen":1,"since":1,"cron":"0 0 1 1 *","options":{"retries":3}}`
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "without", without).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "without", without).Err())
 	all, err := f.s.List(f.ctx())
 	if err != nil || len(all) != 2 || delayqueue.Describe(all[0].Options...).Counts != "<import-42>" || all[1].Broken != nil ||
 		delayqueue.Describe(all[1].Options...).Counts != "" {

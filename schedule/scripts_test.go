@@ -96,17 +96,17 @@ func TestSkipsSentTwice(t *testing.T) {
 		told(Skipped{Overlap: 1}, skip{"e", number(3, 10), 1, 0}, skip{"gone", number(3, 10), 1, 0})
 		told(Skipped{Overlap: 2, Missed: 7}, skip{"e", number(3, 11), 1, 7})
 		for _, rubbish := range []string{"", "x", "1 2", "-1 2 3", "1 2 3 4", "9e999 1 1", "1.5 2 3", "\x00\xff"} {
-			f.must(f.cli.HSet(f.ctx(), table.key, skipsOf("e"), rubbish).Err())
+			f.must(f.cli.HSet(f.ctx(), table.store.Keys.Schedules, skipsOf("e"), rubbish).Err())
 			if _, err := f.s.List(f.ctx()); err != nil {
 				f.Errorf("%q: %v", rubbish, err)
 			}
 			told(Skipped{Missed: 5}, skip{"e", number(maxGen, 12), 0, 5})
 		}
-		f.must(f.cli.HSet(f.ctx(), table.key, skipsOf("e"), strings.Repeat("9", 400)+" 1 1").Err())
+		f.must(f.cli.HSet(f.ctx(), table.store.Keys.Schedules, skipsOf("e"), strings.Repeat("9", 400)+" 1 1").Err())
 		_, err := table.look(f.ctx(), true, skip{"e", 5, 1, 1})
 		f.must(err)
 		f.must(f.s.Remove(f.ctx(), "e"))
-		for _, field := range f.cli.HKeys(f.ctx(), table.key).Val() {
+		for _, field := range f.cli.HKeys(f.ctx(), table.store.Keys.Schedules).Val() {
 			if field != "" && field != lookedField && field != changesField {
 				f.Errorf("%q is left", field)
 			}
@@ -168,7 +168,7 @@ func TestSkipsOnAFullServer(t *testing.T) {
 func TestRubbishInTheKey(t *testing.T) {
 	onServers(t, func(f *fixture) {
 		e := Entry{Name: "e", Every: time.Second}
-		f.must(f.cli.Set(f.ctx(), f.s.table.key, "rubbish", 0).Err())
+		f.must(f.cli.Set(f.ctx(), f.s.table.store.Keys.Schedules, "rubbish", 0).Err())
 		_, errList := f.s.List(f.ctx())
 		_, errNext := f.s.Next(f.ctx(), "e", 1)
 		for what, err := range map[string]error{"set": f.s.Set(f.ctx(), e), "remove": f.s.Remove(f.ctx(), "e"),
@@ -179,13 +179,13 @@ func TestRubbishInTheKey(t *testing.T) {
 		}
 		f.run(f.s)
 		f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "WRONGTYPE") })
-		if text := f.cli.Get(f.ctx(), f.s.table.key).Val(); text != "rubbish" {
+		if text := f.cli.Get(f.ctx(), f.s.table.store.Keys.Schedules).Val(); text != "rubbish" {
 			f.Errorf("the key is %q", text)
 		}
-		f.must(f.cli.Del(f.ctx(), f.s.table.key).Err())
-		f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "\x00\xff rubbish", "other", "\xff").Err())
+		f.must(f.cli.Del(f.ctx(), f.s.table.store.Keys.Schedules).Err())
+		f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "", "\x00\xff rubbish", "other", "\xff").Err())
 		f.must(f.s.Set(f.ctx(), e))
-		f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "\x00\xff rubbish").Err())
+		f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "", "\x00\xff rubbish").Err())
 		got := f.consume(nil)
 		f.until("it runs", func() bool { n, _ := got.of("e"); return len(n) >= 3 })
 		f.log.Says(f, 1, "cannot be sent for now", "WRONGTYPE") // a slow machine has other reasons
@@ -218,7 +218,7 @@ func TestReplyLost(t *testing.T) {
 		}
 		f.must(s.Resume(f.ctx(), "e"))
 		f.must(s.Remove(f.ctx(), "e"))
-		if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 3 { // the version, the last changes, and when a replica looked
+		if n := f.cli.HLen(f.ctx(), f.s.table.store.Keys.Schedules).Val(); n != 3 { // the version, the last changes, and when a replica looked
 			t.Errorf("reply %d: %d fields are left", nth, n)
 		}
 		select {

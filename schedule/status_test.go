@@ -46,7 +46,7 @@ func TestNobodyRuns(t *testing.T) {
 			t.Errorf("%+v", one)
 		}
 		// A replica ran eleven seconds ago.
-		f.must(f.cli.HSet(f.ctx(), f.s.table.key, lookedField, f.now()-11).Err())
+		f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, lookedField, f.now()-11).Err())
 	}
 	stop := f.run(f.s)
 	f.until("it runs", func() bool {
@@ -55,7 +55,7 @@ func TestNobodyRuns(t *testing.T) {
 	})
 	stop()
 	f.must(f.mon.DeleteQueue(f.ctx(), true))
-	if _, err := f.s.table.look(f.ctx(), true); err != nil || f.cli.Exists(f.ctx(), f.s.table.key).Val() != 0 {
+	if _, err := f.s.table.look(f.ctx(), true); err != nil || f.cli.Exists(f.ctx(), f.s.table.store.Keys.Schedules).Val() != 0 {
 		t.Errorf("a look made entries: %v", err)
 	}
 }
@@ -80,7 +80,7 @@ func large(out delayqueue.Outgoing) bool { return len(out.Payload) > 2000 }
 func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: strings.Repeat("x", 3000)}))
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules,
 		"retries", `{"v":1,"gen":1,"since":1,"every":5,"options":{"retries":-5}}`,
 		"waits", `{"v":1,"gen":1,"since":1,"every":5,"options":{"countdown":5}}`,
 		"a\nname", `{"v":1,"gen":1,"since":1,"every":5}`,

@@ -57,7 +57,7 @@ func (f *fixture) write(many int) {
 		numbers[sequenceOf(fmt.Sprint("e", i))] = fmt.Sprintf("%020d", uint64(number(1, now))^1<<63)
 		return record{Gen: 1, Since: now, plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
 	})
-	f.must(f.cli.HSet(f.ctx(), strings.TrimSuffix(f.s.table.key, "schedules")+"sequence", numbers).Err())
+	f.must(f.cli.HSet(f.ctx(), strings.TrimSuffix(f.s.table.store.Keys.Schedules, "schedules")+"sequence", numbers).Err())
 }
 
 // TestManyEntriesFarAway: a replica that needs longer to read all entries than a call may take sends all the same.
@@ -126,11 +126,11 @@ func TestListsAreSetAgain(t *testing.T) {
 	}
 	f.must(f.cli.FlushAll(f.ctx()).Err())
 	look("x1 y1 ")
-	before := f.cli.HGetAll(f.ctx(), f.s.table.key).Val()
+	before := f.cli.HGetAll(f.ctx(), f.s.table.store.Keys.Schedules).Val()
 	f.must(a.SetAll(f.ctx(), "a", Entry{Name: "new", Every: time.Hour}, Entry{Name: "x", Every: time.Hour, Payload: "2"}))
 	look("new x2 y1 ")
-	f.must(f.cli.Del(f.ctx(), f.s.table.key).Err())
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, before).Err())
+	f.must(f.cli.Del(f.ctx(), f.s.table.store.Keys.Schedules).Err())
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, before).Err())
 	f.failover()
 	look("new x2 y1 ")
 	f.must(f.s.Set(f.ctx(), Entry{Name: "x", Every: time.Hour, Payload: "3"}))
@@ -184,7 +184,7 @@ func TestOpenForEver(t *testing.T) {
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
 	f.pass("stuck", 4, maxInstant)
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
+	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules,
 		"stuck", fmt.Sprintf(`{"gen":5,"since":1,"every":5,"open":1,"void":[%d]}`, f.now()+3600),
 		"huge", `{"gen":5,"since":1,"every":5,"open":1,"void":[1`+strings.Repeat(",1", maxVoid)+`]}`).Err())
 	f.run(New(stubborn{f.pub}).WithLogger(f.s.log))

@@ -15,7 +15,7 @@ import (
 // A role is a kind of user in docs/acl.md.
 type role struct {
 	name    string
-	scripts []*script
+	scripts []*Script
 	files   []string // others, by where their text stands
 	beside  string   // commands outside scripts
 	keys    string   // structures that those others and these commands touch
@@ -24,14 +24,14 @@ type role struct {
 var (
 	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, BalanceScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
 		LanesScript, SequencesScript, AwaitScript, JournalScript)
-	changeScripts = []*script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
+	changeScripts = []*Script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
 		ForgetScript, sequenceScript, NoteScript, repairScript, ShardsScript}
 
 	roles = []role{
-		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
-		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
+		{"publisher", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
+		{"consumer", []*Script{FetchScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
 		{
-			"scheduler", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
+			"scheduler", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},
 			[]string{"schedule/record.go"}, "", "schedules",
 		},
@@ -81,7 +81,7 @@ func (r role) needs(t *testing.T) []string {
 func (r role) touches() (all []string) {
 	for i, structure := range structures {
 		if slices.Contains(strings.Fields(r.keys), structure) ||
-			slices.ContainsFunc(r.scripts, func(sc *script) bool { return slices.Contains(sc.keys, i) }) {
+			slices.ContainsFunc(r.scripts, func(sc *Script) bool { return slices.Contains(sc.keys, i) }) {
 			all = append(all, structure)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // A contractCase is a call of a script, in a queue that build makes. c is one call of one caller, which is repeated.
 type contractCase struct {
-	script *script
+	script *Script
 	passes string // structures in whose place another key stops nothing; "any": some are not touched
 	build  func(r *rig)
 	call   func(r *rig, c *Caller) error

@@ -26,7 +26,7 @@ type machine struct {
 	redis.UniversalClient
 	store   *Store
 	clock   string             // key of the server's clock
-	scripts map[string]*script // by sum or text of the original: those that read that clock
+	scripts map[string]*Script // by sum or text of the original: those that read that clock
 	most    int                // messages of a call
 	made    *atomic.Int64      // calls compared
 
@@ -52,11 +52,11 @@ type spent struct{ lease, tag string }
 func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
 	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = cli.Close() })
-	m := &machine{UniversalClient: cli, clock: t.Name() + " ", scripts: map[string]*script{}, most: most, made: made}
+	m := &machine{UniversalClient: cli, clock: t.Name() + " ", scripts: map[string]*Script{}, most: most, made: made}
 	m.store = NewStore(m, "dq", strings.ReplaceAll(t.Name(), "/", "_"))
 	m.store.AttemptTimeout = time.Minute // a call is made once, however busy the machine is
 	for _, s := range everyScript {
-		clocked := newScript(strings.ReplaceAll(s.Text, "redis.call('TIME')", fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)))
+		clocked := New(strings.ReplaceAll(s.Text, "redis.call('TIME')", fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)))
 		m.scripts[s.SHA], m.scripts[s.Text] = clocked, clocked
 	}
 	t.Cleanup(func() { m.delete(m.clock+"s", m.clock+"us") })
@@ -69,7 +69,7 @@ func (m *machine) delete(keys ...any) {
 }
 
 // contentsScript returns each structure as a count and its members, scores, fields and values.
-var contentsScript = newScript(`
+var contentsScript = New(`
 local out = {}
 local function put(list)
   out[#out + 1] = #list

@@ -19,7 +19,7 @@ type fault struct{ key, field string }
 func (f fault) String() string { return strings.TrimSuffix(f.key+" without "+f.field, " without ") }
 
 // faultsOf lists the faults that may concern a script.
-func faultsOf(sc *script) (all []fault) {
+func faultsOf(sc *Script) (all []fault) {
 	for _, i := range sc.keys {
 		all = append(all, fault{key: structures[i]})
 		if structures[i] == "state" {

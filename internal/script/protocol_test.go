@@ -220,8 +220,8 @@ func TestScriptText(t *testing.T) {
 			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
 			aside := err == nil && i >= 1 && i <= len(keys) &&
 				slices.Contains([]string{"consumers", "history", "parts", "lanes", "waiting", "done"}, keys[i-1])
-			undone := script.script == SingleScript // after a write that fails
-			whosever := script.script == DropScript // it deletes somebody else's key with the others
+			undone := script.Script == SingleScript // after a write that fails
+			whosever := script.Script == DropScript // it deletes somebody else's key with the others
 			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) ||
 				call[3] != fmt.Sprintf("KEYS[%d]", i) {
 				t.Errorf("%s: %s: want redis.call (for Monitors, parts and a sweep of lanes, pcall) with KEYS[1] to KEYS[%d]",
@@ -233,7 +233,7 @@ func TestScriptText(t *testing.T) {
 			t.Errorf("%s uses %d of its %d keys", script.name, len(used), len(keys))
 		}
 		note := strings.ReplaceAll(keysNote.FindString(luaFile(script.name)), ",\n--       ", ", ")
-		if want := "-- KEYS: " + strings.Join(keys, ", "); note != want && script.script != ListScripts[stateWaiting] { // it has another order
+		if want := "-- KEYS: " + strings.Join(keys, ", "); note != want && script.Script != ListScripts[stateWaiting] { // it has another order
 			t.Errorf("%s: its comment says %q, want %q", script.name, note, want)
 		}
 		if strings.Contains(code, "tostring") {
@@ -253,7 +253,7 @@ func TestScriptText(t *testing.T) {
 
 // TestScriptKeysAreNumbered: keys are numbered in the order of structures, whatever the order in which the text names them.
 func TestScriptKeysAreNumbered(t *testing.T) {
-	sc := newScript("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
+	sc := New("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
 	k := keysOf("dq", "q", 0)
 	got := sc.command("eval", sc.Text, &k, []any{"a"})
 	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.State, "a"}
@@ -271,7 +271,7 @@ func TestScriptKeysAreKnown(t *testing.T) {
 					t.Errorf("%s: %q", name, said)
 				}
 			}()
-			newScript("redis.call('DEL', KEYS.pending, " + name + ")")
+			New("redis.call('DEL', KEYS.pending, " + name + ")")
 		}()
 	}
 }
@@ -281,7 +281,7 @@ func TestScriptKeysAreKnown(t *testing.T) {
 func TestListScriptsShareAText(t *testing.T) {
 	for state, sc := range ListScripts {
 		if state == stateUnack {
-			if sc.Text != newScript(luaText("held")).Text {
+			if sc.Text != New(luaText("held")).Text {
 				t.Errorf("what is held is read with %s", sc.Text)
 			}
 			continue

@@ -78,7 +78,7 @@ type onceCmd struct{ redis.Cmder }
 func (onceCmd) NoRetry() bool { return true }
 
 // command is the words of a command that calls the script.
-func (sc *script) command(name, body string, keys *keys, args []any) []any {
+func (sc *Script) command(name, body string, keys *keys, args []any) []any {
 	all := make([]any, 0, 3+len(sc.keys)+len(args))
 	all = append(all, name, body, len(sc.keys))
 	for _, i := range sc.keys {
@@ -89,7 +89,7 @@ func (sc *script) command(name, body string, keys *keys, args []any) []any {
 
 // evaluate calls the script by its hash, or by its text if the server does not know that, or would say so only after so many
 // bytes that the text is few beside them.
-func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error) error {
+func (sc *Script) evaluate(keys *keys, args []any, do func(command []any) error) error {
 	if link.SizeOf(args) < link.AttemptBytesPerSecond {
 		if err := do(sc.command("evalsha", sc.SHA, keys, args)); !link.Says(err, "NOSCRIPT") {
 			return err
@@ -100,7 +100,7 @@ func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error)
 
 // eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it
 // has with its reply, as far as that is known.
-func eval[C redis.Cmder](ctx context.Context, s *Store, sc *script, args []any, size int,
+func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, size int,
 	newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
 	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) error {
@@ -118,13 +118,18 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *script, args []any, 
 	return cmd, nil
 }
 
+// Eval makes one attempt at a script of a package outside the core. reply is about how many bytes come back.
+func (s *Store) Eval(ctx context.Context, sc *Script, reply int, args ...any) (*redis.Cmd, error) {
+	return eval(ctx, s, sc, args, link.SizeOf(args)+reply, redis.NewCmd)
+}
+
 // run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
-func (s *Store) run(ctx context.Context, sc *script, args []any) *reply {
+func (s *Store) run(ctx context.Context, sc *Script, args []any) *reply {
 	return s.runAs(ctx, sc, args, link.SizeOf(args), redis.NewStringSliceCmd)
 }
 
 // runAs is run with commands that newCmd makes, as soon as the attempt has a connection. size is that of eval.
-func (s *Store) runAs(ctx context.Context, sc *script, args []any, size int,
+func (s *Store) runAs(ctx context.Context, sc *Script, args []any, size int,
 	newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
 	cmd, err := eval(ctx, s, sc, args, size, newCmd)
 	if err != nil {
@@ -134,7 +139,7 @@ func (s *Store) runAs(ctx context.Context, sc *script, args []any, size int,
 }
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
-func (s *Store) runOnReplicas(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*reply, error) {
+func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*reply, error) {
 	if !link.Linkable(s.Cli) {
 		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, s.Cli) // its commands may go to several servers
 	}
@@ -151,7 +156,7 @@ func (s *Store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 }
 
 // replicated makes one attempt at a script call with a WAIT for n replicas.
-func (s *Store) replicated(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
+func (s *Store) replicated(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
 	var last *link.ReplicatedCall
 	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		return sc.evaluate(s.Keys, args, func(command []any) error {

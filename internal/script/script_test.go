@@ -155,7 +155,7 @@ func clockOf(key string) queuetest.CommandHook {
 }
 
 type namedScript struct {
-	*script
+	*Script
 	name string // of its file
 }
 

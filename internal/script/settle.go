@@ -132,7 +132,7 @@ type FollowerAnswer struct {
 
 // A settleCall is a call of settle: its arguments, and how its reply is read.
 type settleCall struct {
-	script    *script
+	script    *Script
 	args      []any
 	order     []int            // of the script's indices
 	followers []FollowerAnswer // in the order of the script, without answers

@@ -59,32 +59,32 @@ var plainSettle, plainPut = SettleScript.plain(), PutScript.plain()
 var ScriptTexts []string
 
 // ListScripts are the script list for each structure that it can read, and held for unack. The texts of list are the same.
-var ListScripts = func() map[string]*script {
-	all := map[string]*script{}
+var ListScripts = func() map[string]*Script {
+	all := map[string]*Script{}
 	all[stateUnack] = loadScript("held")
 	for _, state := range StateWords[1:] {
 		if state == stateUnack {
 			continue
 		}
-		all[state] = known(newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
+		all[state] = known(New(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
 	}
 	return all
 }()
 
-// A script is a text as Redis gets it, and the keys that it takes.
-type script struct {
+// A Script is a text as Redis gets it, and the keys that it takes.
+type Script struct {
 	Text, SHA string
 	keys      []int // in keys.all, in the order of KEYS
 }
 
-func (sc *script) plain() *script {
-	return &script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]}
+func (sc *Script) plain() *Script {
+	return &Script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]}
 }
 
-func loadScript(file string) *script { return known(newScript(luaText(file))) }
+func loadScript(file string) *Script { return known(New(luaText(file))) }
 
 // known notes the text of a script.
-func known(sc *script) *script {
+func known(sc *Script) *Script {
 	ScriptTexts = append(ScriptTexts, sc.Text)
 	return sc
 }
@@ -229,11 +229,11 @@ func (w *luaWriter) take(subject, name string, at int) {
 	w.WriteString(part.code)
 }
 
-// newScript numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
+// New numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
 // look for that. It panics if no structure has such a name.
-func newScript(text string) *script {
+func New(text string) *Script {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	sc, pieces := &script{}, strings.Split(text, "KEYS.")
+	sc, pieces := &Script{}, strings.Split(text, "KEYS.")
 	names := make([]string, len(pieces)) // with which each piece but the first begins
 	for i, piece := range pieces[1:] {
 		pieces[i+1] = strings.TrimLeft(piece, letters)
