@@ -102,7 +102,7 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 	}
 	c.middleware = append(around, c.middleware...)
 	settings := c.compose(q.store.Queue) // not under mu: the user's code may call this queue
-	settings.Base = context.WithValue(settings.Base, servedBy{q}, true)
+	settings.Base = context.WithValue(context.WithValue(settings.Base, servedBy{q}, true), serving{}, q)
 	return settings
 }
 
@@ -128,7 +128,7 @@ func (q *DelayQueue) runLocked(settings consume.Settings, ws *consume.Workers, a
 		ws.Resize(settings.Workers)
 	}
 	q.ending = slices.DeleteFunc(q.consumers(), (*consume.Consumer).Ended)
-	q.run = consume.NewRun(&q.producer, q.store, q.events, settings, ws, at)
+	q.run = consume.NewRun(q.store, q.events, settings, ws, at)
 	return q.run
 }
 
@@ -137,6 +137,9 @@ func (q *DelayQueue) consuming() bool { return q.run != nil && !q.run.Stopping()
 
 // servedBy is the key of a value in each handler's context, and names the queue of the handler.
 type servedBy struct{ queue *DelayQueue }
+
+// serving is the key of the queue whose handler a context is of.
+type serving struct{}
 
 // ownHandler returns an error if ctx belongs to a handler of this queue, because that handler would wait for itself.
 func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {

@@ -155,11 +155,10 @@ func SetResult(ctx context.Context, value string) error {
 // ErrNotHandling. A follower does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
 func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	h := consume.HandlingOf(ctx)
-	owner, err := h.Whose()
-	if err != nil {
+	p, _ := ctx.Value(serving{}).(*DelayQueue)
+	if err := h.Ended(); err != nil {
 		return fmt.Errorf("delayqueue: Then: %w", err)
 	}
-	p := owner.(*producer)
 	var m script.SendMessage
 	d := new(draft)
 	if err := p.makeMessage(&m, payload, d, opts); err != nil {

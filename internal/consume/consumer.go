@@ -14,13 +14,14 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/internal/wake"
 )
 
 // A Consumer consumes a queue once, from StartConsume until Done closes. Each of its parts has the settings, and the parts that it uses. The
 // comment of the package has a drawing.
 type Consumer struct {
-	owner     any           // is what has the consumer; see StartConsumer
+	queue     *shard.Queue  // of which its store is a shard
 	settings  Settings      // a copy, which does not change
 	store     *script.Store // over the library's own connections
 	events    event.Listeners
@@ -35,10 +36,9 @@ type Consumer struct {
 	units     message.UnitQuestion
 }
 
-// StartConsumer starts a consumer of a queue, with the portion at of the workers ws. Consumers with the same owner are of one queue:
-// Shutdown reports on them once.
-func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
-	c := &Consumer{owner: owner, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
+// StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
+func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
+	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
 	if settings.Drain != nil && settings.Drain.stepped {
 		c.store.AttemptTimeout = steppedAttempt
 	}
@@ -145,12 +145,12 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	}
 	left := slices.DeleteFunc(consumers, (*Consumer).Ended)
 	whys := make([]string, len(left))
-	running := map[any]int{}
+	running := map[*shard.Queue]int{}
 	for i, c := range left {
 		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
 		c.lifecycle.force()
 		c.member.abandonAll()
-		running[c.owner] += len(c.lifecycle.behind.running())
+		running[c.queue] += len(c.lifecycle.behind.running())
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
@@ -164,14 +164,13 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 	}
 	var errs []error
-	told := map[any]bool{}
+	told := map[*shard.Queue]bool{}
 	for i, c := range left {
-		owner := c.owner
-		if told[owner] { // the queue was started more than once
+		if told[c.queue] { // the queue has several shards, or was started more than once
 			continue
 		}
-		told[owner] = true
-		if n := running[owner]; n > 0 {
+		told[c.queue] = true
+		if n := running[c.queue]; n > 0 {
 			whys[i] = stillRunning(n)
 		}
 		if err := c.lifecycle.outage.Cause(); err != nil {

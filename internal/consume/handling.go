@@ -10,7 +10,6 @@ import (
 // A handling is one call of a handler. It is the context that the handler gets, so that SetResult and Then find it.
 type handling struct {
 	context.Context
-	owner    any  // of the consumer
 	retained bool // the message is kept once it is acked, with its result
 
 	id, key, lane string // of the message
@@ -51,14 +50,8 @@ func (h *handling) say(f func() error) error {
 	return f()
 }
 
-// Whose returns the owner of the handler's consumer. h may be nil.
-func (h *handling) Whose() (owner any, err error) {
-	err = h.say(func() error {
-		owner = h.owner
-		return nil
-	})
-	return owner, err
-}
+// Ended is ErrNotHandling if the handler does not run. h may be nil.
+func (h *handling) Ended() error { return h.say(func() error { return nil }) }
 
 // Of returns the names of the message that is handled.
 func (h *handling) Of() (id, key, lane string) { return h.id, h.key, h.lane }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -17,6 +18,7 @@ import (
 type serving struct {
 	*queuetest.Base
 	calls    *script.Store // for script calls that the test makes itself
+	queue    shard.Queue
 	settings Settings
 	workers  Workers
 	ids      message.IdSource
@@ -52,7 +54,7 @@ func (s *serving) start() *Consumer {
 
 // startIn is start, with workers that may be another's.
 func (s *serving) startIn(ws *Workers) *Consumer {
-	c := StartConsumer(s, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws, Portion{Weight: 1})
+	c := StartConsumer(&s.queue, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws, Portion{Weight: 1})
 	s.T.Cleanup(func() {
 		c.Stop()
 		s.Must(Shutdown(queuetest.Within(s.T, queuetest.Patience), []*Consumer{c}))

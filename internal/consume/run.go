@@ -19,7 +19,6 @@ type Run struct {
 	Settled chan struct{} // closed when consuming has ended but for handlers that Shutdown gave up on
 	Done    chan struct{} // closed when these have returned, too
 
-	owner    any
 	queue    *shard.Queue
 	events   event.Listeners
 	settings Settings
@@ -37,9 +36,9 @@ type Run struct {
 	unfollow  func() bool // ends the wait for another number of shards
 }
 
-// NewRun makes a run without a consumer. owner and the others are those of StartConsumer.
-func NewRun(owner any, q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
-	r := &Run{Settled: make(chan struct{}), Done: make(chan struct{}), owner: owner, queue: q, events: ev,
+// NewRun makes a run without a consumer. The others are those of StartConsumer.
+func NewRun(q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
+	r := &Run{Settled: make(chan struct{}), Done: make(chan struct{}), queue: q, events: ev,
 		settings: settings, workers: ws, at: at, outage: link.Outage{Log: settings.Log},
 		unfollow: func() bool { return true }}
 	r.ctx, r.end = context.WithCancel(context.Background())
@@ -100,7 +99,7 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 		if d := settings.Drain; d != nil {
 			settings.Drain = d.ForShard()
 		}
-		started = append(started, StartConsumer(r.owner, s, r.events, settings, r.workers, at))
+		started = append(started, StartConsumer(r.queue, s, r.events, settings, r.workers, at))
 	}
 	r.consumers = append(r.consumers, started...)
 	return started

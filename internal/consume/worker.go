@@ -66,7 +66,7 @@ func (w *worker) serve(d *delivery) {
 			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
 			defer stop()
 		}
-		d.handling = &handling{Context: ctx, owner: d.consumer.owner, retained: d.retention > 0,
+		d.handling = &handling{Context: ctx, retained: d.retention > 0,
 			id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
 		ctx = d.handling
 	}
