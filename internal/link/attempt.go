@@ -147,10 +147,11 @@ func (s *Server) callOver(ctx context.Context, e Effort) error {
 func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
+	defer cancel() // and not as soon as the call ends, which callUntil would take for the end of its time
 	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
-		err = s.call(bounded, cancel, e, cli, p)
+		err = s.call(bounded, e, cli, p)
 	} else {
-		err = callUntil(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
+		err = callUntil(bounded, func() error { return s.call(bounded, e, cli, p) })
 		if p != nil && ctx.Err() == nil && losesTrust(err) {
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
@@ -162,14 +163,11 @@ func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClie
 	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// call makes a call, calls cancel and puts the pool back, if there is one.
-func (s *Server) call(ctx context.Context, cancel func(), e Effort, cli redis.UniversalClient, p *pool) (err error) {
-	defer func() {
-		cancel()
-		if p != nil {
-			s.Link.put(p, err)
-		}
-	}()
+// call makes a call, and puts the pool back, if there is one.
+func (s *Server) call(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
+	if p != nil {
+		defer func() { s.Link.put(p, err) }()
+	}
 	defer contain(&err)
 	return e.Call(ctx, cli)
 }

@@ -47,6 +47,23 @@ func TestAttemptBound(t *testing.T) {
 	}
 }
 
+// TestResultIsWaitedFor: a call that has ended in time has its result, however long the way to who waits for it takes.
+func TestResultIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	_, server := queuetest.OwnBase(t)
+	s := NewServer(queuetest.RedisClient(t, server.Addr()), "q")
+	s.AttemptTimeout = queuetest.Patience
+	ctx := queuetest.Within(t, 2*queuetest.Patience)
+	err := s.Attempt(ctx, Effort{Call: func(context.Context, redis.UniversalClient) error {
+		s.Link.mu.Lock() // a pool that has failed cannot be put back
+		time.AfterFunc(10*callGrace, s.Link.mu.Unlock)
+		return io.EOF
+	}})
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("a call that ended with EOF: %v", err)
+	}
+}
+
 // TestSilenceMakesNoBoundLonger: however many attempts were in vain, the next one is as long as the first, and goes
 // over a new connection.
 func TestSilenceMakesNoBoundLonger(t *testing.T) {
