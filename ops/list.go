@@ -112,7 +112,8 @@ var ErrBadCursor = errors.New("bad cursor")
 //     of a page leaves before the next page, as many may be missed as are released between these pages.
 //   - No stay of a message in the state is met more than twice, unless it is given another time more than once.
 //   - Messages that come in meanwhile may be met or not. If they come in faster than pages are read, the pages that
-//     are left come in the other order.
+//     are left come in the other order. Once the pages have met four times as many messages as were there, and 2,000
+//     more, they end, and may have missed some.
 func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
 	if err == nil && page.Looked == 0 && cursor == "" {

@@ -13,7 +13,7 @@ import (
 // A walk goes through places page by page, until its budget is spent. A pause follows each page, as long as the page took. The JSON of a
 // walk is a cursor.
 //
-// A walk ends, whatever moves meanwhile, and meets each message that does not move. What is held has an order that
+// A walk ends, whatever moves meanwhile, and meets each message that does not move, unless many come in at both ends. What is held has an order that
 // renewals do not change. A place with scores is left at the score that was its last when the walk came there. If
 // twice as many messages were met before as there were, because messages come in faster than the walk goes, it turns
 // round, and meets the rest from that end.

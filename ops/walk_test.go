@@ -14,27 +14,27 @@ import (
 // movers are what goes on in each structure, after each message that a walk meets, faster than the walk.
 var movers = []struct {
 	state delayqueue.State
-	put   func(f *face.Fixture, i int, id string)                            // one of the messages that stay
+	put   func(f *face.Fixture, i int, id string, begun time.Time)           // one of the messages that stay
 	move  func(f *face.Fixture, i int, met *MessageStatus, newIDs [2]string) // the ith message was met
 }{
-	{delayqueue.StateUnack, func(f *face.Fixture, i int, id string) {
-		do(f, "ZADD", f.Key("unack"), time.Now().Add(time.Hour).UnixMicro()+int64(i/3), "c:"+id)
+	{delayqueue.StateUnack, func(f *face.Fixture, i int, id string, begun time.Time) {
+		do(f, "ZADD", f.Key("unack"), begun.Add(time.Hour).UnixMicro()+int64(i/3), "c:"+id)
 		do(f, "HSET", f.Key("lease"), "c:"+id, id, "c:"+id+"#", "1")
 	}, func(f *face.Fixture, i int, met *MessageStatus, _ [2]string) { // its lease is renewed
 		do(f, "ZADD", f.Key("unack"), "XX", time.Now().Add(2*time.Hour).UnixMicro()+int64(i), "c:"+met.ID)
 	}},
-	{delayqueue.StatePending, func(f *face.Fixture, i int, id string) {
-		do(f, "ZADD", f.Key("pending"), time.Now().Add(time.Hour+time.Duration(i%2*1000)*time.Hour).UnixMicro(), id)
+	{delayqueue.StatePending, func(f *face.Fixture, i int, id string, begun time.Time) {
+		do(f, "ZADD", f.Key("pending"), begun.Add(time.Hour+time.Duration(i%2*1000)*time.Hour).UnixMicro()+int64(i), id)
 	}, func(f *face.Fixture, i int, met *MessageStatus, newIDs [2]string) { // others come in behind its page
 		do(f, "ZADD", f.Key("pending"), met.At.UnixMicro()+1e6, newIDs[0], met.At.UnixMicro()+1e6, newIDs[1])
 	}},
-	{delayqueue.StateGarbage, func(f *face.Fixture, i int, id string) {
-		do(f, "ZADD", f.Key("garbage"), time.Now().UnixMicro()+int64(i), id)
+	{delayqueue.StateGarbage, func(f *face.Fixture, i int, id string, begun time.Time) {
+		do(f, "ZADD", f.Key("garbage"), begun.UnixMicro()+int64(i), id)
 	}, func(f *face.Fixture, i int, _ *MessageStatus, newIDs [2]string) { // others die
 		at := time.Now().Add(time.Second).UnixMicro()
 		do(f, "ZADD", f.Key("garbage"), at, newIDs[0], at, newIDs[1])
 	}},
-	{delayqueue.StateReady, func(f *face.Fixture, i int, id string) { do(f, "RPUSH", f.Key("ready"), "2:"+id) },
+	{delayqueue.StateReady, func(f *face.Fixture, i int, id string, _ time.Time) { do(f, "RPUSH", f.Key("ready"), "2:"+id) },
 		func(f *face.Fixture, i int, _ *MessageStatus, newIDs [2]string) { // others are released
 			do(f, "RPUSH", f.Key("ready"), "2:"+newIDs[0], "2:"+newIDs[1])
 		}},
@@ -94,10 +94,11 @@ func TestWalksEnd(t *testing.T) {
 					foreign(f)
 					do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
 					const n = 300
+					begun := time.Now() // of what stays, however long that takes to write
 					for i := range n {
 						id := fmt.Sprintf("stays%03d", i)
 						do(f, "HSET", f.Key("msg"), id, text)
-						c.put(f, i, id)
+						c.put(f, i, id, begun)
 					}
 					met, all := map[string]int{}, 0
 					f.Must(walk(m, c.state, func(msg *MessageStatus) {

@@ -92,7 +92,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 			err = ctx.Err()
 		}
 		if err != nil {
-			if !counted.At.IsZero() {
+			if ctx.Err() != nil || !counted.At.IsZero() {
 				fmt.Fprintf(os.Stderr, "nothing was %s: it was still being counted\n", work.did)
 			}
 			return err
