@@ -136,7 +136,7 @@ func (ws *Workers) isQuiet() bool {
 	}
 	now, old := time.Now(), 0
 	for _, w := range ws.running {
-		if d := w.serving.Load(); d != nil && d.fate.Load() != fateAbandoned && d.started.Age(now) > now.Sub(ws.alone.waited) {
+		if d := w.serving.Load(); d != nil && !d.isReplaced() && d.started.Age(now) > now.Sub(ws.alone.waited) {
 			old++
 		}
 	}

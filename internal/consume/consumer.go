@@ -97,8 +97,8 @@ func (c *Consumer) run() {
 	c.lifecycle.endRedis()
 	c.store.Release()
 	close(c.lifecycle.settled)
-	for _, returned := range c.lifecycle.behind.running() { // there come no more, because no delivery is in a handler
-		<-returned
+	for c.member.givenUp() > 0 {
+		<-c.freed
 	}
 	close(c.lifecycle.done)
 }
@@ -150,7 +150,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
 		c.lifecycle.force()
 		c.member.abandonAll()
-		running[c.queue] += len(c.lifecycle.behind.running())
+		running[c.queue] += c.member.givenUp()
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()

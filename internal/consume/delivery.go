@@ -59,16 +59,20 @@ type terms struct {
 var noTerms terms
 
 // The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is settled twice. A lost delivery
-// changes once more: to left when its worker goes on, or to abandoned when that worker is replaced first.
+// changes once more: to left when its worker goes on, or to abandoned or given up when that worker is replaced first.
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler
 	fateLost      // this consumer does not hold it any more; what the handler returns is void
 	fateLeft      // it was lost, and its worker has gone on
 	fateAbandoned // its callback runs on in a worker that was replaced
+	fateGivenUp   // the same, because Shutdown's context has ended
 )
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+// isReplaced reports whether another worker has taken the place of its worker.
+func (d *delivery) isReplaced() bool { return d.fate.Load() >= fateAbandoned }
 
 // leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the process was suspended.
 func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {

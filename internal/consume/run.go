@@ -142,7 +142,7 @@ func (r *Run) Wait() error {
 	<-r.Settled
 	n := 0
 	for _, c := range r.All() {
-		n += len(c.lifecycle.behind.running())
+		n += c.member.givenUp()
 	}
 	if n == 0 {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -126,8 +127,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 		d.conclude(ctx, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
 		w.ended(d, took)
-	default: // abandoned
-		d.consumer.lifecycle.behind.returned(d)
+	default: // abandoned or given up
 		w.replacedOf = d.consumer.member
 	}
 }
@@ -210,7 +210,7 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 	if why == ErrExpired {
 		v = Verdict{Err: d.pastDeadline(nil), SkipRetry: true}
 	}
-	d.abandon(why, limit, func() {
+	d.abandon(fateAbandoned, why, limit, func() {
 		d.consumer.settings.Log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))
 		d.conclude(ctx, v)
@@ -219,9 +219,9 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 
 // abandon ends the context of a running delivery, settles the delivery unless it was lost, and replaces its worker. It returns false if the
 // delivery has ended already.
-func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool {
-	ours := d.claim(fateAbandoned)
-	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
+func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle func()) bool {
+	ours := d.claim(fate)
+	if !ours && !d.fate.CompareAndSwap(fateLost, fate) {
 		return false
 	}
 	d.handling.end()
@@ -251,10 +251,13 @@ func (s *Settings) logStuck(stuck, left int) {
 // abandonAll ends the contexts of all running handlers, and releases their messages.
 func (m *member) abandonAll() {
 	for _, d := range m.serving() {
-		d.consumer.lifecycle.behind.abandon(d, func() bool {
-			return d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
-		})
+		d.abandon(fateGivenUp, ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
 	}
+}
+
+// givenUp is how many handlers run on that Shutdown has given up on.
+func (m *member) givenUp() int {
+	return len(slices.DeleteFunc(m.serving(), func(d *delivery) bool { return d.fate.Load() != fateGivenUp }))
 }
 
 // serving is the deliveries that handlers have.

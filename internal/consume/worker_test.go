@@ -27,7 +27,7 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	if w.replacedOf != nil {
 		t.Error("the worker was replaced")
 	}
-	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {
+	if d.abandon(fateAbandoned, ErrConsumeTimeout, time.Hour, nil) {
 		t.Error("it counts as abandoned")
 	}
 }

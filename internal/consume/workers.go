@@ -262,6 +262,7 @@ func (ws *Workers) next(w *worker) *delivery {
 	}
 	if m := w.replacedOf; m != nil {
 		m.countStuck(-1)
+		m.freed.Send() // it may have left, and its consumer waits for handlers that were given up
 		ws.fill()
 	} else {
 		ws.used--
