@@ -50,18 +50,7 @@ func (m *member) wants(rtt time.Duration) int {
 
 // mostToFetch is how many workers the member may have beside what others of its queue have, have fetched, or are fetching, with mu held.
 func (m *member) mostToFetch() int {
-	most := m.most()
-	if m.grouped && m.atMost < m.workers.size {
-		for _, o := range m.workers.members {
-			if o == m || o.order != m.order {
-				continue
-			}
-			if most -= len(o.buffer); o.fetching && !o.silent {
-				most -= o.asked
-			}
-		}
-	}
-	return most
+	return m.mostBeside(func(o *member) int { return o.busy + len(o.buffer) + o.asked })
 }
 
 // prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the
@@ -69,23 +58,22 @@ func (m *member) mostToFetch() int {
 // may fetch first.
 func (m *member) prospects() (free int, wait time.Duration) {
 	ws := m.workers
-	free, wait = ws.size-ws.taken, ws.gap
+	free, wait = ws.size-ws.used, ws.gap
 	if ws.used > 0 {
 		wait = max(wait, time.Since(ws.endedAt))
 	}
 	consider := func(o *member) {
-		before, needs := o.hungry && o.before(m), len(o.buffer)
+		before := o.hungry && o.before(m)
 		if before && !ws.strict { // its turns come first until as much of its time has passed
 			behind := (m.timeNow() - o.timeNow()) * o.weight / float64(ws.size)
 			wait += max(time.Duration(behind*float64(time.Second)), ws.gap)
 		}
-		switch {
-		case m.isQuick():
+		if m.isQuick() {
 			return // the worker will be free again in a moment
-		case before:
+		}
+		needs := len(o.buffer) + o.asked
+		if before {
 			needs = ws.size
-		case o.fetching && !o.silent:
-			needs += o.asked
 		}
 		free -= max(min(needs, roundUp(o.share())-o.busy), 0)
 	}
@@ -123,7 +111,6 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 	defer m.workers.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
 	m.asked = min(m.wants(rtt), limit)
-	m.fetching, m.silent = true, false
 	m.workers.wakeNext()
 	return m.asked
 }
@@ -133,7 +120,7 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.silent = true
+	m.asked = 0
 	m.setHungry(false)
 	m.letsGo(0)
 }
@@ -142,7 +129,7 @@ func (m *member) lapsed() {
 func (m *member) endFetch() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.fetching = false
+	m.asked = 0
 	m.workers.ifQuiet()
 	m.workers.wakeNext()
 }
@@ -155,7 +142,7 @@ func (ws *Workers) wakeNext() {
 	}
 	var next *member
 	for _, m := range ws.hungry {
-		may := !m.fetching && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most())
+		may := m.asked == 0 && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most())
 		if may && (next == nil || m.before(next)) {
 			next = m
 		}

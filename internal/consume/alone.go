@@ -127,12 +127,12 @@ func (a *alone) isOver() bool { return !time.Now().Before(a.until) }
 // fetched by a member whose server answers, with mu held.
 func (ws *Workers) isQuiet() bool {
 	for _, m := range ws.members {
-		if len(m.buffer) > 0 || m.fetching && m.asked > 0 && !m.silent {
+		if len(m.buffer) > 0 || m.asked > 0 {
 			return false
 		}
 	}
-	if ws.taken == 0 || ws.alone.waited.IsZero() {
-		return ws.taken == 0
+	if ws.used == 0 || ws.alone.waited.IsZero() {
+		return ws.used == 0
 	}
 	now, old := time.Now(), 0
 	for _, w := range ws.running {
@@ -140,7 +140,7 @@ func (ws *Workers) isQuiet() bool {
 			old++
 		}
 	}
-	return ws.taken <= old
+	return ws.used <= old
 }
 
 // ifQuiet wakes the poller that waits until nothing is handled, with mu held.

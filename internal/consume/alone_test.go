@@ -82,7 +82,10 @@ func TestHandledAlone(t *testing.T) {
 				s.onLastChance("last 1", "last 2", "last 3", "last 4")
 				s.backlog(300)
 			}
-			all[0].workers.ShareAmong(queues, 8)
+			all[0].workers.Resize(8)
+			if queues > 1 {
+				all[0].workers.Share()
+			}
 			for _, s := range all {
 				s.startIn(&all[0].workers)
 			}
@@ -200,8 +203,7 @@ func TestLateErrorHandler(t *testing.T) {
 // and the others fetch for as long as they waited before anybody asks again.
 func TestAloneAsks(t *testing.T) {
 	const lease = time.Hour // of which nothing passes
-	ws := &Workers{}
-	ws.ShareAmong(2, 2)
+	ws := &Workers{size: 2, shared: true}
 	a, b := ws.join(conc.NewSignal(), Portion{Weight: 1, AtMost: 1}), ws.join(conc.NewSignal(), Portion{Weight: 1, Order: 1})
 	asks := func(what string, named time.Duration, want, waits bool) {
 		t.Helper()
@@ -216,7 +218,7 @@ func TestAloneAsks(t *testing.T) {
 		t.Error("others wait for a member without a free worker")
 	}
 	a.busy = 0
-	b.fetching, b.asked = true, 1
+	b.asked = 1
 	asks("another fetches", 0, false, true)
 	if b.wantsName() {
 		t.Error("another would ask, too")
@@ -254,7 +256,8 @@ func TestAloneLetsGo(t *testing.T) {
 				return true
 			}
 			s.settings.Callback, other.settings.Callback = callback, callback
-			s.workers.ShareAmong(2, 4)
+			s.workers.Resize(4)
+			s.workers.Share()
 			other.send("hangs")
 			other.startIn(&s.workers)
 			queuetest.Receive(t, "it hangs", begins)

@@ -81,13 +81,6 @@ func (l *lifecycle) stop() {
 // extendDrain gives Redis another lease.
 func (l *lifecycle) extendDrain() { l.redisDeadline.Set(time.Now().Add(l.lease)) }
 
-// handed notes that another outcome is to be settled.
-func (l *lifecycle) handed() {
-	if l.stopping() {
-		l.extendDrain()
-	}
-}
-
 func (l *lifecycle) stopping() bool { return conc.Closed(l.stopped) }
 
 // enterPhase notes what the end waits for from now on.

@@ -98,7 +98,15 @@ type settler struct {
 // settle takes the outcome of a delivery, unless the delivery has another outcome, or is lost.
 func (s *settler) settle(o outcome) {
 	if o.d.claim(fateSettled) {
-		s.outbox.Put(o)
+		s.put(o)
+	}
+}
+
+// put takes an outcome of a delivery whose fate has changed to it. After a stop Redis has another lease from then on.
+func (s *settler) put(o outcome) {
+	s.outbox.Put(o)
+	if s.lifecycle.stopping() {
+		s.lifecycle.extendDrain()
 	}
 }
 

@@ -30,12 +30,10 @@ const (
 
 // A turn says when a member is next. It is guarded by workers.mu.
 type turn struct {
-	hungry   bool
-	fetching bool    // a fetch is under way
-	silent   bool    // an attempt at it has failed
-	asked    int     // deliveries that the fetch asked for
-	part     float64 // how many workers are the member's while it is hungry
-	time     float64 // seconds / weight that its handlers took
+	hungry bool
+	asked  int     // deliveries that a fetch asks for which is under way, and of which no attempt has failed
+	part   float64 // how many workers are the member's while it is hungry
+	time   float64 // seconds / weight that its handlers took
 }
 
 // setHungry notes whether a member is hungry, with mu held.

@@ -66,7 +66,7 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 			q.consumer.lifecycle.drainTimer.Stop()
 		}
 		synctest.Wait()
-		if ws := s.ws; ws.used != 0 || ws.taken != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
+		if ws := s.ws; ws.used != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
 			t.Errorf("something is left: %+v", ws)
 		}
 	})
@@ -92,7 +92,7 @@ func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set .
 	q.consumer.settings = Settings{Callback: q.handle, Base: context.Background(), Log: slog.New(slog.DiscardHandler),
 		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
 	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
-	q.consumer.settler.outbox.Read = q.settle
+	q.consumer.settler.lifecycle, q.consumer.settler.outbox.Read = q.consumer.lifecycle, q.settle
 	s.queues = append(s.queues, q)
 	for _, f := range set {
 		f(q)
@@ -250,7 +250,7 @@ func (s *simulation) standsStill() bool {
 	defer s.ws.mu.Unlock()
 	waits := false
 	for _, q := range s.ws.hungry {
-		if q.fetching {
+		if q.asked > 0 {
 			return false
 		}
 		waits = waits || q.busy < q.most()

@@ -25,9 +25,9 @@ type worker struct {
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 
 	// The rest is for its goroutine alone.
-	handled    *member       // whose delivery has just ended
-	took       time.Duration // by its handler, 0 if it did not start
-	replacedOf *member       // it has been replaced, while it had a delivery of this one; nil: it has not
+	member   *member       // whose delivery has just ended
+	took     time.Duration // by its handler, 0 if it did not start
+	replaced bool
 }
 
 // run serves a delivery, and those that follow. nil means that this goroutine takes the place of one that the user's code has ended.
@@ -42,9 +42,9 @@ func (w *worker) run(d *delivery) {
 		d = w.workers.next(w)
 	}
 	for ; d != nil; d = w.workers.next(w) {
-		if m := d.consumer.member; d.consumer.lifecycle.stopping() {
-			m.release(d)
-			w.handled, w.took = m, 0
+		if d.consumer.lifecycle.stopping() {
+			d.consumer.settler.settle(d.released())
+			w.member, w.took = d.consumer.member, 0
 		} else {
 			w.serve(d)
 		}
@@ -114,28 +114,16 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
 	v.result, v.follows = d.handling.end()
-	if !started {
-		took = 0
+	if w.member, w.took = d.consumer.member, took; !started {
+		w.took = 0
 	}
-	switch {
-	case d.claim(fateSettled):
-		defer w.ended(d, took)
-		if !started || d.consumer.settings.cutShort(d, v) {
-			d.consumer.settler.outbox.Put(d.released())
-			return
-		}
+	if !d.claim(fateSettled) {
+		w.replaced = !d.fate.CompareAndSwap(fateLost, fateLeft) // from here on nobody replaces the worker of a lost delivery
+	} else if !started || d.consumer.settings.cutShort(d, v) {
+		d.consumer.settler.put(d.released())
+	} else {
 		d.conclude(ctx, v)
-	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
-		w.ended(d, took)
-	default: // abandoned or given up
-		w.replacedOf = d.consumer.member
 	}
-}
-
-// ended notes that a delivery has its outcome, which is still to be settled.
-func (w *worker) ended(d *delivery, took time.Duration) {
-	w.handled, w.took = d.consumer.member, took
-	d.consumer.lifecycle.handed()
 }
 
 // cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease has run out by
@@ -227,11 +215,9 @@ func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle f
 	d.handling.end()
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
-		lifecycle, m := d.consumer.lifecycle, d.consumer.member
-		lifecycle.handed()
-		stuck, left := m.replace(took) // until now the delivery was unhandled, so the settler cannot have left
-		if !lifecycle.stopping() {
-			d.consumer.settings.logStuck(stuck, left)
+		d.consumer.member.replace(took) // until now the delivery was unhandled, so the settler cannot have left
+		if !d.consumer.lifecycle.stopping() {
+			d.consumer.settings.logStuck(d.consumer.member.stuck())
 		}
 	}()
 	if ours {
@@ -251,7 +237,7 @@ func (s *Settings) logStuck(stuck, left int) {
 // abandonAll ends the contexts of all running handlers, and releases their messages.
 func (m *member) abandonAll() {
 	for _, d := range m.serving() {
-		d.abandon(fateGivenUp, ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
+		d.abandon(fateGivenUp, ErrShutdown, 0, func() { d.consumer.settler.put(d.released()) })
 	}
 }
 

@@ -25,7 +25,6 @@ type Workers struct {
 	members  []*member   // of consumers that have not ended
 	filled   []*member   // members with something in their buffer
 	hungry   []*member   // members whose queues have more that is due than they hold
-	taken    int         // deliveries that have left the buffers, until they have an outcome
 	weights  float64     // of the hungry together
 	heaviest float64     // the largest of these
 	stuck    map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
@@ -58,14 +57,7 @@ type member struct {
 // maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
 const maxWorkers = 1 << 28
 
-// ShareAmong sets how many consumers share the workers, and how many workers there are. Once shared, workers stay so.
-func (ws *Workers) ShareAmong(consumers, size int) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.size, ws.shared = min(size, maxWorkers), ws.shared || consumers > 1
-}
-
-// Share says that several consumers share the workers, before the second of them joins.
+// Share says that several consumers share the workers, before the second of them joins. Once shared, workers stay so.
 func (ws *Workers) Share() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -124,26 +116,21 @@ func (m *member) leave() {
 	m.workers.members = without(m.workers.members, m)
 }
 
-// without returns a list without one item. The order may change.
-func without[T comparable](items []T, item T) []T {
-	i := slices.Index(items, item)
-	if i < 0 {
-		return items
-	}
-	last := len(items) - 1
-	items[i] = items[last]
-	clear(items[last:])
-	return items[:last]
+func without(members []*member, m *member) []*member {
+	return slices.DeleteFunc(members, func(o *member) bool { return o == m })
 }
 
 // most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on, or if other
 // members of its queue have some.
-func (m *member) most() int {
+func (m *member) most() int { return m.mostBeside(func(o *member) int { return o.busy }) }
+
+// mostBeside is most, if counts says what another member of the queue has.
+func (m *member) mostBeside(counts func(o *member) int) int {
 	most := min(m.atMost, 2*m.atMost-m.workers.stuck[m.order])
 	if m.grouped && m.atMost < m.workers.size {
 		for _, o := range m.workers.members {
 			if o != m && o.order == m.order {
-				most -= o.busy
+				most -= counts(o)
 			}
 		}
 	}
@@ -162,7 +149,7 @@ func (m *member) hasRoom() bool {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.mayFetch() && len(m.buffer)+m.busy-1 < m.most() && ws.taken-1 < ws.size
+	return ws.mayFetch() && len(m.buffer)+m.busy-1 < m.most() && ws.used-1 < ws.size
 }
 
 // unhandled is how many deliveries are in the buffer or in a handler.
@@ -193,7 +180,6 @@ func (m *member) take(n int) []*delivery {
 	ds := m.buffer[:n:n]
 	m.buffer = m.buffer[n:]
 	m.busy += n
-	m.workers.taken += n
 	if len(m.buffer) == 0 {
 		m.buffer = nil
 		m.workers.filled = without(m.workers.filled, m)
@@ -224,6 +210,7 @@ func (ws *Workers) one() *delivery {
 	if next == nil {
 		return nil
 	}
+	ws.used++
 	return next.next()
 }
 
@@ -244,7 +231,7 @@ func (ws *Workers) fill() {
 
 // start starts a worker, with mu held.
 func (ws *Workers) start(d *delivery) {
-	if ws.used++; ws.used == 1 && ws.shared {
+	if ws.used == 1 && ws.shared {
 		ws.endedAt = time.Now()
 	}
 	w := &worker{workers: ws, index: len(ws.running)}
@@ -256,22 +243,18 @@ func (ws *Workers) start(d *delivery) {
 func (ws *Workers) next(w *worker) *delivery {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if m := w.handled; m != nil {
-		w.handled = nil
-		m.finish(w.took)
-	}
-	if m := w.replacedOf; m != nil {
-		m.countStuck(-1)
-		m.freed.Send() // it may have left, and its consumer waits for handlers that were given up
+	if w.replaced {
+		w.member.countStuck(-1)
+		w.member.freed.Send() // it may have left, and its consumer waits for handlers that were given up
 		ws.fill()
 	} else {
 		ws.used--
-		if d := ws.one(); d != nil {
-			ws.used++
-			ws.wakeNext()
+		w.member.finish(w.took)
+		d := ws.one()
+		ws.wakeNext()
+		if d != nil {
 			return d
 		}
-		ws.wakeNext()
 	}
 	last := len(ws.running) - 1
 	ws.running[last].index = w.index
@@ -280,9 +263,8 @@ func (ws *Workers) next(w *worker) *delivery {
 	return nil
 }
 
-// replace gives up a worker whose handler runs on, and ends its delivery. It returns how many handlers of the queue run on, and how many
-// workers the queue has left.
-func (m *member) replace(took time.Duration) (stuck, left int) {
+// replace gives up a worker whose handler runs on, and ends its delivery.
+func (m *member) replace(took time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -290,7 +272,6 @@ func (m *member) replace(took time.Duration) (stuck, left int) {
 	m.countStuck(1)
 	m.finish(took)
 	ws.fill()
-	return ws.stuck[m.order], m.most()
 }
 
 // stuck is how many handlers of the member's queue run on, and how many workers the queue has left.
@@ -319,7 +300,6 @@ func (m *member) finish(took time.Duration) {
 		m.ended(took)
 	}
 	m.busy--
-	m.workers.taken--
 	m.freed.Send()
 	m.workers.ifQuiet()
 }
@@ -350,18 +330,12 @@ func (m *member) releaseBuffered() {
 	ds := m.take(len(m.buffer))
 	m.workers.mu.Unlock()
 	for _, d := range ds {
-		m.release(d)
+		d.consumer.settler.settle(d.released())
 		m.workers.mu.Lock()
 		m.finish(0)
 		m.workers.fill()
 		m.workers.mu.Unlock()
 	}
-}
-
-// release gives back a delivery that no handler started.
-func (m *member) release(d *delivery) {
-	d.consumer.settler.settle(d.released())
-	d.consumer.lifecycle.handed()
 }
 
 // waitUntilIdle waits until nothing is in the buffer or in a handler, after the poller has ended.
