@@ -106,20 +106,8 @@ func (c *Consumer) run() {
 // Stop begins the end of all parts, and returns at once.
 func (c *Consumer) Stop() { c.lifecycle.stop() }
 
-// Stopping reports whether Stop has been called.
-func (c *Consumer) Stopping() bool { return c.lifecycle.stopping() }
-
-// Settled is closed when consuming has ended but for handlers that Shutdown gave up on.
-func (c *Consumer) Settled() <-chan struct{} { return c.lifecycle.settled }
-
 // Done is closed when consuming has ended.
 func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
-
-// Drained is what became of a drain, once the consumer has ended.
-func (c *Consumer) Drained() *Drain { return c.settings.Drain }
-
-// Outage is why Redis does not answer at present, and nil if it does.
-func (c *Consumer) Outage() error { return c.lifecycle.outage.Cause() }
 
 // Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
 func (c *Consumer) Hint(in time.Duration) {

@@ -32,16 +32,13 @@ func (s *Settings) Step(now func() time.Time) {
 	}
 }
 
-// steppedSeed is the seed of a stepped fetch.
-const steppedSeed = 1
-
 // steppedAttempt is how long a stepped attempt at a call may take. A machine that is slow for a moment is no reason to give a message up.
 const steppedAttempt = time.Minute
 
-// seed is what the next fetch makes its random choices from; 0: anything.
+// seed is what the next fetch makes its random choices from; 0: anything. A stepped one makes the same choices each time.
 func (d *Drain) seed() int32 {
 	if d != nil && d.stepped {
-		return steppedSeed
+		return 1
 	}
 	return 0
 }

@@ -124,7 +124,7 @@ func (r *Run) Stop() {
 	go func() {
 		r.asking.Wait()
 		for _, c := range consumers {
-			<-c.Settled()
+			<-c.lifecycle.settled
 		}
 		close(r.Settled)
 		for _, c := range consumers {
@@ -172,12 +172,12 @@ func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 	defer context.AfterFunc(ctx, r.Stop)()
 	for _, c := range started {
 		<-c.Done()
-		d := c.Drained()
+		d := c.settings.Drain
 		if done = done && d.Done; err == nil && d.Err != nil {
 			r.Stop() // the others go on for as long as there is something to do
 			err = d.Err
 		} else if err == nil && !d.Done && ctx.Err() != nil {
-			err = link.WithLast(link.Ended(ctx), c.Outage())
+			err = link.WithLast(link.Ended(ctx), c.lifecycle.outage.Cause())
 		}
 	}
 	return done, err
