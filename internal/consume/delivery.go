@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,12 +27,10 @@ type delivery struct {
 	alone    bool // beside nothing that was fetched after it; see alone.go
 	*terms        // never nil
 
-	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
-	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
-	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
-	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
-
-	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by it and the timer of the time limit
+	started  conc.AtomicTime          // when its handler did; set by its worker, read by presence
+	fate     atomic.Int32             // changed by worker, timer of the time limit, leases, Shutdown: see below
+	overdue  atomic.Bool              // its lease ran out by this process's clock; set by leases, read by its worker
+	handling atomic.Pointer[handling] // nil of a bare callback; stored by its worker before the handler starts
 
 	index int // in heldList
 	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu
@@ -81,8 +78,8 @@ func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
 
 // cancelHandler ends the handler's context, if it has one yet.
 func (d *delivery) cancelHandler(cause error) {
-	if cancel := d.cancel.Load(); cancel != nil {
-		(*cancel)(cause)
+	if h := d.handling.Load(); h != nil {
+		h.cancel(cause)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 // A handling is one call of a handler. It is the context that the handler gets, so that SetResult and Then find it.
 type handling struct {
 	context.Context
-	retained bool // the message is kept once it is acked, with its result
+	cancel   context.CancelCauseFunc // ends it
+	retained bool                    // the message is kept once it is acked, with its result
 
 	id, key, lane string // of the message
 

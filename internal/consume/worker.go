@@ -60,16 +60,15 @@ func (w *worker) serve(d *delivery) {
 	if settings.Handle != nil {
 		early, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		d.cancel.Store(&cancel)
 		ctx = early
 		if limit > 0 { // a deadline, which contexts that are made of this one inherit
 			var stop context.CancelFunc
 			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
 			defer stop()
 		}
-		d.handling = &handling{Context: ctx, retained: d.retention > 0,
-			id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
-		ctx = d.handling
+		h := &handling{Context: ctx, cancel: cancel, retained: d.retention > 0, id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
+		d.handling.Store(h)
+		ctx = h
 	}
 	v := Verdict{Err: errGoexit}
 	started := false
@@ -84,7 +83,7 @@ func (w *worker) serve(d *delivery) {
 	started = true
 	if limit > 0 {
 		timer := time.AfterFunc(limit, func() {
-			if d.handling != nil {
+			if settings.Handle != nil {
 				<-ctx.Done() // its deadline is now: expire must not end it for another cause
 			}
 			d.expire(ctx, limit, why)
@@ -113,7 +112,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 // the worker counts as free, so that no free worker has an outcome that is not queued yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
-	v.result, v.follows = d.handling.end()
+	v.result, v.follows = d.handling.Load().end()
 	if w.member, w.took = d.consumer.member, took; !started {
 		w.took = 0
 	}
@@ -212,7 +211,7 @@ func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle f
 	if !ours && !d.fate.CompareAndSwap(fateLost, fate) {
 		return false
 	}
-	d.handling.end()
+	d.handling.Load().end()
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
 		d.consumer.member.replace(took) // until now the delivery was unhandled, so the settler cannot have left
