@@ -60,7 +60,7 @@ type poller struct {
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
 type pollState struct {
 	interval  time.Duration      // the longest time between two polls, unless the consumer is idle
-	idleTicks bool               // the consumer is idle, and idleInterval is longer
+	idleTicks bool               // the consumer is idle, and ticks less often
 	nextPoll  time.Time          // the latest instant for the next poll
 	rtt       time.Duration      // of fetches, a moving average; 0: not known yet
 	moreDue   bool               // something is due that was not fetched
