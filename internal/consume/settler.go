@@ -32,7 +32,7 @@ type outcome struct {
 
 	// Set by finish:
 	superseded bool // the message has ended, whatever the outcome, because another send took its key
-	void       bool // the settlement had no effect, because the delivery was lost or the message canceled
+	void       bool // the settlement had no effect: the delivery was lost, the message canceled, or the call had no room for it
 }
 
 // expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's error, if it has one.
@@ -185,59 +185,44 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	if done.DoneOverflow > 0 {
 		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
 	}
-	if done.Left != nil {
-		batch, left = splitLeft(batch, &done)
+	for _, i := range done.Left {
+		o := batch[i]
+		if slices.Contains(done.TooMuch, i) { // no other try would change less
+			o.refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", errTooMuchFollows))
+		}
+		left = append(left, o)
 	}
 	s.finish(batch, done, err)
 	return left
 }
 
-// splitLeft takes the outcomes out of a batch that were not settled, and renumbers the others in the reply. What would change too much is garbage,
-// because no other try would change less.
-func splitLeft(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
-	at := make([]int, len(batch))
-	for i := range batch {
-		if slices.Contains(done.Left, i) {
-			left = append(left, batch[i])
-			if slices.Contains(done.TooMuch, i) {
-				left[len(left)-1].refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", errTooMuchFollows))
-			}
-		} else {
-			at[i] = len(settled)
-			settled = append(settled, batch[i])
-		}
-	}
-	for _, list := range [][]int{done.Void, done.Superseded} {
-		for j, i := range list {
-			list[j] = at[i]
-		}
-	}
-	for j := range done.Answers {
-		done.Answers[j].Settlement = at[done.Answers[j].Settlement]
-	}
-	return settled, left
-}
-
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them.
 func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
-	ds := conc.Mapped(batch, func(o *outcome) *delivery { return o.d })
-	s.leases.remove(ds...)
+	settled := make([]*delivery, 0, len(batch))
+	for i := range batch {
+		if !slices.Contains(done.Left, i) {
+			settled = append(settled, batch[i].d)
+		}
+	}
+	s.leases.remove(settled...)
 	if err != nil {
 		s.settings.Log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
 			"will be delivered again when their leases have run out",
-			slog.Any("error", err), attrsOf(ds))
+			slog.Any("error", err), attrsOf(settled))
 		return
 	}
 	for _, i := range done.Superseded {
 		if batch[i].kind != script.OutcomeAck {
 			s.settings.Log.Info("delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
-				ds[i].attrs(), slog.String("key", ds[i].msg.Key))
+				batch[i].d.attrs(), slog.String("key", batch[i].d.msg.Key))
 		}
 		batch[i].kind, batch[i].superseded = script.OutcomeAck, true
 	}
 	var late []*delivery
 	for _, i := range done.Void {
-		late = append(late, ds[i])
+		late = append(late, batch[i].d)
+	}
+	for _, i := range slices.Concat(done.Void, done.Left) {
 		batch[i].void = true
 	}
 	if s.events.On() {
