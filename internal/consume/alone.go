@@ -60,14 +60,14 @@ func (m *member) wantsName() bool {
 }
 
 // isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others may
-// fetch, at least for rest.
-func (m *member) isAlone(tag string, lease, rest time.Duration) {
+// fetch for a while.
+func (m *member) isAlone(tag string, lease time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	a := &ws.alone
 	if tag == "" {
-		m.letsGo(rest)
+		m.letsGo(lease / 10)
 		return
 	}
 	if a.by != m {
@@ -89,13 +89,6 @@ func (m *member) wasAlone(tag string) {
 	if ws.alone.by == m && ws.alone.has == tag {
 		ws.end(0)
 	}
-}
-
-// staysBeside is the end of becomesAlone for a member that fetches nothing more.
-func (m *member) staysBeside() {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	m.letsGo(0)
 }
 
 // letsGo lets the others fetch, if they wait for the member to fetch its message, with mu held.

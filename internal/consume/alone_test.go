@@ -165,7 +165,7 @@ func TestAloneBesideALongHandler(t *testing.T) {
 			t.Errorf("%s begins, want %s", got, payload)
 		}
 	}
-	c.member.lapsed()
+	c.member.withdraw()
 	c.Stop()
 	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 && c.lifecycle.stopping() })
 	if a := alone(); a.by != c.member || a.has == "" {
@@ -223,9 +223,9 @@ func TestAloneAsks(t *testing.T) {
 	if b.wantsName() {
 		t.Error("another would ask, too")
 	}
-	b.lapsed()
+	b.withdraw()
 	asks("its server is silent", lease+1, true, false)
-	a.isAlone("x", lease, 0)
+	a.isAlone("x", lease)
 	asks("its message is handled", 0, false, true)
 	a.wasAlone("y")
 	asks("another one was settled", 0, false, true)

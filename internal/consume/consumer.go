@@ -80,7 +80,9 @@ func (c *Consumer) run() {
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
-	c.member.waitUntilIdle() // handlers finish, or their limit or Shutdown gives up on them
+	for c.member.unhandled() > 0 { // handlers finish, or their limit or Shutdown gives up on them
+		<-c.freed
+	}
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
 	select {
@@ -132,10 +134,9 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 	}
 	left := slices.DeleteFunc(consumers, (*Consumer).Ended)
-	whys := make([]string, len(left))
-	running := map[*shard.Queue]int{}
-	for i, c := range left {
-		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
+	whys, running := map[*shard.Queue]string{}, map[*shard.Queue]int{} // of a queue with its shards, and earlier starts
+	for _, c := range left {
+		whys[c.queue] = cmp.Or(whys[c.queue], "was still waiting for "+*c.lifecycle.phase.Load())
 		c.lifecycle.force()
 		c.member.abandonAll()
 		running[c.queue] += c.member.givenUp()
@@ -152,19 +153,19 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 	}
 	var errs []error
-	told := map[*shard.Queue]bool{}
-	for i, c := range left {
-		if told[c.queue] { // the queue has several shards, or was started more than once
+	for _, c := range left {
+		why := whys[c.queue]
+		if why == "" { // it was told
 			continue
 		}
-		told[c.queue] = true
+		delete(whys, c.queue)
 		if n := running[c.queue]; n > 0 {
-			whys[i] = stillRunning(n)
+			why = stillRunning(n)
 		}
 		if err := c.lifecycle.outage.Cause(); err != nil {
-			whys[i] += fmt.Sprintf(" (without Redis: %v)", err)
+			why += fmt.Sprintf(" (without Redis: %v)", err)
 		}
-		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, whys[i], link.Ended(ctx)))
+		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, why, link.Ended(ctx)))
 	}
 	return errors.Join(errs...)
 }

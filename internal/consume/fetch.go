@@ -87,7 +87,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 			if replyLost(err) {
 				lost++
 			}
-			p.member.lapsed()
+			p.member.withdraw()
 			return err
 		}
 		sentAt = *q.Began

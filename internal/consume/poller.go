@@ -152,7 +152,7 @@ func (p *poller) run() {
 func (p *poller) step() {
 	if p.reserved != "" && p.settings.Base.Err() != nil { // nothing more is fetched
 		p.reserved = ""
-		p.member.staysBeside()
+		p.member.withdraw()
 	}
 	s, now, asks := &p.state, time.Now(), time.Duration(math.MaxInt64)
 	if p.reserved != "" {
@@ -308,7 +308,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.nearest = min(p.nearest, answeredAt.Sub(sentAt))
 	if alone != "" { // before its handler can have returned
-		p.member.isAlone(strings.Join(got.Tags, ""), p.lease, p.lease/10) // of one tag, or none
+		p.member.isAlone(strings.Join(got.Tags, ""), p.lease) // of one tag, or none
 	}
 	p.accept(&got, sentAt, answeredAt, alone != "")
 	if alone != "" || got.Reserved != "" {

@@ -194,7 +194,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	case back := <-q.away:
 		select {
 		case <-time.After(time.Second): // an attempt
-			q.lapsed()
+			q.withdraw()
 		case <-q.sim.end:
 		}
 		select {

@@ -102,10 +102,7 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 
 // quit notes that a member fetches nothing more, and releases what no worker has started.
 func (m *member) quit() {
-	m.workers.mu.Lock()
-	m.setHungry(false)
-	m.letsGo(0)
-	m.workers.mu.Unlock()
+	m.withdraw()
 	m.releaseBuffered()
 }
 
@@ -335,12 +332,5 @@ func (m *member) releaseBuffered() {
 		m.finish(0)
 		m.workers.fill()
 		m.workers.mu.Unlock()
-	}
-}
-
-// waitUntilIdle waits until nothing is in the buffer or in a handler, after the poller has ended.
-func (m *member) waitUntilIdle() {
-	for m.unhandled() > 0 {
-		<-m.freed
 	}
 }
