@@ -58,7 +58,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
-	q.Seed = p.settings.Drain.seed()
+	q.Seed = p.settings.seed()
 	all, lost := p.replyBytes, 0
 	if p.settings.MaxBytes > 0 {
 		all = min(all, max(p.settings.MaxBytes-held.bytes, 1))

@@ -29,7 +29,7 @@ func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration 
 	d, before := s.interval, s.idleTicks
 	if p.isIdle(got) {
 		ticks := ticksASecond
-		if p.settings.Sharded {
+		if p.settings.ID != "" { // of a shard
 			ticks = 1
 		}
 		together := time.Duration(p.store.Link.ConsumersNow()) * time.Second / time.Duration(ticks)

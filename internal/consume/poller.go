@@ -55,6 +55,10 @@ type poller struct {
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message
 	newer      conc.MinuteCount    // messages of a newer version
+
+	// Read when the consumer has ended:
+	drainDone bool  // it drained its queue, and nothing is due
+	drainErr  error // why it gave up
 }
 
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
@@ -137,7 +141,7 @@ func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) boo
 
 // run polls until the consumer stops.
 func (p *poller) run() {
-	if p.settings.Drain == nil {
+	if !p.settings.Drains {
 		p.poll(false)
 	}
 	for !p.lifecycle.stopping() {
@@ -172,7 +176,7 @@ func (p *poller) step() {
 		return
 	}
 	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && s.wakeUps && !s.waiting && p.settings.Drain == nil {
+	if open && s.wakeUps && !s.waiting && !p.settings.Drains {
 		s.waiting = true
 		p.wakeUps.Ask()
 	}
@@ -328,7 +332,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
-		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker
+		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains { // a drain has asked for no marker
 			return
 		}
 		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})

@@ -36,11 +36,11 @@ type Settings struct {
 	Log     *slog.Logger      // names the queue
 
 	// Of a queue with several shards, each of which has a consumer:
-	Sharded bool
-	ID      string       // of all of them; "": each has its own
-	Outage  *link.Outage // of all of them; nil: there is one
+	ID     string       // of all of them; "": there is one
+	Outage *link.Outage // of all of them; nil: there is one
 
-	Drain *Drain // nil, unless the consumer ends when nothing is due
+	Drains  bool // the consumer ends when nothing is due
+	stepped bool // the clock stands still (delayqueuetest): neither order nor delays are left to chance
 }
 
 // DefaultDelay is exponential backoff with equal jitter, half fixed and half at random.
