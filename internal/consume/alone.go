@@ -1,6 +1,9 @@
 package consume
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // This file lets one delivery be handled alone: that of a message on its last chance, which is poison if it is lost
 // once more. So no other message that kills this process makes poison of it.
@@ -81,12 +84,12 @@ func (m *member) isAlone(tag string, lease time.Duration) {
 	})
 }
 
-// wasAlone lets the others fetch if they wait for the message of a tag, because it has been settled.
-func (m *member) wasAlone(tag string) {
+// wasAlone lets the others fetch if they wait for one of these deliveries, which have been settled or lost.
+func (m *member) wasAlone(ds []*delivery) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.alone.by == m && ws.alone.has == tag {
+	if ws.alone.by == m && slices.ContainsFunc(ds, func(d *delivery) bool { return d.tag == ws.alone.has }) {
 		ws.end(0)
 	}
 }

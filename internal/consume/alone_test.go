@@ -227,10 +227,10 @@ func TestAloneAsks(t *testing.T) {
 	asks("its server is silent", lease+1, true, false)
 	a.isAlone("x", lease)
 	asks("its message is handled", 0, false, true)
-	a.wasAlone("y")
+	a.wasAlone([]*delivery{{tag: "y"}})
 	asks("another one was settled", 0, false, true)
 	ws.alone.since = time.Now().Add(-lease)
-	a.wasAlone("x")
+	a.wasAlone([]*delivery{{tag: "x"}})
 	asks("the others fetch", 0, false, true)
 	if rest := time.Until(ws.alone.rests); !ws.mayFetch() || b.wantsName() || rest < lease*9/10 {
 		t.Errorf("they fetch for %v", rest)

@@ -71,7 +71,7 @@ func (c *Consumer) run() {
 	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
 
 	if !c.lifecycle.stopping() { // not in StartConsumer, which is called with the queue's mu held
-		c.settings.logStuck(c.member.stuck())
+		c.member.logStuck(c.settings.Log)
 	}
 	c.poller.run()
 	begun := time.Now()

@@ -24,8 +24,7 @@ type delivery struct {
 	msg      message.Delivered
 	losses   int
 	fetched  time.Time
-	alone    bool // beside nothing that was fetched after it; see alone.go
-	*terms        // never nil
+	*terms   // never nil
 
 	started  conc.AtomicTime          // when its handler did; set by its worker, read by presence
 	fate     atomic.Int32             // changed by worker, timer of the time limit, leases, Shutdown: see below

@@ -202,11 +202,7 @@ func (l *leases) cancelOverdue() {
 // remove lets go of deliveries that are settled or lost.
 func (l *leases) remove(ds ...*delivery) {
 	l.held.remove(ds...)
-	for _, d := range ds {
-		if d.alone {
-			l.member.wasAlone(d.tag)
-		}
-	}
+	l.member.wasAlone(ds)
 	l.freed.Send()
 }
 

@@ -314,7 +314,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if alone != "" { // before its handler can have returned
 		p.member.isAlone(strings.Join(got.Tags, ""), p.lease) // of one tag, or none
 	}
-	p.accept(&got, sentAt, answeredAt, alone != "")
+	p.accept(&got, sentAt, answeredAt)
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
@@ -339,7 +339,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 		if err != nil {
 			return
 		}
-		p.accept(&got, sentAt, time.Now(), false)
+		p.accept(&got, sentAt, time.Now())
 	}
 }
 

@@ -154,14 +154,6 @@ func (m *member) notBehind(most time.Duration) {
 	m.time += max(ws.clock-behind-m.timeNow(), 0)
 }
 
-// setAside counts deliveries that a fetch has brought and no handler sees. They count for the member's time, because
-// otherwise a member with a backlog of them would always be next.
-func (m *member) setAside(n int) {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	m.time += float64(n) * leastTime.Seconds() / m.weight
-}
-
 // ended notes that a handler of the member has returned, with mu held.
 func (m *member) ended(took time.Duration) {
 	m.time += max(took, leastTime).Seconds() / m.weight

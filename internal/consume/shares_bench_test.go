@@ -20,7 +20,7 @@ func BenchmarkShares(b *testing.B) {
 				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
 				m.each = 3 * time.Millisecond
 				members = append(members, m)
-				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}})
+				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}}, 0)
 			}
 			for i := range 64 {
 				w := &worker{workers: ws, index: i, member: members[i%queues]}
@@ -36,7 +36,7 @@ func BenchmarkShares(b *testing.B) {
 				w.member = d.consumer.member
 				w.member.room(script.MaxBatch, true, 100*time.Microsecond)
 				w.member.ask(script.MaxBatch, true, 100*time.Microsecond)
-				w.member.put([]*delivery{d})
+				w.member.put([]*delivery{d}, 0)
 				w.member.endFetch()
 			}
 		})

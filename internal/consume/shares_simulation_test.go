@@ -215,7 +215,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	<-q.sim.server
 	time.Sleep(time.Duration(n) * time.Microsecond) // to decode it
 	if q.expired {
-		q.setAside(n)
+		q.put(nil, n)
 		q.count(func(c *simulatedCounts) { c.aside += n })
 		return due != 0
 	}
@@ -224,7 +224,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	for i := range ds {
 		ds[i] = &delivery{consumer: &q.consumer, lease: l, fetched: time.Now(), terms: &noTerms}
 	}
-	q.put(ds)
+	q.put(ds, 0)
 	return due != 0
 }
 

@@ -216,21 +216,13 @@ func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle f
 	defer func() { // also if the user's error handler ends this goroutine
 		d.consumer.member.replace(took) // until now the delivery was unhandled, so the settler cannot have left
 		if !d.consumer.lifecycle.stopping() {
-			d.consumer.settings.logStuck(d.consumer.member.stuck())
+			d.consumer.member.logStuck(d.consumer.settings.Log)
 		}
 	}()
 	if ours {
 		settle()
 	}
 	return true
-}
-
-// logStuck logs it if more handlers run on than workers are left.
-func (s *Settings) logStuck(stuck, left int) {
-	if stuck > left {
-		s.Log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
-			slog.Int("running_on", stuck), slog.Int("workers", left))
-	}
 }
 
 // abandonAll ends the contexts of all running handlers, and releases their messages.

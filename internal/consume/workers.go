@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -156,14 +157,16 @@ func (m *member) unhandled() int {
 	return len(m.buffer) + m.busy
 }
 
-// put gives deliveries to the workers.
-func (m *member) put(ds []*delivery) {
-	if len(ds) == 0 {
-		return
-	}
+// put gives deliveries to the workers. Those that were set aside, which no handler sees, count for the member's time, because otherwise a member
+// with a backlog of them would always be next.
+func (m *member) put(ds []*delivery, setAside int) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	m.time += float64(setAside) * leastTime.Seconds() / m.weight
+	if len(ds) == 0 {
+		return
+	}
 	if len(m.buffer) == 0 {
 		ws.filled = append(ws.filled, m)
 	}
@@ -184,15 +187,6 @@ func (m *member) take(n int) []*delivery {
 	return ds
 }
 
-// next takes the first delivery out of the buffer, with mu held.
-func (m *member) next() *delivery {
-	m.workers.clock = max(m.workers.clock, m.timeNow())
-	d := m.buffer[0]
-	m.buffer[0] = nil
-	m.take(1)
-	return d
-}
-
 // one takes the next delivery for a free worker out of a buffer, with mu held, and returns nil if there is none that a worker may have.
 func (ws *Workers) one() *delivery {
 	if ws.used >= ws.size {
@@ -208,7 +202,11 @@ func (ws *Workers) one() *delivery {
 		return nil
 	}
 	ws.used++
-	return next.next()
+	ws.clock = max(ws.clock, next.timeNow())
+	d := next.buffer[0]
+	next.buffer[0] = nil
+	next.take(1)
+	return d
 }
 
 // open reports whether a worker of another member may become free for this one.
@@ -271,11 +269,15 @@ func (m *member) replace(took time.Duration) {
 	ws.fill()
 }
 
-// stuck is how many handlers of the member's queue run on, and how many workers the queue has left.
-func (m *member) stuck() (stuck, left int) {
+// logStuck logs it if more handlers of the member's queue run on than workers are left.
+func (m *member) logStuck(log *slog.Logger) {
 	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.stuck[m.order], m.most()
+	stuck, left := m.workers.stuck[m.order], m.most()
+	m.workers.mu.Unlock()
+	if stuck > left {
+		log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+			slog.Int("running_on", stuck), slog.Int("workers", left))
+	}
 }
 
 // countStuck counts handlers that run on, with mu held, and wakes all pollers, because the number of workers may have changed.
