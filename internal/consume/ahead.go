@@ -32,7 +32,7 @@ func (m *member) wants(rtt time.Duration) int {
 		workers = max(min(workers, m.busy+free, m.mostToFetch()), 0)
 	}
 	ahead := 0
-	most := max(int(script.MaxBatch*m.weight/max(ws.heaviest, m.weight)), 1) // members share fetches, too
+	most := max(int(script.MaxBatch*m.Weight/max(ws.heaviest, m.Weight)), 1) // members share fetches, too
 	if rtt > 0 && m.each > 0 && m.each < maxBuffered/2 && m.careful == 0 {
 		rate := min(share, float64(workers)) / m.each.Seconds()
 		ahead = int(min(rate*rtt.Seconds(), float64(most)))
@@ -65,7 +65,7 @@ func (m *member) prospects() (free int, wait time.Duration) {
 	consider := func(o *member) {
 		before := o.hungry && o.before(m)
 		if before && !ws.strict { // its turns come first until as much of its time has passed
-			behind := (m.timeNow() - o.timeNow()) * o.weight / float64(ws.size)
+			behind := (m.timeNow() - o.timeNow()) * o.Weight / float64(ws.size)
 			wait += max(time.Duration(behind*float64(time.Second)), ws.gap)
 		}
 		if m.isQuick() {

@@ -226,9 +226,9 @@ func (p *poller) limit() int {
 	if p.settings.Base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	limit := limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
+	limit := limitRoom(p.settings, p.member.AtMost, p.leases.held.totals())
 	if p.limits.Bounded {
-		limit = min(limit, max(p.member.atMost, p.limits.Left/2))
+		limit = min(limit, max(p.member.AtMost, p.limits.Left/2))
 	}
 	return limit
 }
@@ -236,7 +236,7 @@ func (p *poller) limit() int {
 // ahead is how long a fetch takes, and 0 if nothing is to be fetched ahead. Deliveries that are fetched ahead count for the limits of the
 // queue, and keep other consumers from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
 func (p *poller) ahead() time.Duration {
-	if p.limits.Bounded && p.limits.Left < 2*p.member.atMost {
+	if p.limits.Bounded && p.limits.Left < 2*p.member.AtMost {
 		return 0
 	}
 	return p.state.rtt

@@ -29,7 +29,7 @@ func (p *poller) presence(now time.Time) string {
 	}
 	p.presenceAt = now
 	self := script.Presence{
-		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.atMost,
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.AtMost,
 		Handling: p.member.handling(now),
 	}
 	text, _ := json.Marshal(self) // each of its fields can be encoded

@@ -39,12 +39,9 @@ type Workers struct {
 
 // A member is a consumer's part of the workers.
 type member struct {
+	Portion
 	workers *Workers
 	freed   conc.Signal // sent when there may be room for more; the poller receives it
-	weight  float64
-	atMost  int  // workers; see most
-	order   int  // in the pool
-	grouped bool // several members are of one queue
 
 	// These are guarded by workers.mu.
 	buffer  []*delivery   // fetched, not yet started
@@ -94,8 +91,8 @@ type Portion struct {
 func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m := &member{workers: ws, freed: freed, weight: at.Weight, atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order,
-		grouped: at.Grouped}
+	at.AtMost = min(cmp.Or(at.AtMost, ws.size), ws.size)
+	m := &member{Portion: at, workers: ws, freed: freed}
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -124,10 +121,10 @@ func (m *member) most() int { return m.mostBeside(func(o *member) int { return o
 
 // mostBeside is most, if counts says what another member of the queue has.
 func (m *member) mostBeside(counts func(o *member) int) int {
-	most := min(m.atMost, 2*m.atMost-m.workers.stuck[m.order])
-	if m.grouped && m.atMost < m.workers.size {
+	most := min(m.AtMost, 2*m.AtMost-m.workers.stuck[m.Order])
+	if m.Grouped && m.AtMost < m.workers.size {
 		for _, o := range m.workers.members {
-			if o != m && o.order == m.order {
+			if o != m && o.Order == m.Order {
 				most -= counts(o)
 			}
 		}
@@ -163,7 +160,7 @@ func (m *member) put(ds []*delivery, setAside int) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m.time += float64(setAside) * leastTime.Seconds() / m.weight
+	m.time += float64(setAside) * leastTime.Seconds() / m.Weight
 	if len(ds) == 0 {
 		return
 	}
@@ -272,7 +269,7 @@ func (m *member) replace(took time.Duration) {
 // logStuck logs it if more handlers of the member's queue run on than workers are left.
 func (m *member) logStuck(log *slog.Logger) {
 	m.workers.mu.Lock()
-	stuck, left := m.workers.stuck[m.order], m.most()
+	stuck, left := m.workers.stuck[m.Order], m.most()
 	m.workers.mu.Unlock()
 	if stuck > left {
 		log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
@@ -286,8 +283,8 @@ func (m *member) countStuck(n int) {
 	if ws.stuck == nil {
 		ws.stuck = make(map[int]int)
 	}
-	if ws.stuck[m.order] += n; ws.stuck[m.order] == 0 {
-		delete(ws.stuck, m.order)
+	if ws.stuck[m.Order] += n; ws.stuck[m.Order] == 0 {
+		delete(ws.stuck, m.Order)
 	}
 	ws.divide()
 	ws.wakeAll()
