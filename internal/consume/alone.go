@@ -47,10 +47,7 @@ func (m *member) becomesAlone(lease, named time.Duration) (now bool, in time.Dur
 		a.waited = a.since
 	}
 	if !mine || !over && !ws.isQuiet() {
-		if in = time.Until(a.until); in <= 0 { // no worker is free
-			in = lease / 100
-		}
-		return false, in
+		return false, max(time.Until(a.until), lease/100)
 	}
 	return true, 0
 }

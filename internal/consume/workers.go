@@ -115,7 +115,7 @@ func without(members []*member, m *member) []*member {
 	return slices.DeleteFunc(members, func(o *member) bool { return o == m })
 }
 
-// most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on, or if other
+// most is how many workers a member may have, with mu held. That is fewer than AtMost if too many handlers of its queue run on, or if other
 // members of its queue have some.
 func (m *member) most() int { return m.mostBeside(func(o *member) int { return o.busy }) }
 
