@@ -28,7 +28,6 @@ type delivery struct {
 
 	started  conc.AtomicTime          // when its handler did; set by its worker, read by presence
 	fate     atomic.Int32             // changed by worker, timer of the time limit, leases, Shutdown: see below
-	overdue  atomic.Bool              // its lease ran out by this process's clock; set by leases, read by its worker
 	handling atomic.Pointer[handling] // nil of a bare callback; stored by its worker before the handler starts
 
 	index int // in heldList

@@ -191,11 +191,12 @@ func (l *leases) lose(d *delivery, cause error) {
 // results count if no fetch has taken the deliveries back, except a failure that is only the end of the context (cutShort).
 func (l *leases) cancelOverdue() {
 	for _, d := range l.held.all() {
-		if !d.leaseOver(l.settings.Lease, time.Now()) || d.overdue.Swap(true) || d.handling.Load() == nil {
+		h := d.handling.Load()
+		if h == nil || h.Err() != nil || !d.leaseOver(l.settings.Lease, time.Now()) {
 			continue
 		}
 		l.settings.Log.Warn("delayqueue: the lease of a delivery is over, because Redis has not answered: its handler's context ends", d.attrs())
-		d.cancelHandler(ErrDeliveryLost)
+		h.cancel(ErrDeliveryLost)
 	}
 }
 

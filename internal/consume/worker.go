@@ -118,7 +118,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 	}
 	if !d.claim(fateSettled) {
 		w.replaced = !d.fate.CompareAndSwap(fateLost, fateLeft) // from here on nobody replaces the worker of a lost delivery
-	} else if !started || d.consumer.settings.cutShort(d, v) {
+	} else if !started || d.consumer.settings.cutShort(ctx, v) {
 		d.consumer.settler.put(d.released())
 	} else {
 		d.conclude(ctx, v)
@@ -127,8 +127,8 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 
 // cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease has run out by
 // this process's clock. Such a delivery goes back.
-func (s *Settings) cutShort(d *delivery, v Verdict) bool {
-	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && !d.overdue.Load() {
+func (s *Settings) cutShort(ctx context.Context, v Verdict) bool {
+	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && context.Cause(ctx) != ErrDeliveryLost {
 		return false
 	}
 	return errors.Is(v.Err, context.Canceled) || errors.Is(v.Err, context.DeadlineExceeded) ||
