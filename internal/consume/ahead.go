@@ -116,7 +116,8 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 }
 
 // withdraw notes that the member gets nothing for now, because an attempt at a fetch has failed, or nothing more is
-// fetched. Other members do not take its fetch into account any more, nor wait for a message that it wants to fetch alone.
+// fetched. Other members do not take its fetch into account any more, nor wait for a message that it wants to fetch
+// alone.
 func (m *member) withdraw() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()

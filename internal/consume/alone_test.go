@@ -167,7 +167,7 @@ func TestAloneBesideALongHandler(t *testing.T) {
 	}
 	c.member.withdraw()
 	c.Stop()
-	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 && c.lifecycle.stopping() })
+	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 })
 	if a := alone(); a.by != c.member || a.has == "" {
 		t.Errorf("it is not alone any more: %+v", a)
 	}

@@ -25,7 +25,8 @@ func (s *Settings) Step(now func() time.Time) {
 // steppedAttempt is how long a stepped attempt at a call may take. A machine that is slow for a moment is no reason to give a message up.
 const steppedAttempt = time.Minute
 
-// seed is what the next fetch makes its random choices from; 0: anything. A stepped one makes the same choices each time.
+// seed is what the next fetch makes its random choices from; 0: anything. A stepped consumer makes the same choices each
+// time.
 func (s *Settings) seed() int32 {
 	if s.stepped {
 		return 1

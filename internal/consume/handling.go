@@ -90,8 +90,8 @@ func (h *handling) pastLimit() bool {
 	return cause == ErrConsumeTimeout || cause == ErrExpired
 }
 
-// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because the user's code may keep
-// the context. h may be nil.
+// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because the
+// user's code may keep the context. h may be nil.
 func (h *handling) end() (result string, follows []*script.SendMessage) {
 	if h == nil {
 		return "", nil

@@ -23,7 +23,7 @@ type lifecycle struct {
 
 	stopOnce sync.Once
 	stopped  chan struct{}          // closed by stop
-	settled  chan struct{}          // closed when everything has ended but for handlers that Shutdown gave up on, by consumer.run
+	settled  chan struct{}          // closed by consumer.run when all has ended but for handlers that were given up
 	done     chan struct{}          // closed when these have returned, too
 	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
 

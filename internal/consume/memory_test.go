@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// TestOneKeepsNoOther: a delivery whose handler runs on keeps no other of its fetch in memory, and a message that a handler keeps does not
-// keep the text with all ids.
+// TestOneKeepsNoOther: a delivery whose handler runs on keeps no other of its fetch in memory, and a message that a
+// handler keeps does not keep the text with all ids.
 func TestOneKeepsNoOther(t *testing.T) {
 	var text strings.Builder
 	for i := range script.MaxBatch {

@@ -332,7 +332,8 @@ func (p *poller) passWakeOn(begun time.Time) {
 	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
-		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains { // a drain has asked for no marker
+		// A drain has asked for no marker.
+		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
 			return
 		}
 		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})

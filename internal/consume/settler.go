@@ -32,7 +32,7 @@ type outcome struct {
 
 	// Set by finish:
 	superseded bool // the message has ended, whatever the outcome, because another send took its key
-	void       bool // the settlement had no effect: the delivery was lost, the message canceled, or the call had no room for it
+	void       bool // no effect: the delivery was lost, the message canceled, or the call had no room for it
 }
 
 // expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's error, if it has one.

@@ -66,7 +66,8 @@ func (w *worker) serve(d *delivery) {
 			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
 			defer stop()
 		}
-		h := &handling{Context: ctx, cancel: cancel, retained: d.retention > 0, id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
+		h := &handling{Context: ctx, cancel: cancel, retained: d.retention > 0,
+			id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
 		d.handling.Store(h)
 		ctx = h
 	}
@@ -117,7 +118,8 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 		w.took = 0
 	}
 	if !d.claim(fateSettled) {
-		w.replaced = !d.fate.CompareAndSwap(fateLost, fateLeft) // from here on nobody replaces the worker of a lost delivery
+		// From here on nobody replaces the worker of a lost delivery.
+		w.replaced = !d.fate.CompareAndSwap(fateLost, fateLeft)
 	} else if !started || d.consumer.settings.cutShort(ctx, v) {
 		d.consumer.settler.put(d.released())
 	} else {

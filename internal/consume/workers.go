@@ -115,8 +115,8 @@ func without(members []*member, m *member) []*member {
 	return slices.DeleteFunc(members, func(o *member) bool { return o == m })
 }
 
-// most is how many workers a member may have, with mu held. That is fewer than AtMost if too many handlers of its queue run on, or if other
-// members of its queue have some.
+// most is how many workers a member may have, with mu held. That is fewer than AtMost if too many handlers of its queue
+// run on, or if other members of its queue have some.
 func (m *member) most() int { return m.mostBeside(func(o *member) int { return o.busy }) }
 
 // mostBeside is most, if counts says what another member of the queue has.
@@ -154,8 +154,8 @@ func (m *member) unhandled() int {
 	return len(m.buffer) + m.busy
 }
 
-// put gives deliveries to the workers. Those that were set aside, which no handler sees, count for the member's time, because otherwise a member
-// with a backlog of them would always be next.
+// put gives deliveries to the workers. Those that were set aside, which no handler sees, count for the member's time,
+// because otherwise a member with a backlog of them would always be next.
 func (m *member) put(ds []*delivery, setAside int) {
 	ws := m.workers
 	ws.mu.Lock()
@@ -272,7 +272,8 @@ func (m *member) logStuck(log *slog.Logger) {
 	stuck, left := m.workers.stuck[m.Order], m.most()
 	m.workers.mu.Unlock()
 	if stuck > left {
-		log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+		log.Error("delayqueue: too many callbacks run on past their limit: "+
+			"no more workers take their places until some return",
 			slog.Int("running_on", stuck), slog.Int("workers", left))
 	}
 }
