@@ -29,7 +29,8 @@ func (m *member) wants(rtt time.Duration) int {
 	share := m.share()
 	workers := roundUp(share)
 	if free, wait := m.prospects(); !ws.shared || wait >= soon {
-		workers = max(min(workers, m.busy+free, m.mostToFetch()), 0)
+		ofQueue := m.mostBeside(func(o *member) int { return o.busy + len(o.buffer) + o.asked })
+		workers = max(min(workers, m.busy+free, ofQueue), 0)
 	}
 	ahead := 0
 	most := max(int(script.MaxBatch*m.Weight/max(ws.heaviest, m.Weight)), 1) // members share fetches, too
@@ -46,11 +47,6 @@ func (m *member) wants(rtt time.Duration) int {
 		return 0
 	}
 	return min(workers+2*ahead-has, most)
-}
-
-// mostToFetch is how many workers the member may have beside what others of its queue have, have fetched, or are fetching, with mu held.
-func (m *member) mostToFetch() int {
-	return m.mostBeside(func(o *member) int { return o.busy + len(o.buffer) + o.asked })
 }
 
 // prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the
