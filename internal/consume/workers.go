@@ -112,7 +112,10 @@ func (m *member) leave() {
 }
 
 func without(members []*member, m *member) []*member {
-	return slices.DeleteFunc(members, func(o *member) bool { return o == m })
+	if i := slices.Index(members, m); i >= 0 {
+		return slices.Delete(members, i, i+1)
+	}
+	return members
 }
 
 // most is how many workers a member may have, with mu held. That is fewer than AtMost if too many handlers of its queue
