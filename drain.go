@@ -59,7 +59,7 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 			return next(ctx, msg)
 		}
 	})
-	if settings.Drain = new(consume.Drain); clock.Of(ctx) != nil {
+	if settings.Drains = true; clock.Of(ctx) != nil {
 		settings.Step(clock.Of(ctx))
 	}
 	r := q.startDrain(settings)

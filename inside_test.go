@@ -200,8 +200,8 @@ func TestDraftsAreZero(t *testing.T) {
 
 // The methods below show the tests of package delayqueue_test what no user sees.
 
-// Current is the consumer of the latest run, nil before the first.
-func (q *DelayQueue) Current() *consume.Consumer { return q.current().All()[0] }
+// Current is the latest run, nil before the first.
+func (q *DelayQueue) Current() *consume.Run { return q.current() }
 
 // Awaits says what becomes of the messages that are awaited.
 type Awaits struct {

@@ -65,7 +65,9 @@ func NewPool(workers int, shares ...Share) *Pool {
 		refuse("a pool needs at least 1 queue")
 	}
 	p := &Pool{shares: slices.Clone(shares)}
-	p.workers.ShareAmong(len(shares), workers)
+	if p.workers.Resize(workers); len(shares) > 1 {
+		p.workers.Share()
+	}
 	for i := range p.shares {
 		s := &p.shares[i]
 		if s.Queue == nil {

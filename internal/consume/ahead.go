@@ -29,10 +29,11 @@ func (m *member) wants(rtt time.Duration) int {
 	share := m.share()
 	workers := roundUp(share)
 	if free, wait := m.prospects(); !ws.shared || wait >= soon {
-		workers = max(min(workers, m.busy+free, m.mostToFetch()), 0)
+		ofQueue := m.mostBeside(func(o *member) int { return o.busy + len(o.buffer) + o.asked })
+		workers = max(min(workers, m.busy+free, ofQueue), 0)
 	}
 	ahead := 0
-	most := max(int(script.MaxBatch*m.weight/max(ws.heaviest, m.weight)), 1) // members share fetches, too
+	most := max(int(script.MaxBatch*m.Weight/max(ws.heaviest, m.Weight)), 1) // members share fetches, too
 	if rtt > 0 && m.each > 0 && m.each < maxBuffered/2 && m.careful == 0 {
 		rate := min(share, float64(workers)) / m.each.Seconds()
 		ahead = int(min(rate*rtt.Seconds(), float64(most)))
@@ -48,44 +49,27 @@ func (m *member) wants(rtt time.Duration) int {
 	return min(workers+2*ahead-has, most)
 }
 
-// mostToFetch is how many workers the member may have beside what others of its queue have, have fetched, or are fetching, with mu held.
-func (m *member) mostToFetch() int {
-	most := m.most()
-	if m.grouped && m.atMost < m.workers.size {
-		for _, o := range m.workers.members {
-			if o == m || o.order != m.order {
-				continue
-			}
-			if most -= len(o.buffer); o.fetching && !o.silent {
-				most -= o.asked
-			}
-		}
-	}
-	return most
-}
-
 // prospects is how many workers are free for the member, with mu held, and how long it is until one takes what the
 // member fetches now. No worker is free for it that other members need for what they have fetched, are fetching, or
 // may fetch first.
 func (m *member) prospects() (free int, wait time.Duration) {
 	ws := m.workers
-	free, wait = ws.size-ws.taken, ws.gap
+	free, wait = ws.size-ws.used, ws.gap
 	if ws.used > 0 {
 		wait = max(wait, time.Since(ws.endedAt))
 	}
 	consider := func(o *member) {
-		before, needs := o.hungry && o.before(m), len(o.buffer)
+		before := o.hungry && o.before(m)
 		if before && !ws.strict { // its turns come first until as much of its time has passed
-			behind := (m.timeNow() - o.timeNow()) * o.weight / float64(ws.size)
+			behind := (m.timeNow() - o.timeNow()) * o.Weight / float64(ws.size)
 			wait += max(time.Duration(behind*float64(time.Second)), ws.gap)
 		}
-		switch {
-		case m.isQuick():
+		if m.isQuick() {
 			return // the worker will be free again in a moment
-		case before:
+		}
+		needs := len(o.buffer) + o.asked
+		if before {
 			needs = ws.size
-		case o.fetching && !o.silent:
-			needs += o.asked
 		}
 		free -= max(min(needs, roundUp(o.share())-o.busy), 0)
 	}
@@ -123,17 +107,17 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 	defer m.workers.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
 	m.asked = min(m.wants(rtt), limit)
-	m.fetching, m.silent = true, false
 	m.workers.wakeNext()
 	return m.asked
 }
 
-// lapsed notes that an attempt at a fetch has failed. Other members do not take that fetch into account any more, nor
-// wait for a message that the member wants to fetch alone.
-func (m *member) lapsed() {
+// withdraw notes that the member gets nothing for now, because an attempt at a fetch has failed, or nothing more is
+// fetched. Other members do not take its fetch into account any more, nor wait for a message that it wants to fetch
+// alone.
+func (m *member) withdraw() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.silent = true
+	m.asked = 0
 	m.setHungry(false)
 	m.letsGo(0)
 }
@@ -142,7 +126,7 @@ func (m *member) lapsed() {
 func (m *member) endFetch() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.fetching = false
+	m.asked = 0
 	m.workers.ifQuiet()
 	m.workers.wakeNext()
 }
@@ -155,7 +139,7 @@ func (ws *Workers) wakeNext() {
 	}
 	var next *member
 	for _, m := range ws.hungry {
-		may := !m.fetching && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most())
+		may := m.asked == 0 && len(m.buffer) == 0 && m.busy < min(roundUp(m.share()), m.most())
 		if may && (next == nil || m.before(next)) {
 			next = m
 		}

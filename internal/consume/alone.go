@@ -1,6 +1,9 @@
 package consume
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // This file lets one delivery be handled alone: that of a message on its last chance, which is poison if it is lost
 // once more. So no other message that kills this process makes poison of it.
@@ -44,10 +47,7 @@ func (m *member) becomesAlone(lease, named time.Duration) (now bool, in time.Dur
 		a.waited = a.since
 	}
 	if !mine || !over && !ws.isQuiet() {
-		if in = time.Until(a.until); in <= 0 { // no worker is free
-			in = lease / 100
-		}
-		return false, in
+		return false, max(time.Until(a.until), lease/100)
 	}
 	return true, 0
 }
@@ -60,14 +60,14 @@ func (m *member) wantsName() bool {
 }
 
 // isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others may
-// fetch, at least for rest.
-func (m *member) isAlone(tag string, lease, rest time.Duration) {
+// fetch for a while.
+func (m *member) isAlone(tag string, lease time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	a := &ws.alone
 	if tag == "" {
-		m.letsGo(rest)
+		m.letsGo(lease / 10)
 		return
 	}
 	if a.by != m {
@@ -81,21 +81,14 @@ func (m *member) isAlone(tag string, lease, rest time.Duration) {
 	})
 }
 
-// wasAlone lets the others fetch if they wait for the message of a tag, because it has been settled.
-func (m *member) wasAlone(tag string) {
+// wasAlone lets the others fetch if they wait for one of these deliveries, which have been settled or lost.
+func (m *member) wasAlone(ds []*delivery) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.alone.by == m && ws.alone.has == tag {
+	if ws.alone.by == m && slices.ContainsFunc(ds, func(d *delivery) bool { return d.tag == ws.alone.has }) {
 		ws.end(0)
 	}
-}
-
-// staysBeside is the end of becomesAlone for a member that fetches nothing more.
-func (m *member) staysBeside() {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	m.letsGo(0)
 }
 
 // letsGo lets the others fetch, if they wait for the member to fetch its message, with mu held.
@@ -127,20 +120,20 @@ func (a *alone) isOver() bool { return !time.Now().Before(a.until) }
 // fetched by a member whose server answers, with mu held.
 func (ws *Workers) isQuiet() bool {
 	for _, m := range ws.members {
-		if len(m.buffer) > 0 || m.fetching && m.asked > 0 && !m.silent {
+		if len(m.buffer) > 0 || m.asked > 0 {
 			return false
 		}
 	}
-	if ws.taken == 0 || ws.alone.waited.IsZero() {
-		return ws.taken == 0
+	if ws.used == 0 || ws.alone.waited.IsZero() {
+		return ws.used == 0
 	}
 	now, old := time.Now(), 0
 	for _, w := range ws.running {
-		if d := w.serving.Load(); d != nil && d.fate.Load() != fateAbandoned && d.started.Age(now) > now.Sub(ws.alone.waited) {
+		if d := w.serving.Load(); d != nil && !d.isReplaced() && d.started.Age(now) > now.Sub(ws.alone.waited) {
 			old++
 		}
 	}
-	return ws.taken <= old
+	return ws.used <= old
 }
 
 // ifQuiet wakes the poller that waits until nothing is handled, with mu held.

@@ -82,7 +82,10 @@ func TestHandledAlone(t *testing.T) {
 				s.onLastChance("last 1", "last 2", "last 3", "last 4")
 				s.backlog(300)
 			}
-			all[0].workers.ShareAmong(queues, 8)
+			all[0].workers.Resize(8)
+			if queues > 1 {
+				all[0].workers.Share()
+			}
 			for _, s := range all {
 				s.startIn(&all[0].workers)
 			}
@@ -162,9 +165,9 @@ func TestAloneBesideALongHandler(t *testing.T) {
 			t.Errorf("%s begins, want %s", got, payload)
 		}
 	}
-	c.member.lapsed()
+	c.member.withdraw()
 	c.Stop()
-	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 && c.Stopping() })
+	queuetest.Eventually(t, "nothing is fetched any more", func() bool { return c.member.unhandled() == 2 })
 	if a := alone(); a.by != c.member || a.has == "" {
 		t.Errorf("it is not alone any more: %+v", a)
 	}
@@ -200,8 +203,7 @@ func TestLateErrorHandler(t *testing.T) {
 // and the others fetch for as long as they waited before anybody asks again.
 func TestAloneAsks(t *testing.T) {
 	const lease = time.Hour // of which nothing passes
-	ws := &Workers{}
-	ws.ShareAmong(2, 2)
+	ws := &Workers{size: 2, shared: true}
 	a, b := ws.join(conc.NewSignal(), Portion{Weight: 1, AtMost: 1}), ws.join(conc.NewSignal(), Portion{Weight: 1, Order: 1})
 	asks := func(what string, named time.Duration, want, waits bool) {
 		t.Helper()
@@ -216,19 +218,19 @@ func TestAloneAsks(t *testing.T) {
 		t.Error("others wait for a member without a free worker")
 	}
 	a.busy = 0
-	b.fetching, b.asked = true, 1
+	b.asked = 1
 	asks("another fetches", 0, false, true)
 	if b.wantsName() {
 		t.Error("another would ask, too")
 	}
-	b.lapsed()
+	b.withdraw()
 	asks("its server is silent", lease+1, true, false)
-	a.isAlone("x", lease, 0)
+	a.isAlone("x", lease)
 	asks("its message is handled", 0, false, true)
-	a.wasAlone("y")
+	a.wasAlone([]*delivery{{tag: "y"}})
 	asks("another one was settled", 0, false, true)
 	ws.alone.since = time.Now().Add(-lease)
-	a.wasAlone("x")
+	a.wasAlone([]*delivery{{tag: "x"}})
 	asks("the others fetch", 0, false, true)
 	if rest := time.Until(ws.alone.rests); !ws.mayFetch() || b.wantsName() || rest < lease*9/10 {
 		t.Errorf("they fetch for %v", rest)
@@ -254,7 +256,8 @@ func TestAloneLetsGo(t *testing.T) {
 				return true
 			}
 			s.settings.Callback, other.settings.Callback = callback, callback
-			s.workers.ShareAmong(2, 4)
+			s.workers.Resize(4)
+			s.workers.Share()
 			other.send("hangs")
 			other.startIn(&s.workers)
 			queuetest.Receive(t, "it hangs", begins)

@@ -130,8 +130,10 @@ func TestNothingIsLeft(t *testing.T) {
 				s, started, returns := newServing(t), make(chan struct{}, 100), make(chan struct{})
 				s.over = over
 				const workers = 2
-				if s.settings.Workers = workers; shared {
-					s.workers.ShareAmong(2, workers)
+				s.settings.Workers = workers
+				s.workers.Resize(workers)
+				if shared {
+					s.workers.Share()
 				}
 				if c.set != nil {
 					c.set(&s.settings)

@@ -39,7 +39,7 @@ type Consumer struct {
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
 	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
-	if settings.Drain != nil && settings.Drain.stepped {
+	if settings.stepped {
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
@@ -71,7 +71,7 @@ func (c *Consumer) run() {
 	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
 
 	if !c.lifecycle.stopping() { // not in StartConsumer, which is called with the queue's mu held
-		c.settings.logStuck(c.member.stuck())
+		c.member.logStuck(c.settings.Log)
 	}
 	c.poller.run()
 	begun := time.Now()
@@ -80,7 +80,9 @@ func (c *Consumer) run() {
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
-	c.member.waitUntilIdle() // handlers finish, or their limit or Shutdown gives up on them
+	for c.member.unhandled() > 0 { // handlers finish, or their limit or Shutdown gives up on them
+		<-c.freed
+	}
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
 	select {
@@ -97,8 +99,8 @@ func (c *Consumer) run() {
 	c.lifecycle.endRedis()
 	c.store.Release()
 	close(c.lifecycle.settled)
-	for _, returned := range c.lifecycle.behind.running() { // there come no more, because no delivery is in a handler
-		<-returned
+	for c.member.givenUp() > 0 {
+		<-c.freed
 	}
 	close(c.lifecycle.done)
 }
@@ -106,20 +108,8 @@ func (c *Consumer) run() {
 // Stop begins the end of all parts, and returns at once.
 func (c *Consumer) Stop() { c.lifecycle.stop() }
 
-// Stopping reports whether Stop has been called.
-func (c *Consumer) Stopping() bool { return c.lifecycle.stopping() }
-
-// Settled is closed when consuming has ended but for handlers that Shutdown gave up on.
-func (c *Consumer) Settled() <-chan struct{} { return c.lifecycle.settled }
-
 // Done is closed when consuming has ended.
 func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
-
-// Drained is what became of a drain, once the consumer has ended.
-func (c *Consumer) Drained() *Drain { return c.settings.Drain }
-
-// Outage is why Redis does not answer at present, and nil if it does.
-func (c *Consumer) Outage() error { return c.lifecycle.outage.Cause() }
 
 // Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
 func (c *Consumer) Hint(in time.Duration) {
@@ -144,13 +134,12 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 	}
 	left := slices.DeleteFunc(consumers, (*Consumer).Ended)
-	whys := make([]string, len(left))
-	running := map[*shard.Queue]int{}
-	for i, c := range left {
-		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
+	whys, running := map[*shard.Queue]string{}, map[*shard.Queue]int{} // of a queue with its shards, and earlier starts
+	for _, c := range left {
+		whys[c.queue] = cmp.Or(whys[c.queue], "was still waiting for "+*c.lifecycle.phase.Load())
 		c.lifecycle.force()
 		c.member.abandonAll()
-		running[c.queue] += len(c.lifecycle.behind.running())
+		running[c.queue] += c.member.givenUp()
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
@@ -164,19 +153,19 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		}
 	}
 	var errs []error
-	told := map[*shard.Queue]bool{}
-	for i, c := range left {
-		if told[c.queue] { // the queue has several shards, or was started more than once
+	for _, c := range left {
+		why := whys[c.queue]
+		if why == "" { // it was told
 			continue
 		}
-		told[c.queue] = true
+		delete(whys, c.queue)
 		if n := running[c.queue]; n > 0 {
-			whys[i] = stillRunning(n)
+			why = stillRunning(n)
 		}
 		if err := c.lifecycle.outage.Cause(); err != nil {
-			whys[i] += fmt.Sprintf(" (without Redis: %v)", err)
+			why += fmt.Sprintf(" (without Redis: %v)", err)
 		}
-		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, whys[i], link.Ended(ctx)))
+		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, why, link.Ended(ctx)))
 	}
 	return errors.Join(errs...)
 }

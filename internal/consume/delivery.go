@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,15 +24,11 @@ type delivery struct {
 	msg      message.Delivered
 	losses   int
 	fetched  time.Time
-	alone    bool // beside nothing that was fetched after it; see alone.go
-	*terms        // never nil
+	*terms   // never nil
 
-	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
-	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
-	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
-	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
-
-	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by it and the timer of the time limit
+	started  conc.AtomicTime          // when its handler did; set by its worker, read by presence
+	fate     atomic.Int32             // changed by worker, timer of the time limit, leases, Shutdown: see below
+	handling atomic.Pointer[handling] // nil of a bare callback; stored by its worker before the handler starts
 
 	index int // in heldList
 	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu
@@ -59,16 +54,20 @@ type terms struct {
 var noTerms terms
 
 // The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is settled twice. A lost delivery
-// changes once more: to left when its worker goes on, or to abandoned when that worker is replaced first.
+// changes once more: to left when its worker goes on, or to abandoned or given up when that worker is replaced first.
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler
 	fateLost      // this consumer does not hold it any more; what the handler returns is void
 	fateLeft      // it was lost, and its worker has gone on
 	fateAbandoned // its callback runs on in a worker that was replaced
+	fateGivenUp   // the same, because Shutdown's context has ended
 )
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+// isReplaced reports whether another worker has taken the place of its worker.
+func (d *delivery) isReplaced() bool { return d.fate.Load() >= fateAbandoned }
 
 // leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the process was suspended.
 func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
@@ -77,8 +76,8 @@ func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
 
 // cancelHandler ends the handler's context, if it has one yet.
 func (d *delivery) cancelHandler(cause error) {
-	if cancel := d.cancel.Load(); cancel != nil {
-		(*cancel)(cause)
+	if h := d.handling.Load(); h != nil {
+		h.cancel(cause)
 	}
 }
 
@@ -140,14 +139,10 @@ func idsOf(ds []*delivery) []string {
 	return conc.Mapped(ds, func(d **delivery) string { return (*d).msg.ID })
 }
 
-// together is how many deliveries share one piece of memory.
-const together = 8
-
 // decode makes deliveries of the answer to a fetch.
 func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) []*delivery {
 	l := &lease{Lease: got.Lease, listed: len(got.Tags)}
 	l.began.Set(sentAt)
-	var some []delivery // stay in memory together: few, because the handler of one may run for long
 	ds := make([]*delivery, len(got.Tags))
 	for i, tag := range got.Tags {
 		e, broken := message.DecodeEnvelope(got.Envelopes[i])
@@ -161,14 +156,9 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 			broken = e.Group.Fill(got.Parts[i])
 		}
 		id, number := message.SplitTag(tag)
-		if len(some) == 0 {
-			some = make([]delivery, min(together, len(ds)-i))
-		}
-		d := &some[0]
-		ds[i], some = d, some[1:]
-		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
-		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
-		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
+		d := &delivery{consumer: c, lease: l, tag: tag, msg: e.Delivered(id, number, record.Failures), losses: record.Losses,
+			fetched: answeredAt, terms: &noTerms, bytes: len(got.Envelopes[i]) + e.Group.Bytes}
+		ds[i] = d
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
 			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,
 			lane: e.Lane.Text(), broken: broken}

@@ -58,7 +58,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
-	q.Seed = p.settings.Drain.seed()
+	q.Seed = p.settings.seed()
 	all, lost := p.replyBytes, 0
 	if p.settings.MaxBytes > 0 {
 		all = min(all, max(p.settings.MaxBytes-held.bytes, 1))
@@ -87,7 +87,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 			if replyLost(err) {
 				lost++
 			}
-			p.member.lapsed()
+			p.member.withdraw()
 			return err
 		}
 		sentAt = *q.Began
@@ -112,7 +112,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 }
 
 // accept handles the answer to a fetch.
-func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, alone bool) {
+func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
 	for i, dead := range got.Dead {
 		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
@@ -122,17 +122,14 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time, al
 		return
 	}
 	ds := decode(p.consumer, got, sentAt, answeredAt)
-	ds[0].alone = alone
 	p.leases.add(ds...)
 	if p.events.On() {
 		ids := idsOf(ds)
 		p.events.Tell(event.CodeReady, len(ids), ids...)
 		p.events.Tell(event.CodeDelivered, len(ids), ids...)
 	}
-	brought := len(ds)
-	ds = p.setAside(ds, got.Now, answeredAt)
-	p.member.setAside(brought - len(ds))
-	p.member.put(ds)
+	fit := p.setAside(ds, got.Now, answeredAt)
+	p.member.put(fit, len(ds)-len(fit))
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

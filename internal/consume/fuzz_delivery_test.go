@@ -36,7 +36,7 @@ func FuzzDelivery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
 		c := &Consumer{settings: Settings{Log: slog.New(slog.DiscardHandler)}}
 		s := &c.settler
-		s.settings = &c.settings
+		s.settings, s.lifecycle = &c.settings, newLifecycle(time.Hour, c.settings.Log, nil)
 		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
 			Parts: map[int][]string{0: {"a", "b"}}}
 		d := decode(c, &got, time.Time{}, time.Time{})[0]

@@ -10,7 +10,8 @@ import (
 // A handling is one call of a handler. It is the context that the handler gets, so that SetResult and Then find it.
 type handling struct {
 	context.Context
-	retained bool // the message is kept once it is acked, with its result
+	cancel   context.CancelCauseFunc // ends it
+	retained bool                    // the message is kept once it is acked, with its result
 
 	id, key, lane string // of the message
 
@@ -89,8 +90,8 @@ func (h *handling) pastLimit() bool {
 	return cause == ErrConsumeTimeout || cause == ErrExpired
 }
 
-// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because some deliveries of one
-// fetch stay in memory together. h may be nil.
+// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because the
+// user's code may keep the context. h may be nil.
 func (h *handling) end() (result string, follows []*script.SendMessage) {
 	if h == nil {
 		return "", nil

@@ -130,6 +130,6 @@ func settledDown(t testing.TB, c *Consumer) {
 	queuetest.Eventually(t, "every count of the workers is zero", func() bool {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		return ws.used == 0 && len(ws.stuck) == 0 && ws.taken == 0 && len(ws.running) == 0 && len(ws.filled) == 0 && len(ws.hungry) == 0
+		return ws.used == 0 && len(ws.stuck) == 0 && len(ws.running) == 0 && len(ws.filled) == 0 && len(ws.hungry) == 0
 	})
 }

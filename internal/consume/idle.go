@@ -23,22 +23,17 @@ const (
 	fullLookEvery = 30 * time.Second
 )
 
-// idleInterval is the longest time between two ticks of an idle consumer, one of so many on a link that tick so often together. Otherwise it
-// is interval.
-func idleInterval(consumers, ticks int, interval, lease time.Duration) time.Duration {
-	return max(interval, min(time.Duration(consumers)*time.Second/time.Duration(ticks), lease/3, maxIdleInterval))
-}
-
 // untilTick is how long after a poll with this answer the next one is, at the latest.
 func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration {
 	s := &p.state
 	d, before := s.interval, s.idleTicks
 	if p.isIdle(got) {
 		ticks := ticksASecond
-		if p.settings.Sharded {
+		if p.settings.ID != "" { // of a shard
 			ticks = 1
 		}
-		d = idleInterval(p.store.Link.ConsumersNow(), ticks, s.interval, p.settings.Lease)
+		together := time.Duration(p.store.Link.ConsumersNow()) * time.Second / time.Duration(ticks)
+		d = max(d, min(together, p.settings.Lease/3, maxIdleInterval))
 	}
 	if s.idleTicks = d > s.interval; s.idleTicks && !before {
 		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not tick together

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -84,8 +85,9 @@ func (l *leases) close() {
 
 // renew renews the leases of all that is held, once.
 func (l *leases) renew() error {
-	for some := range slices.Chunk(l.held.leases(), script.MaxBatch) {
-		begun, held := time.Now(), l.held.counts(some)
+	held := l.held.byLease()
+	for some := range slices.Chunk(slices.Collect(maps.Keys(held)), script.MaxBatch) {
+		begun := time.Now()
 		got, err := l.extend(conc.Mapped(some, func(o **lease) string { return (*o).Name }), nil)
 		if err != nil {
 			return err
@@ -104,7 +106,7 @@ func (l *leases) renew() error {
 			return err
 		}
 		for i, one := range some {
-			if got.Left[i] > held[i] || held[i] > 0 && held[i] <= one.listed/shortenAt {
+			if n := len(held[one]); got.Left[i] > n || n <= one.listed/shortenAt {
 				if err := l.keep(one); err != nil {
 					return err
 				}
@@ -151,20 +153,15 @@ const shortenAt = 8
 // keep lets go of what Redis keeps for this consumer and it does not know: settlements that a failover forgot or that were given up, and canceled
 // messages. Otherwise renewals would keep them for as long as anything else of that fetch is handled. What is left is the list.
 func (l *leases) keep(one *lease) error {
-	var tags []string
-	for _, d := range l.held.all() {
-		if d.lease == one {
-			tags = append(tags, d.tag)
-		}
-	}
-	if tags == nil {
+	held := l.held.byLease()[one]
+	if held == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3)
 	defer cancel()
-	others, err := l.store.Keep(ctx, one.Name, tags)
+	others, err := l.store.Keep(ctx, one.Name, conc.Mapped(held, func(d **delivery) string { return (*d).tag }))
 	if err == nil {
-		one.listed = len(tags)
+		one.listed = len(held)
 	}
 	if others > 0 {
 		l.settings.Log.Warn("delayqueue: Redis has forgotten settlements: these messages will be delivered again", slog.Int("messages", others))
@@ -194,22 +191,19 @@ func (l *leases) lose(d *delivery, cause error) {
 // results count if no fetch has taken the deliveries back, except a failure that is only the end of the context (cutShort).
 func (l *leases) cancelOverdue() {
 	for _, d := range l.held.all() {
-		if !d.leaseOver(l.settings.Lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {
+		h := d.handling.Load()
+		if h == nil || h.Err() != nil || !d.leaseOver(l.settings.Lease, time.Now()) {
 			continue
 		}
 		l.settings.Log.Warn("delayqueue: the lease of a delivery is over, because Redis has not answered: its handler's context ends", d.attrs())
-		d.cancelHandler(ErrDeliveryLost)
+		h.cancel(ErrDeliveryLost)
 	}
 }
 
 // remove lets go of deliveries that are settled or lost.
 func (l *leases) remove(ds ...*delivery) {
 	l.held.remove(ds...)
-	for _, d := range ds {
-		if d.alone {
-			l.member.wasAlone(d.tag)
-		}
-	}
+	l.member.wasAlone(ds)
 	l.freed.Send()
 }
 
@@ -218,16 +212,13 @@ type lease struct {
 	*script.Lease
 	began  conc.AtomicTime // when it began, or a moment earlier; set by accept and leases
 	listed int             // deliveries that Redis lists; set before the first is held, then by renew
-	held   int             // deliveries that are held; guarded by heldList.mu
-	index  int             // in heldList, while any is held
 }
 
 // A heldList has the deliveries that are held. The zero value is empty. It is safe for concurrent use.
 type heldList struct {
-	mu     sync.Mutex
-	held   []*delivery // each at its index
-	living []*lease    // of these, each at its index
-	sums   heldSums
+	mu    sync.Mutex
+	held  []*delivery // each at its index
+	bytes int         // of these
 }
 
 // heldSums are sums over deliveries.
@@ -236,22 +227,13 @@ type heldSums struct {
 	bytes      int // of their envelopes, and of what their handlers said (SetResult, Then)
 }
 
-func (s *heldSums) count(d *delivery, sign int) {
-	s.deliveries += sign
-	s.bytes += sign * d.bytes
-}
-
 func (l *heldList) add(ds ...*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range ds {
 		d.index = len(l.held)
 		l.held = append(l.held, d)
-		if d.lease.held++; d.lease.held == 1 {
-			d.lease.index = len(l.living)
-			l.living = append(l.living, d.lease)
-		}
-		l.sums.count(d, 1)
+		l.bytes += d.bytes
 	}
 }
 
@@ -261,7 +243,7 @@ func (l *heldList) grow(d *delivery, bytes int) {
 	defer l.mu.Unlock()
 	if l.has(d) {
 		d.bytes += bytes
-		l.sums.bytes += bytes
+		l.bytes += bytes
 	}
 }
 
@@ -280,28 +262,17 @@ func (l *heldList) remove(ds ...*delivery) {
 		l.held[last].index = d.index
 		l.held[d.index], l.held[last] = l.held[last], nil
 		l.held = l.held[:last]
-		if d.lease.held--; d.lease.held == 0 {
-			last := len(l.living) - 1
-			l.living[last].index = d.lease.index
-			l.living[d.lease.index], l.living[last] = l.living[last], nil
-			l.living = l.living[:last]
-		}
-		l.sums.count(d, -1)
+		l.bytes -= d.bytes
 	}
 }
 
-// counts are how many deliveries of each lease are held.
-func (l *heldList) counts(leases []*lease) []int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return conc.Mapped(leases, func(one **lease) int { return (*one).held })
-}
-
-// leases are those of which anything is held.
-func (l *heldList) leases() []*lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.living)
+// byLease are the deliveries that are held of each lease.
+func (l *heldList) byLease() map[*lease][]*delivery {
+	all := map[*lease][]*delivery{}
+	for _, d := range l.all() {
+		all[d.lease] = append(all[d.lease], d)
+	}
+	return all
 }
 
 func (l *heldList) all() []*delivery {
@@ -313,5 +284,5 @@ func (l *heldList) all() []*delivery {
 func (l *heldList) totals() heldSums {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sums
+	return heldSums{len(l.held), l.bytes}
 }

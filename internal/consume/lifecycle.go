@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +23,7 @@ type lifecycle struct {
 
 	stopOnce sync.Once
 	stopped  chan struct{}          // closed by stop
-	settled  chan struct{}          // closed when everything has ended but for handlers of behind, by consumer.run
+	settled  chan struct{}          // closed by consumer.run when all has ended but for handlers that were given up
 	done     chan struct{}          // closed when these have returned, too
 	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
 
@@ -43,43 +41,6 @@ type lifecycle struct {
 	// forceCtx ends when Shutdown's context has ended: then nobody waits for the user's code any longer.
 	forceCtx context.Context
 	force    context.CancelFunc
-
-	behind behind
-}
-
-// behind are the deliveries whose handlers Shutdown has given up on, and which run on. It is safe for concurrent use.
-type behind struct {
-	mu  sync.Mutex
-	all map[*delivery]chan struct{} // closed when the handler returns
-}
-
-// abandon adds a delivery, if give ends it.
-func (b *behind) abandon(d *delivery, give func() bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !give() {
-		return
-	}
-	if b.all == nil {
-		b.all = make(map[*delivery]chan struct{})
-	}
-	b.all[d] = make(chan struct{})
-}
-
-// returned notes that the handler of an abandoned delivery has returned.
-func (b *behind) returned(d *delivery) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c := b.all[d]; c != nil {
-		close(c)
-		delete(b.all, d)
-	}
-}
-
-func (b *behind) running() []chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Collect(maps.Values(b.all))
 }
 
 func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
@@ -119,13 +80,6 @@ func (l *lifecycle) stop() {
 
 // extendDrain gives Redis another lease.
 func (l *lifecycle) extendDrain() { l.redisDeadline.Set(time.Now().Add(l.lease)) }
-
-// handed notes that another outcome is to be settled.
-func (l *lifecycle) handed() {
-	if l.stopping() {
-		l.extendDrain()
-	}
-}
 
 func (l *lifecycle) stopping() bool { return conc.Closed(l.stopped) }
 

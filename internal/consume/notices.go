@@ -70,14 +70,10 @@ func (n *notices) run() {
 			n.waiting.Running.Go(n.run)
 		}
 	}()
-	for {
-		notice, ok := n.waiting.One()
-		if !ok || n.lifecycle.forceCtx.Err() != nil {
-			done = true
-			return
-		}
+	for notice, ok := n.waiting.One(); ok && n.lifecycle.forceCtx.Err() == nil; notice, ok = n.waiting.One() {
 		n.settings.guard("garbage handler", notice.msg.Attrs(), func() { n.settings.OnGarbage(n.settings.Base, notice.msg, notice.err) })
 	}
+	done = true
 }
 
 // close returns when the garbage handler has been told of everything, or when Shutdown's context ends.

@@ -55,12 +55,16 @@ type poller struct {
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message
 	newer      conc.MinuteCount    // messages of a newer version
+
+	// Read when the consumer has ended:
+	drainDone bool  // it drained its queue, and nothing is due
+	drainErr  error // why it gave up
 }
 
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
 type pollState struct {
 	interval  time.Duration      // the longest time between two polls, unless the consumer is idle
-	idleTicks bool               // the consumer is idle, and idleInterval is longer
+	idleTicks bool               // the consumer is idle, and ticks less often
 	nextPoll  time.Time          // the latest instant for the next poll
 	rtt       time.Duration      // of fetches, a moving average; 0: not known yet
 	moreDue   bool               // something is due that was not fetched
@@ -137,7 +141,7 @@ func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) boo
 
 // run polls until the consumer stops.
 func (p *poller) run() {
-	if p.settings.Drain == nil {
+	if !p.settings.Drains {
 		p.poll(false)
 	}
 	for !p.lifecycle.stopping() {
@@ -152,7 +156,7 @@ func (p *poller) run() {
 func (p *poller) step() {
 	if p.reserved != "" && p.settings.Base.Err() != nil { // nothing more is fetched
 		p.reserved = ""
-		p.member.staysBeside()
+		p.member.withdraw()
 	}
 	s, now, asks := &p.state, time.Now(), time.Duration(math.MaxInt64)
 	if p.reserved != "" {
@@ -172,7 +176,7 @@ func (p *poller) step() {
 		return
 	}
 	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && s.wakeUps && !s.waiting && p.settings.Drain == nil {
+	if open && s.wakeUps && !s.waiting && !p.settings.Drains {
 		s.waiting = true
 		p.wakeUps.Ask()
 	}
@@ -222,9 +226,9 @@ func (p *poller) limit() int {
 	if p.settings.Base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	limit := limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
+	limit := limitRoom(p.settings, p.member.AtMost, p.leases.held.totals())
 	if p.limits.Bounded {
-		limit = min(limit, max(p.member.atMost, p.limits.Left/2))
+		limit = min(limit, max(p.member.AtMost, p.limits.Left/2))
 	}
 	return limit
 }
@@ -232,7 +236,7 @@ func (p *poller) limit() int {
 // ahead is how long a fetch takes, and 0 if nothing is to be fetched ahead. Deliveries that are fetched ahead count for the limits of the
 // queue, and keep other consumers from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
 func (p *poller) ahead() time.Duration {
-	if p.limits.Bounded && p.limits.Left < 2*p.member.atMost {
+	if p.limits.Bounded && p.limits.Left < 2*p.member.AtMost {
 		return 0
 	}
 	return p.state.rtt
@@ -308,9 +312,9 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)
 	p.nearest = min(p.nearest, answeredAt.Sub(sentAt))
 	if alone != "" { // before its handler can have returned
-		p.member.isAlone(strings.Join(got.Tags, ""), p.lease, p.lease/10) // of one tag, or none
+		p.member.isAlone(strings.Join(got.Tags, ""), p.lease) // of one tag, or none
 	}
-	p.accept(&got, sentAt, answeredAt, alone != "")
+	p.accept(&got, sentAt, answeredAt)
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
@@ -328,14 +332,15 @@ func (p *poller) passWakeOn(begun time.Time) {
 	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
-		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker
+		// A drain has asked for no marker.
+		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
 			return
 		}
 		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
 		if err != nil {
 			return
 		}
-		p.accept(&got, sentAt, time.Now(), false)
+		p.accept(&got, sentAt, time.Now())
 	}
 }
 

@@ -11,19 +11,16 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-const (
-	presenceInterval    = time.Second
-	maxPresenceMessages = 100
-)
+const maxPresenceMessages = 100
 
 var hostname = sync.OnceValue(func() string {
 	name, _ := os.Hostname()
 	return cmp.Or(name, "unknown")
 })
 
-// presence is what this consumer reports of itself, and "" if it has reported less than presenceInterval ago.
+// presence is what this consumer reports of itself, and "" if it has reported less than tickInterval ago.
 func (p *poller) presence(now time.Time) string {
-	every := presenceInterval
+	every := tickInterval
 	if p.state.idleTicks {
 		every = max(every, min(p.settings.Lease/3, maxIdleInterval)) // it counts as alive for a lease
 	}
@@ -32,7 +29,7 @@ func (p *poller) presence(now time.Time) string {
 	}
 	p.presenceAt = now
 	self := script.Presence{
-		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.atMost,
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.AtMost,
 		Handling: p.member.handling(now),
 	}
 	text, _ := json.Marshal(self) // each of its fields can be encoded

@@ -46,7 +46,7 @@ func NewRun(q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, 
 }
 
 // Drains reports whether the run ends by itself, when nothing is due.
-func (r *Run) Drains() bool { return r.settings.Drain != nil }
+func (r *Run) Drains() bool { return r.settings.Drains }
 
 // Begin consumes the shards, as soon as it is known how many there are.
 func (r *Run) Begin() {
@@ -88,16 +88,13 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	for _, s := range set.All {
 		settings, at := r.settings, r.at
 		if n := len(set.All); n > 1 {
-			settings.Sharded, settings.ID, settings.Outage, settings.Log = true, id, &r.outage, settings.Log.With(slog.String("shard", s.Shard))
+			settings.ID, settings.Outage, settings.Log = id, &r.outage, settings.Log.With(slog.String("shard", s.Shard))
 			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
 			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
 				*most = *most/n + min(*most%n, 1) // 0 stays: no bound
 			}
 			at.Weight, at.Grouped = at.Weight/float64(n), true
 			r.workers.Share()
-		}
-		if d := settings.Drain; d != nil {
-			settings.Drain = d.ForShard()
 		}
 		started = append(started, StartConsumer(r.queue, s, r.events, settings, r.workers, at))
 	}
@@ -124,7 +121,7 @@ func (r *Run) Stop() {
 	go func() {
 		r.asking.Wait()
 		for _, c := range consumers {
-			<-c.Settled()
+			<-c.lifecycle.settled
 		}
 		close(r.Settled)
 		for _, c := range consumers {
@@ -142,7 +139,7 @@ func (r *Run) Wait() error {
 	<-r.Settled
 	n := 0
 	for _, c := range r.All() {
-		n += len(c.lifecycle.behind.running())
+		n += c.member.givenUp()
 	}
 	if n == 0 {
 		return nil
@@ -172,12 +169,12 @@ func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 	defer context.AfterFunc(ctx, r.Stop)()
 	for _, c := range started {
 		<-c.Done()
-		d := c.Drained()
-		if done = done && d.Done; err == nil && d.Err != nil {
+		p := &c.poller
+		if done = done && p.drainDone; err == nil && p.drainErr != nil {
 			r.Stop() // the others go on for as long as there is something to do
-			err = d.Err
-		} else if err == nil && !d.Done && ctx.Err() != nil {
-			err = link.WithLast(link.Ended(ctx), c.Outage())
+			err = p.drainErr
+		} else if err == nil && !p.drainDone && ctx.Err() != nil {
+			err = link.WithLast(link.Ended(ctx), c.lifecycle.outage.Cause())
 		}
 	}
 	return done, err

@@ -26,7 +26,7 @@ type Settings struct {
 	OnStored   func(soonest time.Duration)                                         // is told how soon the first message that follows another is due; nil: none
 
 	Workers       int           // of a consumer that does not share them with other queues
-	FetchInterval time.Duration // 0: tickInterval, or idleInterval
+	FetchInterval time.Duration // 0: tickInterval, or longer while the consumer is idle
 	FetchLimit    int           // 0: as many as the workers need
 	MaxBytes      int           // 0: any number
 	Limit         time.Duration // 0: none
@@ -36,11 +36,11 @@ type Settings struct {
 	Log     *slog.Logger      // names the queue
 
 	// Of a queue with several shards, each of which has a consumer:
-	Sharded bool
-	ID      string       // of all of them; "": each has its own
-	Outage  *link.Outage // of all of them; nil: there is one
+	ID     string       // of all of them; "": there is one
+	Outage *link.Outage // of all of them; nil: there is one
 
-	Drain *Drain // nil, unless the consumer ends when nothing is due
+	Drains  bool // the consumer ends when nothing is due
+	stepped bool // the clock stands still (delayqueuetest): neither order nor delays are left to chance
 }
 
 // DefaultDelay is exponential backoff with equal jitter, half fixed and half at random.

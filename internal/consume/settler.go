@@ -30,7 +30,9 @@ type outcome struct {
 	follows  []*script.SendMessage // of OutcomeAck, what is sent with it (Then)
 	err      error                 // last error, for the garbage handler
 
-	superseded bool // the message has ended, whatever the outcome, because another send took its key; set by finish
+	// Set by finish:
+	superseded bool // the message has ended, whatever the outcome, because another send took its key
+	void       bool // no effect: the delivery was lost, the message canceled, or the call had no room for it
 }
 
 // expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's error, if it has one.
@@ -55,26 +57,30 @@ func (o *outcome) bytes() int {
 }
 
 // settlement is the part of an outcome that goes to Redis.
-func (o *outcome) settlement() script.Settlement {
+func (o *outcome) settlement(settings *Settings) script.Settlement {
 	s := script.Settlement{
 		Lease: o.d.lease.Lease, Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
 		Delay: o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
 		Lane: o.d.lane, Leaves: o.leaves && o.kind == script.OutcomeRetry,
 	}
-	if o.kind == script.OutcomeRetry && !s.Failed && o.losses <= o.d.losses && o.text == message.LastError(o.d.errors) {
-		s.Text = "" // a message that is put off for the same reason again and again keeps the errors from before
-	}
-	if o.kind == script.OutcomeAck {
+	switch o.kind {
+	case script.OutcomeRetry:
+		if !s.Failed && o.losses <= o.d.losses && o.text == message.LastError(o.d.errors) {
+			s.Text = "" // a message that is put off for the same reason again and again keeps the errors from before
+		}
+		if o.throttle {
+			s.Kind = script.OutcomeThrottle
+		}
+	case script.OutcomeAck:
 		s.Parts, s.Counts, s.Countdown = len(o.d.msg.Parts), o.d.counts, o.d.countdown
-	}
-	if o.kind == script.OutcomeAck && s.Key != "" {
-		s.Hold = o.d.keyHold
-	}
-	if o.kind == script.OutcomeRetry && o.throttle {
-		s.Kind = script.OutcomeThrottle
-	}
-	if o.kind == script.OutcomeAck && o.d.retention > 0 {
-		s.Kind, s.Delay, s.Text = script.OutcomeDone, o.d.retention, o.result
+		if s.Key != "" {
+			s.Hold = o.d.keyHold
+		}
+		if o.d.retention > 0 {
+			s.Kind, s.Delay, s.Text, s.Room = script.OutcomeDone, o.d.retention, o.result, settings.DoneMax
+		}
+	case script.OutcomeGarbage:
+		s.Room = settings.GarbageMax
 	}
 	return s
 }
@@ -98,7 +104,15 @@ type settler struct {
 // settle takes the outcome of a delivery, unless the delivery has another outcome, or is lost.
 func (s *settler) settle(o outcome) {
 	if o.d.claim(fateSettled) {
-		s.outbox.Put(o)
+		s.put(o)
+	}
+}
+
+// put takes an outcome of a delivery whose fate has changed to it. After a stop Redis has another lease from then on.
+func (s *settler) put(o outcome) {
+	s.outbox.Put(o)
+	if s.lifecycle.stopping() {
+		s.lifecycle.extendDrain()
 	}
 }
 
@@ -118,7 +132,10 @@ func (s *settler) run() {
 		}
 		for rest := batch; len(rest) > 0; {
 			n := fitting(rest)
-			settlements = s.settlements(rest[:n], settlements)
+			settlements = settlements[:0]
+			for i := range rest[:n] {
+				settlements = append(settlements, rest[i].settlement(s.settings))
+			}
 			left := s.send(rest[:n], settlements)
 			clear(settlements)
 			if rest = rest[n:]; left != nil {
@@ -151,21 +168,6 @@ func fitting(batch []outcome) int {
 	return len(batch)
 }
 
-// settlements writes the settlements of outcomes into memory.
-func (s *settler) settlements(batch []outcome, memory []script.Settlement) []script.Settlement {
-	memory = memory[:0]
-	for i := range batch {
-		memory = append(memory, batch[i].settlement())
-		switch last := &memory[i]; last.Kind {
-		case script.OutcomeGarbage:
-			last.Room = s.settings.GarbageMax
-		case script.OutcomeDone:
-			last.Room = s.settings.DoneMax
-		}
-	}
-	return memory
-}
-
 // send sends outcomes with one call, until Redis answers or it is given up. It returns those for which the call had no room.
 func (s *settler) send(batch []outcome, settlements []script.Settlement) (left []outcome) {
 	var done script.SettleReply
@@ -183,65 +185,48 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	if done.DoneOverflow > 0 {
 		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
 	}
-	if done.Left != nil {
-		batch, left = splitLeft(batch, &done)
+	for _, i := range done.Left {
+		o := batch[i]
+		if slices.Contains(done.TooMuch, i) { // no other try would change less
+			o.refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", errTooMuchFollows))
+		}
+		left = append(left, o)
 	}
 	s.finish(batch, done, err)
 	return left
 }
 
-// splitLeft takes the outcomes out of a batch that were not settled, and renumbers the others in the reply. What would change too much is garbage,
-// because no other try would change less.
-func splitLeft(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
-	at := make([]int, len(batch))
-	for i := range batch {
-		if slices.Contains(done.Left, i) {
-			left = append(left, batch[i])
-			if slices.Contains(done.TooMuch, i) {
-				left[len(left)-1].refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", errTooMuchFollows))
-			}
-		} else {
-			at[i] = len(settled)
-			settled = append(settled, batch[i])
-		}
-	}
-	for _, list := range [][]int{done.Void, done.Superseded} {
-		for j, i := range list {
-			list[j] = at[i]
-		}
-	}
-	for j := range done.Answers {
-		done.Answers[j].Settlement = at[done.Answers[j].Settlement]
-	}
-	return settled, left
-}
-
-// finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an index in done.Void had
-// no effect, because the delivery was lost or the message canceled.
+// finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them.
 func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
-	void := done.Void
-	ds := conc.Mapped(batch, func(o *outcome) *delivery { return o.d })
-	s.leases.remove(ds...)
+	settled := make([]*delivery, 0, len(batch))
+	for i := range batch {
+		if !slices.Contains(done.Left, i) {
+			settled = append(settled, batch[i].d)
+		}
+	}
+	s.leases.remove(settled...)
 	if err != nil {
 		s.settings.Log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
 			"will be delivered again when their leases have run out",
-			slog.Any("error", err), attrsOf(ds))
+			slog.Any("error", err), attrsOf(settled))
 		return
 	}
 	for _, i := range done.Superseded {
 		if batch[i].kind != script.OutcomeAck {
 			s.settings.Log.Info("delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
-				ds[i].attrs(), slog.String("key", ds[i].msg.Key))
+				batch[i].d.attrs(), slog.String("key", batch[i].d.msg.Key))
 		}
 		batch[i].kind, batch[i].superseded = script.OutcomeAck, true
 	}
-	if s.events.On() {
-		s.tell(batch, void)
+	var late []*delivery
+	for _, i := range done.Void {
+		late = append(late, batch[i].d)
 	}
-	late := make([]*delivery, 0, len(void))
-	for _, i := range void {
-		late = append(late, ds[i])
-		batch[i].err = nil
+	for _, i := range slices.Concat(done.Void, done.Left) {
+		batch[i].void = true
+	}
+	if s.events.On() {
+		s.tell(batch)
 	}
 	if len(late) > 0 {
 		s.settings.Log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
@@ -249,7 +234,7 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 	}
 	var dead []deadLetterNotice
 	for i := range batch {
-		if o := &batch[i]; o.kind == script.OutcomeGarbage && o.err != nil {
+		if o := &batch[i]; o.kind == script.OutcomeGarbage && o.err != nil && !o.void {
 			dead = append(dead, deadLetterNotice{o.d.message(), o.failures, o.err})
 		}
 	}
@@ -277,7 +262,7 @@ func (s *settler) followed(batch []outcome, done script.SettleReply) {
 	}
 	soonest := int64(math.MaxInt64)
 	for i := range batch {
-		if slices.Contains(done.Void, i) {
+		if batch[i].void {
 			continue
 		}
 		for _, m := range batch[i].follows {
@@ -299,11 +284,11 @@ func (s *settler) followed(batch []outcome, done script.SettleReply) {
 }
 
 // tell tells event listeners what became of deliveries.
-func (s *settler) tell(batch []outcome, void []int) {
+func (s *settler) tell(batch []outcome) {
 	ids := map[event.Code][]string{}
 	for i := range batch {
 		o := &batch[i]
-		if slices.Contains(void, i) {
+		if o.void {
 			continue
 		}
 		if o.superseded {

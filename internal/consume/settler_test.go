@@ -230,7 +230,8 @@ func TestSettlementOfTheSameReason(t *testing.T) {
 		"garbage":            {outcome{kind: script.OutcomeGarbage, throttle: true, leaves: true, text: "429"}, "429"},
 	} {
 		c.o.d = &delivery{lease: unknownLease(), losses: 1, terms: &terms{errors: "\x1e5 2 429\x1e4 1 428"}}
-		if s := c.o.settlement(); s.Text != c.text || s.Errors != c.o.d.errors || s.Leaves || (s.Kind == script.OutcomeGarbage) != (name == "garbage") {
+		if s := c.o.settlement(&Settings{}); s.Text != c.text || s.Errors != c.o.d.errors || s.Leaves ||
+			(s.Kind == script.OutcomeGarbage) != (name == "garbage") {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -241,7 +242,8 @@ func TestSettlementOfWhatIsKept(t *testing.T) {
 	for _, d := range []time.Duration{0, time.Hour} {
 		o := outcome{follows: []*script.SendMessage{{}}, d: &delivery{lease: unknownLease(), msg: message.Delivered{Key: "k"},
 			terms: &terms{retention: d, keyHold: time.Minute, counts: "c", lane: "001l"}}}
-		if s := o.settlement(); len(s.Follows) != 1 || s.Hold != time.Minute || s.Counts != "c" || s.Lane != "001l" {
+		s := o.settlement(&Settings{})
+		if len(s.Follows) != 1 || s.Hold != time.Minute || s.Counts != "c" || s.Lane != "001l" {
 			t.Errorf("kept for %v: %+v", d, s)
 		}
 	}

@@ -30,12 +30,10 @@ const (
 
 // A turn says when a member is next. It is guarded by workers.mu.
 type turn struct {
-	hungry   bool
-	fetching bool    // a fetch is under way
-	silent   bool    // an attempt at it has failed
-	asked    int     // deliveries that the fetch asked for
-	part     float64 // how many workers are the member's while it is hungry
-	time     float64 // seconds / weight that its handlers took
+	hungry bool
+	asked  int     // deliveries that a fetch asks for which is under way, and of which no attempt has failed
+	part   float64 // how many workers are the member's while it is hungry
+	time   float64 // seconds / weight that its handlers took
 }
 
 // setHungry notes whether a member is hungry, with mu held.
@@ -59,17 +57,17 @@ func (m *member) setHungry(hungry bool) {
 func (ws *Workers) divide() {
 	ws.weights, ws.heaviest = 0, 0
 	for _, m := range ws.hungry {
-		ws.weights, ws.heaviest = ws.weights+m.weight, max(ws.heaviest, m.weight)
+		ws.weights, ws.heaviest = ws.weights+m.Weight, max(ws.heaviest, m.Weight)
 	}
 	if !ws.strict {
 		divideAmong(ws.hungry, float64(ws.size))
 		return
 	}
-	byOrder := func(a, b *member) int { return cmp.Compare(a.order, b.order) }
+	byOrder := func(a, b *member) int { return cmp.Compare(a.Order, b.Order) }
 	inOrder := slices.SortedFunc(slices.Values(ws.hungry), byOrder)
 	for left := float64(ws.size); len(inOrder) > 0; {
 		n := 1
-		for n < len(inOrder) && inOrder[n].order == inOrder[0].order { // shards of one queue
+		for n < len(inOrder) && inOrder[n].Order == inOrder[0].Order { // shards of one queue
 			n++
 		}
 		left = divideAmong(inOrder[:n], left)
@@ -83,15 +81,15 @@ func divideAmong(members []*member, left float64) float64 {
 	weights, open := 0.0, len(members)
 	for _, m := range members {
 		m.part = -1
-		weights += m.weight
+		weights += m.Weight
 	}
 	for again := true; again; {
 		again = false
 		for _, m := range members {
-			if most := m.atMostNow(); m.part < 0 && most < left*m.weight/weights {
+			if most := m.atMostNow(); m.part < 0 && most < left*m.Weight/weights {
 				m.part, again = most, true
 				left -= most
-				weights -= m.weight
+				weights -= m.Weight
 				open--
 			}
 		}
@@ -101,7 +99,7 @@ func divideAmong(members []*member, left float64) float64 {
 	}
 	for _, m := range members {
 		if m.part < 0 {
-			m.part = left * m.weight / weights
+			m.part = left * m.Weight / weights
 		}
 	}
 	return 0
@@ -110,16 +108,16 @@ func divideAmong(members []*member, left float64) float64 {
 // atMostNow is how many workers a hungry member may have, with mu held. Those of one queue divide its AtMost.
 func (m *member) atMostNow() float64 {
 	ws := m.workers
-	if !m.grouped || m.atMost >= ws.size {
+	if !m.Grouped || m.AtMost >= ws.size {
 		return float64(m.most())
 	}
 	hungry, has := 0, m.busy
 	for _, o := range ws.hungry {
-		if o.order == m.order {
+		if o.Order == m.Order {
 			hungry++
 		}
 	}
-	return max(float64(min(m.atMost, m.most()+has))/float64(max(hungry, 1)), float64(min(has, m.atMost)))
+	return max(float64(min(m.AtMost, m.most()+has))/float64(max(hungry, 1)), float64(min(has, m.AtMost)))
 }
 
 // share is how many workers are the member's, with mu held. If the member is not hungry, share is what it would be.
@@ -130,43 +128,35 @@ func (m *member) share() float64 {
 	case ws.strict || !ws.shared:
 		return float64(m.most())
 	default:
-		return min(float64(ws.size)*m.weight/(ws.weights+m.weight), float64(m.most()))
+		return min(float64(ws.size)*m.Weight/(ws.weights+m.Weight), float64(m.most()))
 	}
 }
 
 // cost is how much time a delivery of the member counts for, in seconds / weight, with mu held.
-func (m *member) cost() float64 { return max(m.each, leastTime).Seconds() / m.weight }
+func (m *member) cost() float64 { return max(m.each, leastTime).Seconds() / m.Weight }
 
 // timeNow is the member's time with that of the handlers that run, with mu held.
 func (m *member) timeNow() float64 { return m.time + float64(m.busy)*m.cost() }
 
 // before reports whether a free worker takes the member's delivery rather than o's, with mu held.
 func (m *member) before(o *member) bool {
-	if m.workers.strict && m.order != o.order {
-		return m.order < o.order
+	if m.workers.strict && m.Order != o.Order {
+		return m.Order < o.Order
 	}
 	a, b := m.timeNow(), o.timeNow()
-	return a < b || a == b && m.order < o.order
+	return a < b || a == b && m.Order < o.Order
 }
 
 // notBehind bounds how far a member is behind by what the workers do in so much time, with mu held.
 func (m *member) notBehind(most time.Duration) {
 	ws := m.workers
-	behind := most.Seconds() * float64(ws.size) / max(ws.weights, m.weight)
+	behind := most.Seconds() * float64(ws.size) / max(ws.weights, m.Weight)
 	m.time += max(ws.clock-behind-m.timeNow(), 0)
-}
-
-// setAside counts deliveries that a fetch has brought and no handler sees. They count for the member's time, because
-// otherwise a member with a backlog of them would always be next.
-func (m *member) setAside(n int) {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	m.time += float64(n) * leastTime.Seconds() / m.weight
 }
 
 // ended notes that a handler of the member has returned, with mu held.
 func (m *member) ended(took time.Duration) {
-	m.time += max(took, leastTime).Seconds() / m.weight
+	m.time += max(took, leastTime).Seconds() / m.Weight
 	m.counted = min(m.counted+1, averageOf)
 	m.each = max(m.each+(took-m.each)/time.Duration(m.counted), 1)
 	m.careful = max(m.careful-1, 0)

@@ -14,17 +14,17 @@ import (
 func BenchmarkShares(b *testing.B) {
 	for _, queues := range []int{2, 10, 100, 1000} {
 		b.Run(fmt.Sprint(queues), func(b *testing.B) {
-			ws := &Workers{size: 64, used: 64, taken: 64, shared: true}
+			ws := &Workers{size: 64, used: 64, shared: true}
 			var members []*member
 			for i := range queues {
 				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
 				m.each = 3 * time.Millisecond
 				members = append(members, m)
-				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}})
+				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}}, 0)
 			}
 			for i := range 64 {
-				w := &worker{workers: ws, index: i, handled: members[i%queues]}
-				w.handled.busy++
+				w := &worker{workers: ws, index: i, member: members[i%queues]}
+				w.member.busy++
 				ws.running = append(ws.running, w)
 			}
 			running := append([]*worker{}, ws.running...)
@@ -33,11 +33,11 @@ func BenchmarkShares(b *testing.B) {
 				w := running[i%64]
 				w.took = 3 * time.Millisecond
 				d := ws.next(w)
-				w.handled = d.consumer.member
-				w.handled.room(script.MaxBatch, true, 100*time.Microsecond)
-				w.handled.ask(script.MaxBatch, true, 100*time.Microsecond)
-				w.handled.put([]*delivery{d})
-				w.handled.endFetch()
+				w.member = d.consumer.member
+				w.member.room(script.MaxBatch, true, 100*time.Microsecond)
+				w.member.ask(script.MaxBatch, true, 100*time.Microsecond)
+				w.member.put([]*delivery{d}, 0)
+				w.member.endFetch()
 			}
 		})
 	}

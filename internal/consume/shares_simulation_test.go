@@ -66,7 +66,7 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 			q.consumer.lifecycle.drainTimer.Stop()
 		}
 		synctest.Wait()
-		if ws := s.ws; ws.used != 0 || ws.taken != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
+		if ws := s.ws; ws.used != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
 			t.Errorf("something is left: %+v", ws)
 		}
 	})
@@ -92,7 +92,7 @@ func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set .
 	q.consumer.settings = Settings{Callback: q.handle, Base: context.Background(), Log: slog.New(slog.DiscardHandler),
 		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
 	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
-	q.consumer.settler.outbox.Read = q.settle
+	q.consumer.settler.lifecycle, q.consumer.settler.outbox.Read = q.consumer.lifecycle, q.settle
 	s.queues = append(s.queues, q)
 	for _, f := range set {
 		f(q)
@@ -194,7 +194,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	case back := <-q.away:
 		select {
 		case <-time.After(time.Second): // an attempt
-			q.lapsed()
+			q.withdraw()
 		case <-q.sim.end:
 		}
 		select {
@@ -215,7 +215,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	<-q.sim.server
 	time.Sleep(time.Duration(n) * time.Microsecond) // to decode it
 	if q.expired {
-		q.setAside(n)
+		q.put(nil, n)
 		q.count(func(c *simulatedCounts) { c.aside += n })
 		return due != 0
 	}
@@ -224,7 +224,7 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	for i := range ds {
 		ds[i] = &delivery{consumer: &q.consumer, lease: l, fetched: time.Now(), terms: &noTerms}
 	}
-	q.put(ds)
+	q.put(ds, 0)
 	return due != 0
 }
 
@@ -250,7 +250,7 @@ func (s *simulation) standsStill() bool {
 	defer s.ws.mu.Unlock()
 	waits := false
 	for _, q := range s.ws.hungry {
-		if q.fetching {
+		if q.asked > 0 {
 			return false
 		}
 		waits = waits || q.busy < q.most()

@@ -33,7 +33,7 @@ func TestWants(t *testing.T) {
 		"slow against the network":       {8, 0, 0, 10 * ms, ms, 8},
 		"slow against the buffer":        {8, 0, 0, maxBuffered / 2, time.Second, 8},
 	} {
-		ws := Workers{size: c.workers, used: c.busy, taken: c.busy}
+		ws := Workers{size: c.workers, used: c.busy}
 		m := ws.join(conc.NewSignal(), Portion{Weight: 1})
 		m.busy, m.buffer, m.each = c.busy, make([]*delivery, c.buffered), c.each
 		if got := m.room(script.MaxBatch, true, c.rtt); got != c.want {
@@ -59,14 +59,15 @@ func TestWantsOfShards(t *testing.T) {
 	if all != 2 {
 		t.Errorf("%d are fetched, want 2", all)
 	}
-	shards[0].buffer, shards[0].fetching = make([]*delivery, shards[0].asked), false
-	shards[1].busy, shards[1].fetching = shards[1].asked, false
+	first := shards[0].asked
+	shards[0].buffer, shards[0].asked = make([]*delivery, first), 0
+	shards[1].busy, shards[1].asked = shards[1].asked, 0
 	if n := shards[2].room(script.MaxBatch, true, 0); n != 0 {
 		t.Errorf("%d more beside what is fetched and handled", n)
 	}
 	shards[0].buffer = nil
-	if n := shards[2].room(script.MaxBatch, true, 0); n != shards[0].asked {
-		t.Errorf("%d when nothing of the first shard is left, want %d", n, shards[0].asked)
+	if n := shards[2].room(script.MaxBatch, true, 0); n != first {
+		t.Errorf("%d when nothing of the first shard is left, want %d", n, first)
 	}
 }
 

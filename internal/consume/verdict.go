@@ -31,7 +31,7 @@ func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	settings := &d.consumer.settings
 	o := outcome{d: d, failures: d.msg.Failures, err: v.Err, text: v.Text}
 	defer func() {
-		d.consumer.settler.outbox.Put(o)
+		d.consumer.settler.put(o)
 		if d.consumer.units.Asks(o.delay) {
 			settings.Log.Warn(message.UnitMissing, d.attrs(), slog.Duration("delay", o.delay))
 		}

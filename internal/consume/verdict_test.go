@@ -17,6 +17,7 @@ import (
 func concluded(settings Settings, d *delivery, v Verdict) outcome {
 	settings.Log = slog.New(slog.DiscardHandler)
 	d.consumer = &Consumer{settings: settings}
+	d.consumer.settler.lifecycle = newLifecycle(time.Hour, settings.Log, nil)
 	d.conclude(context.Background(), v)
 	return d.consumer.settler.outbox.Some(1)[0]
 }

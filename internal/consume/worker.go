@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,9 +25,9 @@ type worker struct {
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 
 	// The rest is for its goroutine alone.
-	handled    *member       // whose delivery has just ended
-	took       time.Duration // by its handler, 0 if it did not start
-	replacedOf *member       // it has been replaced, while it had a delivery of this one; nil: it has not
+	member   *member       // whose delivery has just ended
+	took     time.Duration // by its handler, 0 if it did not start
+	replaced bool
 }
 
 // run serves a delivery, and those that follow. nil means that this goroutine takes the place of one that the user's code has ended.
@@ -41,9 +42,9 @@ func (w *worker) run(d *delivery) {
 		d = w.workers.next(w)
 	}
 	for ; d != nil; d = w.workers.next(w) {
-		if m := d.consumer.member; d.consumer.lifecycle.stopping() {
-			m.release(d)
-			w.handled, w.took = m, 0
+		if d.consumer.lifecycle.stopping() {
+			d.consumer.settler.settle(d.released())
+			w.member, w.took = d.consumer.member, 0
 		} else {
 			w.serve(d)
 		}
@@ -59,16 +60,16 @@ func (w *worker) serve(d *delivery) {
 	if settings.Handle != nil {
 		early, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		d.cancel.Store(&cancel)
 		ctx = early
 		if limit > 0 { // a deadline, which contexts that are made of this one inherit
 			var stop context.CancelFunc
 			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
 			defer stop()
 		}
-		d.handling = &handling{Context: ctx, retained: d.retention > 0,
+		h := &handling{Context: ctx, cancel: cancel, retained: d.retention > 0,
 			id: d.msg.ID, key: d.msg.Key, lane: d.msg.Lane}
-		ctx = d.handling
+		d.handling.Store(h)
+		ctx = h
 	}
 	v := Verdict{Err: errGoexit}
 	started := false
@@ -83,7 +84,7 @@ func (w *worker) serve(d *delivery) {
 	started = true
 	if limit > 0 {
 		timer := time.AfterFunc(limit, func() {
-			if d.handling != nil {
+			if settings.Handle != nil {
 				<-ctx.Done() // its deadline is now: expire must not end it for another cause
 			}
 			d.expire(ctx, limit, why)
@@ -112,36 +113,24 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 // the worker counts as free, so that no free worker has an outcome that is not queued yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
-	v.result, v.follows = d.handling.end()
-	if !started {
-		took = 0
+	v.result, v.follows = d.handling.Load().end()
+	if w.member, w.took = d.consumer.member, took; !started {
+		w.took = 0
 	}
-	switch {
-	case d.claim(fateSettled):
-		defer w.ended(d, took)
-		if !started || d.consumer.settings.cutShort(d, v) {
-			d.consumer.settler.outbox.Put(d.released())
-			return
-		}
+	if !d.claim(fateSettled) {
+		// From here on nobody replaces the worker of a lost delivery.
+		w.replaced = !d.fate.CompareAndSwap(fateLost, fateLeft)
+	} else if !started || d.consumer.settings.cutShort(ctx, v) {
+		d.consumer.settler.put(d.released())
+	} else {
 		d.conclude(ctx, v)
-	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
-		w.ended(d, took)
-	default: // abandoned
-		d.consumer.lifecycle.behind.returned(d)
-		w.replacedOf = d.consumer.member
 	}
-}
-
-// ended notes that a delivery has its outcome, which is still to be settled.
-func (w *worker) ended(d *delivery, took time.Duration) {
-	w.handled, w.took = d.consumer.member, took
-	d.consumer.lifecycle.handed()
 }
 
 // cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease has run out by
 // this process's clock. Such a delivery goes back.
-func (s *Settings) cutShort(d *delivery, v Verdict) bool {
-	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && !d.overdue.Load() {
+func (s *Settings) cutShort(ctx context.Context, v Verdict) bool {
+	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && context.Cause(ctx) != ErrDeliveryLost {
 		return false
 	}
 	return errors.Is(v.Err, context.Canceled) || errors.Is(v.Err, context.DeadlineExceeded) ||
@@ -210,7 +199,7 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 	if why == ErrExpired {
 		v = Verdict{Err: d.pastDeadline(nil), SkipRetry: true}
 	}
-	d.abandon(why, limit, func() {
+	d.abandon(fateAbandoned, why, limit, func() {
 		d.consumer.settings.Log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))
 		d.conclude(ctx, v)
@@ -219,19 +208,17 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 
 // abandon ends the context of a running delivery, settles the delivery unless it was lost, and replaces its worker. It returns false if the
 // delivery has ended already.
-func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool {
-	ours := d.claim(fateAbandoned)
-	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
+func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle func()) bool {
+	ours := d.claim(fate)
+	if !ours && !d.fate.CompareAndSwap(fateLost, fate) {
 		return false
 	}
-	d.handling.end()
+	d.handling.Load().end()
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
-		lifecycle, m := d.consumer.lifecycle, d.consumer.member
-		lifecycle.handed()
-		stuck, left := m.replace(took) // until now the delivery was unhandled, so the settler cannot have left
-		if !lifecycle.stopping() {
-			d.consumer.settings.logStuck(stuck, left)
+		d.consumer.member.replace(took) // until now the delivery was unhandled, so the settler cannot have left
+		if !d.consumer.lifecycle.stopping() {
+			d.consumer.member.logStuck(d.consumer.settings.Log)
 		}
 	}()
 	if ours {
@@ -240,21 +227,16 @@ func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool 
 	return true
 }
 
-// logStuck logs it if more handlers run on than workers are left.
-func (s *Settings) logStuck(stuck, left int) {
-	if stuck > left {
-		s.Log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
-			slog.Int("running_on", stuck), slog.Int("workers", left))
-	}
-}
-
 // abandonAll ends the contexts of all running handlers, and releases their messages.
 func (m *member) abandonAll() {
 	for _, d := range m.serving() {
-		d.consumer.lifecycle.behind.abandon(d, func() bool {
-			return d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) })
-		})
+		d.abandon(fateGivenUp, ErrShutdown, 0, func() { d.consumer.settler.put(d.released()) })
 	}
+}
+
+// givenUp is how many handlers run on that Shutdown has given up on.
+func (m *member) givenUp() int {
+	return len(slices.DeleteFunc(m.serving(), func(d *delivery) bool { return d.fate.Load() != fateGivenUp }))
 }
 
 // serving is the deliveries that handlers have.

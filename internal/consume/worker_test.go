@@ -24,10 +24,10 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	w := &worker{workers: &s.workers}
 	c.leases.lose(d, ErrDeliveryLost)
 	w.serve(d)
-	if w.replacedOf != nil {
+	if w.replaced {
 		t.Error("the worker was replaced")
 	}
-	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {
+	if d.abandon(fateAbandoned, ErrConsumeTimeout, time.Hour, nil) {
 		t.Error("it counts as abandoned")
 	}
 }
@@ -39,6 +39,7 @@ func TestDeadlineInTheBuffer(t *testing.T) {
 	d.lease, d.consumer, c.settings.Base, c.settings.Lease = unknownLease(), c, t.Context(), time.Hour
 	c.settings.Callback = func(string) bool { t.Error("it is handled"); return true }
 	d.lease.began.Set(time.Now())
+	c.settler.lifecycle = c.lifecycle
 	new(worker).serve(d)
 	o := c.settler.outbox.Some(1)[0]
 	if o.kind != script.OutcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) {

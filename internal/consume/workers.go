@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +26,6 @@ type Workers struct {
 	members  []*member   // of consumers that have not ended
 	filled   []*member   // members with something in their buffer
 	hungry   []*member   // members whose queues have more that is due than they hold
-	taken    int         // deliveries that have left the buffers, until they have an outcome
 	weights  float64     // of the hungry together
 	heaviest float64     // the largest of these
 	stuck    map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
@@ -39,12 +39,9 @@ type Workers struct {
 
 // A member is a consumer's part of the workers.
 type member struct {
+	Portion
 	workers *Workers
 	freed   conc.Signal // sent when there may be room for more; the poller receives it
-	weight  float64
-	atMost  int  // workers; see most
-	order   int  // in the pool
-	grouped bool // several members are of one queue
 
 	// These are guarded by workers.mu.
 	buffer  []*delivery   // fetched, not yet started
@@ -58,14 +55,7 @@ type member struct {
 // maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
 const maxWorkers = 1 << 28
 
-// ShareAmong sets how many consumers share the workers, and how many workers there are. Once shared, workers stay so.
-func (ws *Workers) ShareAmong(consumers, size int) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.size, ws.shared = min(size, maxWorkers), ws.shared || consumers > 1
-}
-
-// Share says that several consumers share the workers, before the second of them joins.
+// Share says that several consumers share the workers, before the second of them joins. Once shared, workers stay so.
 func (ws *Workers) Share() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -101,8 +91,8 @@ type Portion struct {
 func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m := &member{workers: ws, freed: freed, weight: at.Weight, atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order,
-		grouped: at.Grouped}
+	at.AtMost = min(cmp.Or(at.AtMost, ws.size), ws.size)
+	m := &member{Portion: at, workers: ws, freed: freed}
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -110,10 +100,7 @@ func (ws *Workers) join(freed conc.Signal, at Portion) *member {
 
 // quit notes that a member fetches nothing more, and releases what no worker has started.
 func (m *member) quit() {
-	m.workers.mu.Lock()
-	m.setHungry(false)
-	m.letsGo(0)
-	m.workers.mu.Unlock()
+	m.withdraw()
 	m.releaseBuffered()
 }
 
@@ -124,26 +111,24 @@ func (m *member) leave() {
 	m.workers.members = without(m.workers.members, m)
 }
 
-// without returns a list without one item. The order may change.
-func without[T comparable](items []T, item T) []T {
-	i := slices.Index(items, item)
-	if i < 0 {
-		return items
+func without(members []*member, m *member) []*member {
+	if i := slices.Index(members, m); i >= 0 {
+		return slices.Delete(members, i, i+1)
 	}
-	last := len(items) - 1
-	items[i] = items[last]
-	clear(items[last:])
-	return items[:last]
+	return members
 }
 
-// most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on, or if other
-// members of its queue have some.
-func (m *member) most() int {
-	most := min(m.atMost, 2*m.atMost-m.workers.stuck[m.order])
-	if m.grouped && m.atMost < m.workers.size {
+// most is how many workers a member may have, with mu held. That is fewer than AtMost if too many handlers of its queue
+// run on, or if other members of its queue have some.
+func (m *member) most() int { return m.mostBeside(func(o *member) int { return o.busy }) }
+
+// mostBeside is most, if counts says what another member of the queue has.
+func (m *member) mostBeside(counts func(o *member) int) int {
+	most := min(m.AtMost, 2*m.AtMost-m.workers.stuck[m.Order])
+	if m.Grouped && m.AtMost < m.workers.size {
 		for _, o := range m.workers.members {
-			if o != m && o.order == m.order {
-				most -= o.busy
+			if o != m && o.Order == m.Order {
+				most -= counts(o)
 			}
 		}
 	}
@@ -162,7 +147,7 @@ func (m *member) hasRoom() bool {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.mayFetch() && len(m.buffer)+m.busy-1 < m.most() && ws.taken-1 < ws.size
+	return ws.mayFetch() && len(m.buffer)+m.busy-1 < m.most() && ws.used-1 < ws.size
 }
 
 // unhandled is how many deliveries are in the buffer or in a handler.
@@ -172,14 +157,16 @@ func (m *member) unhandled() int {
 	return len(m.buffer) + m.busy
 }
 
-// put gives deliveries to the workers.
-func (m *member) put(ds []*delivery) {
-	if len(ds) == 0 {
-		return
-	}
+// put gives deliveries to the workers. Those that were set aside, which no handler sees, count for the member's time,
+// because otherwise a member with a backlog of them would always be next.
+func (m *member) put(ds []*delivery, setAside int) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	m.time += float64(setAside) * leastTime.Seconds() / m.Weight
+	if len(ds) == 0 {
+		return
+	}
 	if len(m.buffer) == 0 {
 		ws.filled = append(ws.filled, m)
 	}
@@ -193,21 +180,11 @@ func (m *member) take(n int) []*delivery {
 	ds := m.buffer[:n:n]
 	m.buffer = m.buffer[n:]
 	m.busy += n
-	m.workers.taken += n
 	if len(m.buffer) == 0 {
 		m.buffer = nil
 		m.workers.filled = without(m.workers.filled, m)
 	}
 	return ds
-}
-
-// next takes the first delivery out of the buffer, with mu held.
-func (m *member) next() *delivery {
-	m.workers.clock = max(m.workers.clock, m.timeNow())
-	d := m.buffer[0]
-	m.buffer[0] = nil
-	m.take(1)
-	return d
 }
 
 // one takes the next delivery for a free worker out of a buffer, with mu held, and returns nil if there is none that a worker may have.
@@ -224,7 +201,12 @@ func (ws *Workers) one() *delivery {
 	if next == nil {
 		return nil
 	}
-	return next.next()
+	ws.used++
+	ws.clock = max(ws.clock, next.timeNow())
+	d := next.buffer[0]
+	next.buffer[0] = nil
+	next.take(1)
+	return d
 }
 
 // open reports whether a worker of another member may become free for this one.
@@ -244,7 +226,7 @@ func (ws *Workers) fill() {
 
 // start starts a worker, with mu held.
 func (ws *Workers) start(d *delivery) {
-	if ws.used++; ws.used == 1 && ws.shared {
+	if ws.used == 1 && ws.shared {
 		ws.endedAt = time.Now()
 	}
 	w := &worker{workers: ws, index: len(ws.running)}
@@ -256,21 +238,18 @@ func (ws *Workers) start(d *delivery) {
 func (ws *Workers) next(w *worker) *delivery {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if m := w.handled; m != nil {
-		w.handled = nil
-		m.finish(w.took)
-	}
-	if m := w.replacedOf; m != nil {
-		m.countStuck(-1)
+	if w.replaced {
+		w.member.countStuck(-1)
+		w.member.freed.Send() // it may have left, and its consumer waits for handlers that were given up
 		ws.fill()
 	} else {
 		ws.used--
-		if d := ws.one(); d != nil {
-			ws.used++
-			ws.wakeNext()
+		w.member.finish(w.took)
+		d := ws.one()
+		ws.wakeNext()
+		if d != nil {
 			return d
 		}
-		ws.wakeNext()
 	}
 	last := len(ws.running) - 1
 	ws.running[last].index = w.index
@@ -279,9 +258,8 @@ func (ws *Workers) next(w *worker) *delivery {
 	return nil
 }
 
-// replace gives up a worker whose handler runs on, and ends its delivery. It returns how many handlers of the queue run on, and how many
-// workers the queue has left.
-func (m *member) replace(took time.Duration) (stuck, left int) {
+// replace gives up a worker whose handler runs on, and ends its delivery.
+func (m *member) replace(took time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -289,14 +267,18 @@ func (m *member) replace(took time.Duration) (stuck, left int) {
 	m.countStuck(1)
 	m.finish(took)
 	ws.fill()
-	return ws.stuck[m.order], m.most()
 }
 
-// stuck is how many handlers of the member's queue run on, and how many workers the queue has left.
-func (m *member) stuck() (stuck, left int) {
+// logStuck logs it if more handlers of the member's queue run on than workers are left.
+func (m *member) logStuck(log *slog.Logger) {
 	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.stuck[m.order], m.most()
+	stuck, left := m.workers.stuck[m.Order], m.most()
+	m.workers.mu.Unlock()
+	if stuck > left {
+		log.Error("delayqueue: too many callbacks run on past their limit: "+
+			"no more workers take their places until some return",
+			slog.Int("running_on", stuck), slog.Int("workers", left))
+	}
 }
 
 // countStuck counts handlers that run on, with mu held, and wakes all pollers, because the number of workers may have changed.
@@ -305,8 +287,8 @@ func (m *member) countStuck(n int) {
 	if ws.stuck == nil {
 		ws.stuck = make(map[int]int)
 	}
-	if ws.stuck[m.order] += n; ws.stuck[m.order] == 0 {
-		delete(ws.stuck, m.order)
+	if ws.stuck[m.Order] += n; ws.stuck[m.Order] == 0 {
+		delete(ws.stuck, m.Order)
 	}
 	ws.divide()
 	ws.wakeAll()
@@ -318,7 +300,6 @@ func (m *member) finish(took time.Duration) {
 		m.ended(took)
 	}
 	m.busy--
-	m.workers.taken--
 	m.freed.Send()
 	m.workers.ifQuiet()
 }
@@ -349,23 +330,10 @@ func (m *member) releaseBuffered() {
 	ds := m.take(len(m.buffer))
 	m.workers.mu.Unlock()
 	for _, d := range ds {
-		m.release(d)
+		d.consumer.settler.settle(d.released())
 		m.workers.mu.Lock()
 		m.finish(0)
 		m.workers.fill()
 		m.workers.mu.Unlock()
-	}
-}
-
-// release gives back a delivery that no handler started.
-func (m *member) release(d *delivery) {
-	d.consumer.settler.settle(d.released())
-	d.consumer.lifecycle.handed()
-}
-
-// waitUntilIdle waits until nothing is in the buffer or in a handler, after the poller has ended.
-func (m *member) waitUntilIdle() {
-	for m.unhandled() > 0 {
-		<-m.freed
 	}
 }
