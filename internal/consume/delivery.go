@@ -139,10 +139,14 @@ func idsOf(ds []*delivery) []string {
 	return conc.Mapped(ds, func(d **delivery) string { return (*d).msg.ID })
 }
 
+// together is how many deliveries share one piece of memory.
+const together = 8
+
 // decode makes deliveries of the answer to a fetch.
 func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) []*delivery {
 	l := &lease{Lease: got.Lease, listed: len(got.Tags)}
 	l.began.Set(sentAt)
+	var some []delivery // stay in memory together: few, because the handler of one may run for long
 	ds := make([]*delivery, len(got.Tags))
 	for i, tag := range got.Tags {
 		e, broken := message.DecodeEnvelope(got.Envelopes[i])
@@ -156,9 +160,14 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 			broken = e.Group.Fill(got.Parts[i])
 		}
 		id, number := message.SplitTag(tag)
-		d := &delivery{consumer: c, lease: l, tag: tag, msg: e.Delivered(id, number, record.Failures), losses: record.Losses,
-			fetched: answeredAt, terms: &noTerms, bytes: len(got.Envelopes[i]) + e.Group.Bytes}
-		ds[i] = d
+		if len(some) == 0 {
+			some = make([]delivery, min(together, len(ds)-i))
+		}
+		d := &some[0]
+		ds[i], some = d, some[1:]
+		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
+		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
+		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
 			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,
 			lane: e.Lane.Text(), broken: broken}
