@@ -91,8 +91,12 @@ type Effort struct {
 }
 
 // Attempt makes one attempt at a call.
-func (s *Server) Attempt(ctx context.Context, e Effort) error {
-	err := s.callOver(ctx, e)
+func (s *Server) Attempt(ctx context.Context, e Effort) (err error) {
+	if _, isCluster := s.Cli.(*redis.ClusterClient); isCluster {
+		err = s.callNode(ctx, e)
+	} else {
+		err = s.callAt(ctx, "", e)
+	}
 	switch {
 	case err == nil || ctx.Err() != nil && errors.Is(err, ErrAllInUse):
 		return err
@@ -103,54 +107,21 @@ func (s *Server) Attempt(ctx context.Context, e Effort) error {
 	return s.Explain(err)
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A
-// client that can have no link makes the call itself.
-func (s *Server) callOver(ctx context.Context, e Effort) error {
-	if s.Link == nil {
-		return s.callWith(ctx, e, s.Cli, nil)
-	}
-	addr, err := s.findNode(ctx)
+// callAt makes a call to a server over the link, or with the user's client if that can have no link. In a pool go-redis
+// makes the deadline of a context that of the connection, so a call ends in time by itself, but it does not notice that
+// a context is canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which
+// ends slowly.
+func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
+	p, err := s.Link.take(ctx, place{addr, s.side})
 	if err != nil {
 		return err
 	}
-	_, isCluster := s.Cli.(*redis.ClusterClient)
-	call := e.Call
-	const redirections = 3
-	for n := 0; ; n++ {
-		p, err := s.Link.take(ctx, place{addr, s.side})
-		if err != nil {
-			return err
-		}
-		if err = s.callWith(ctx, e, p.cli, p); !isCluster || n == redirections {
-			return err
-		}
-		moved, isMoved := redirection(redis.IsMovedError(err))
-		target, isAsk := redirection(redis.IsAskError(err))
-		switch {
-		case isMoved:
-			addr, e.Call = moved, call
-			s.lookAgain(ctx, err)
-		case isAsk:
-			addr = target
-			e.Call = func(ctx context.Context, cli redis.UniversalClient) error {
-				return call(ctx, asking{cli.(*redis.Client)})
-			}
-		default:
-			return err
-		}
-	}
-}
-
-// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline
-// of a context that of the connection, so a call ends in time by itself, but it does not notice that a context is
-// canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which ends slowly.
-func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
 	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
-		err = s.call(bounded, cancel, e, cli, p)
+		err = s.call(bounded, cancel, e, p)
 	} else {
-		err = callUntil(bounded, func() error { return s.call(bounded, cancel, e, cli, p) })
+		err = callUntil(bounded, func() error { return s.call(bounded, cancel, e, p) })
 		if p != nil && ctx.Err() == nil && losesTrust(err) {
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
@@ -162,14 +133,14 @@ func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClie
 	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// call makes a call, calls cancel and puts the pool back, if there is one.
-func (s *Server) call(ctx context.Context, cancel func(), e Effort, cli redis.UniversalClient, p *pool) (err error) {
-	defer func() {
-		cancel()
-		if p != nil {
-			s.Link.put(p, err)
-		}
-	}()
+// call makes a call with the client of a pool, or with the user's if p is nil. Then it calls cancel and puts the pool back.
+func (s *Server) call(ctx context.Context, cancel func(), e Effort, p *pool) (err error) {
+	defer cancel()
+	cli := s.Cli
+	if p != nil {
+		cli = p.cli
+		defer func() { s.Link.put(p, err) }()
+	}
 	defer contain(&err)
 	return e.Call(ctx, cli)
 }
@@ -184,7 +155,7 @@ func (s *Server) limit(e Effort) time.Duration {
 func (s *Server) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.AttemptTimeout + s.AttemptTimeout/10
 	deadline, bounded := ctx.Deadline()
-	endless := ctx == context.Background() || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
+	endless := ctx.Done() == nil || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
 	if s.side == consuming || limit > least || !endless {
 		return context.WithTimeout(ctx, limit)
 	}

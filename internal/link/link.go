@@ -121,8 +121,11 @@ func losesTrust(err error) bool {
 var ErrAllInUse = fmt.Errorf("all %d connections to the server are in use", linkPool)
 
 // take returns the pool of a place for one call, as soon as the pool has a connection to spare. The call that has
-// waited longest comes first.
+// waited longest comes first. Without a link there is no pool.
 func (l *Link) take(ctx context.Context, at place) (*pool, error) {
+	if l == nil {
+		return nil, nil
+	}
 	for {
 		p := l.poolAt(at)
 		select {

@@ -142,7 +142,8 @@ func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	if b.outlastsAttempt(ctx) && call.bytes <= inlineBytes {
 		batch := b.takeBatch()
 		b.mu.Unlock()
-		b.flushInline(ctx, batch)
+		c := script.ProcessCallers.Take()
+		b.endInline(c, batch, b.attempt(ctx, c, batch))
 	} else {
 		b.mu.Unlock()
 		go b.flush(script.ProcessCallers.Take())
@@ -212,13 +213,9 @@ func (b *Batcher) withdraw(call *SendCall, items []*BatchItem) {
 	}
 }
 
-// flushInline makes the first attempt at a batch in the goroutine of the send, whose context is ctx. A goroutine of its own does the rest.
-func (b *Batcher) flushInline(ctx context.Context, batch *batch) {
-	if !conc.IsShared(ctx) {
-		ctx = context.Background() // it has no end
-	}
-	c := script.ProcessCallers.Take()
-	done, forget := b.attempt(ctx, c, batch), b.drawForget()
+// endInline follows the first attempt at a batch, which was made in the goroutine of the send. A goroutine of its own does the rest.
+func (b *Batcher) endInline(c *script.Caller, batch *batch, done bool) {
+	forget := b.drawForget()
 	if done {
 		b.finish(batch)
 	}
