@@ -225,26 +225,24 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	}
 	b.lastErr = b.storeOf(batch).InShard(err)
 	batch.lastErr = b.lastErr
-	noted := b.outageNow(batch)
 	if batch.target != nil && link.Transient(err) {
 		batch.refused = true
 		b.missed(batch)
 	}
 	b.mu.Unlock()
 	if link.Transient(err) {
-		noted.Report("send", begun, err)
+		b.report(b.storeOf(batch), begun, err)
 	}
 }
 
-// outageNow is where outages are noted, with mu held.
-func (b *Batcher) outageNow(batch *batch) *link.Outage {
-	if batch.target != nil {
-		return &batch.target.outage
+// report notes for the log whether a store answers.
+func (b *Batcher) report(store *script.Store, begun time.Time, err error) {
+	b.logFound.Do(func() { b.outage.Log = b.Events.Logger().With(slog.String("queue", store.Queue)) })
+	call := "send"
+	if store.Shard != "" {
+		call += ", " + store.Shard
 	}
-	if b.outage == nil {
-		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue)), Shard: b.Store.Shard, Shared: b.Outage}
-	}
-	return b.outage
+	b.outage.Report(call, begun, err)
 }
 
 // complete gives each message of a batch its result. Messages without an answer in the reply stay in the batch.
@@ -264,7 +262,6 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 		})
 	}
 	b.mu.Lock()
-	noted := b.outageNow(batch)
 	if answered {
 		b.lastErr = nil
 	}
@@ -298,7 +295,10 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	if !answered {
 		return
 	}
-	noted.Report("send", time.Time{}, nil)
+	b.report(b.storeOf(batch), time.Time{}, nil)
+	if b.drawForget() {
+		go b.forgetCallers()
+	}
 	b.Events.Tell(event.CodeNew, len(sent), sent...)
 	b.Events.Tell(event.CodeRescheduled, len(moved), moved...)
 	if b.OnStored != nil && soonest < math.MaxInt64 {

@@ -3,13 +3,10 @@ package produce
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
@@ -21,8 +18,7 @@ type Sender struct {
 
 	spread atomic.Pointer[spread] // nil: no message was sent to several shards yet
 
-	mu     sync.Mutex  // guards changes of spread, and the beginning of outage
-	outage link.Outage // of all shards
+	mu sync.Mutex // guards changes of spread
 }
 
 // A spread has the batchers of a queue with several shards. None of them ever sends for another number of shards, so a
@@ -71,16 +67,10 @@ func (s *Sender) spreadOver(set *shard.Set) *spread {
 	if over := s.spread.Load(); over != nil && over.set == set {
 		return over
 	}
-	if s.outage.Log == nil {
-		s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
-	}
-	batcher := func(store *script.Store) *Batcher {
-		return &Batcher{Settings: s.Settings, Store: store, Outage: &s.outage}
-	}
-	over := &spread{set: set, unnamed: batcher(set.All[0])}
-	over.unnamed.spreadOver(set.All, set.At, &s.outage)
+	over := &spread{set: set, unnamed: &Batcher{Settings: s.Settings, Store: set.All[0]}}
+	over.unnamed.spreadOver(set.All, set.At)
 	for _, store := range set.All {
-		over.named = append(over.named, batcher(store))
+		over.named = append(over.named, &Batcher{Settings: s.Settings, Store: store})
 	}
 	s.spread.Store(over)
 	return over
