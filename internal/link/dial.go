@@ -39,6 +39,37 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 	}
 }
 
+// endInTime has the user's callbacks of a new connection end when the context of their call does, because go-redis waits
+// for them.
+func endInTime(opt *redis.Options) {
+	if connected := opt.OnConnect; connected != nil {
+		opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+			return callUntil(ctx, func() error { return connected(ctx, conn) })
+		}
+	}
+	credentials := opt.CredentialsProviderContext
+	if provider := opt.CredentialsProvider; credentials == nil && provider != nil {
+		credentials = func(context.Context) (user, password string, err error) {
+			user, password = provider()
+			return user, password, nil
+		}
+	}
+	if credentials == nil {
+		return
+	}
+	opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
+		var user, password string
+		err := callUntil(ctx, func() (err error) {
+			user, password, err = credentials(ctx)
+			return err
+		})
+		if err != nil {
+			return "", "", err // credentials may go on, and set them
+		}
+		return user, password, nil
+	}
+}
+
 // errHungUp: a server closed a new connection without an answer to anything.
 var errHungUp = errors.New("the server hung up before it answered anything: " +
 	"it may have reached maxclients, or speak no TLS")

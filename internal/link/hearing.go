@@ -33,19 +33,28 @@ type Subscriber struct {
 // Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
 	u := &Subscriber{server: s, channel: channel}
-	err := callUntil(ctx, func() (err error) { // a client of another kind waits for its own timeouts
-		u.first, err = Read(ctx, u.connect)
-		return err
-	})
+	first, err := Read(ctx, u.connect)
 	if err != nil {
-		return nil, cmp.Or(Ended(ctx), err)
+		return nil, err
 	}
+	u.first = first
 	return u, nil
 }
 
 // connect makes a connection to the server that holds the queue, until ctx ends.
-func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
-	defer contain(&err)
+func (u *Subscriber) connect(ctx context.Context) (*hearing, error) {
+	var made *hearing
+	err := callUntil(ctx, func() (err error) { // a client of another kind waits for its own timeouts
+		made, err = u.dial(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, cmp.Or(Ended(ctx), err) // a dial that goes on may set made, which it closes then
+	}
+	return made, nil
+}
+
+func (u *Subscriber) dial(ctx context.Context) (*hearing, error) {
 	h := new(hearing)
 	if u.server.Link == nil {
 		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
@@ -59,12 +68,13 @@ func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
 	}
 	goesOn := context.AfterFunc(ctx, h.close)
 	calls := context.WithoutCancel(ctx) // a deadline would be that of a read, which may end before ctx does
-	if err = h.Subscribe(calls, u.channel); err == nil {
+	err := h.Subscribe(calls, u.channel)
+	if err == nil {
 		_, err = h.Receive(calls) // the confirmation
 	}
 	if !goesOn() || err != nil {
 		h.close()
-		return nil, cmp.Or(Ended(ctx), err)
+		return nil, cmp.Or(err, ctx.Err())
 	}
 	return h, nil
 }

@@ -157,12 +157,12 @@ func (l *Link) poolAt(at place) *pool {
 	opt := l.options(at.addr)
 	users := opt.OnConnect
 	opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
-		p.reached.Store(true)
 		if users != nil {
 			if err := users(ctx, conn); err != nil {
 				return err
 			}
 		}
+		p.reached.Store(true)
 		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
 	}
 	p.cli = redis.NewClient(opt)
@@ -243,6 +243,7 @@ func (l *Link) options(addr string) *redis.Options {
 		opt.Addr, opt.NodeAddress = addr, addr
 	}
 	opt.Dialer = l.dialer(opt.Dialer)
+	endInTime(&opt)
 	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
 	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
