@@ -150,7 +150,7 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 }
 
 // fix makes a new queue have n shards, and returns how many it has. If the first shard does not answer, what another
-// one says counts.
+// one of n says counts.
 func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	if has, err = q.Store.Shards(ctx, n); err == nil || !link.Transient(err) {
 		return has, err
@@ -186,12 +186,8 @@ var ErrLearned = fmt.Errorf("%w than this process has known so far", script.ErrS
 // agree finds out why a shard has refused a call for a queue with n shards. If there is no reason, or none any more,
 // the call can be made again.
 func (q *Queue) agree(ctx context.Context, s *script.Store, n int) error {
-	has, err := q.Store.Shards(ctx, n)
-	if n > 1 && link.Transient(err) {
-		if has = q.copied(ctx, n); has == 0 {
-			return err
-		}
-	} else if err != nil {
+	has, err := q.fix(ctx, n)
+	if err != nil {
 		return err
 	}
 	if has != n && q.Asked == 0 {
