@@ -117,7 +117,7 @@ func (s *Sender) SendAll(ctx context.Context, items []*BatchItem, routes []Route
 }
 
 func (s *Sender) sendAll(ctx context.Context, items []*BatchItem, routes []Route) {
-	calls, first := map[*Batcher]*SendCall{}, (*Batcher)(nil)
+	calls := map[*Batcher]*SendCall{}
 	for i, m := range items {
 		b, err := s.batcherFor(ctx, m, routes[i])
 		if err != nil {
@@ -127,19 +127,11 @@ func (s *Sender) sendAll(ctx context.Context, items []*BatchItem, routes []Route
 		if calls[b] == nil {
 			calls[b] = new(SendCall)
 		}
-		if first == nil {
-			first = b
-		}
 		calls[b].Items = append(calls[b].Items, m)
 	}
 	var wait sync.WaitGroup
 	for b, call := range calls {
-		if b != first {
-			wait.Go(func() { b.Send(ctx, call) })
-		}
-	}
-	if first != nil {
-		first.Send(ctx, calls[first])
+		wait.Go(func() { b.Send(ctx, call) })
 	}
 	wait.Wait()
 }
