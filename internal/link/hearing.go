@@ -54,22 +54,19 @@ func (u *Subscriber) connect(ctx context.Context) (*hearing, error) {
 	return made, nil
 }
 
-func (u *Subscriber) dial(ctx context.Context) (*hearing, error) {
+func (u *Subscriber) dial(ctx context.Context) (_ *hearing, err error) {
 	h := new(hearing)
 	if u.server.Link == nil {
 		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
 	} else {
-		addr, err := u.server.findNode(ctx)
-		if err != nil {
+		if h.cli, err = u.server.Dedicated(ctx); err != nil {
 			return nil, err
 		}
-		h.cli = u.server.Link.dedicated(addr)
 		h.PubSub = h.cli.Subscribe(ctx)
 	}
 	goesOn := context.AfterFunc(ctx, h.close)
 	calls := context.WithoutCancel(ctx) // a deadline would be that of a read, which may end before ctx does
-	err := h.Subscribe(calls, u.channel)
-	if err == nil {
+	if err = h.Subscribe(calls, u.channel); err == nil {
 		_, err = h.Receive(calls) // the confirmation
 	}
 	if !goesOn() || err != nil {
