@@ -336,7 +336,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 // steerAs makes the operation's next call, again and again until Redis answers or ctx ends.
 func (m *Queue) steerAs(ctx context.Context, o *operation, p place, do script.SteerRequest) (done []script.Steered, err error) {
 	o.n++
-	err = link.Repeat(ctx, math.MaxInt, func() error {
+	err = link.Repeat(ctx, func() error {
 		done, err = p.of.All[p.shard].Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
 		return err
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -35,7 +34,7 @@ func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, 
 		if s == set.All[0] || !errors.Is(err, script.ErrNoQueue) {
 			return got, err
 		}
-		err = link.Repeat(ctx, math.MaxInt, func() error {
+		err = link.Repeat(ctx, func() error {
 			has, err := set.All[0].Shards(ctx, 0)
 			if err == nil && has != len(set.All) {
 				return script.ErrNoQueue

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +106,7 @@ func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 func (q *Queue) Reach(ctx context.Context) (*Set, error) { return q.reach(ctx, changeEvery) }
 
 func (q *Queue) reach(ctx context.Context, fresh time.Duration) (set *Set, err error) {
-	err = link.Repeat(ctx, math.MaxInt, func() error {
+	err = link.Repeat(ctx, func() error {
 		set, err = q.Ask(ctx, fresh)
 		return err
 	})
