@@ -188,7 +188,7 @@ func NoID(by, what string) error {
 
 // InShard says in which shard an error was, if the queue has several.
 func (s *Store) InShard(err error) error {
-	if s.Shard == "" {
+	if err == nil || s.Shard == "" {
 		return err
 	}
 	return fmt.Errorf("%s: %w", s.Shard, err)

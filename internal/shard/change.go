@@ -187,7 +187,7 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 			err = fmt.Errorf("%w: %w", errMeanwhile, why)
 		}
 		if err != nil {
-			if err = set.Failed(i, err); dropped > 0 {
+			if err = set.All[i].InShard(err); dropped > 0 {
 				err = &MissingError{dropped, len(set.All), err}
 			}
 			return messages, err

@@ -48,7 +48,7 @@ func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 	next, err = link.Read(ctx, func(ctx context.Context) (string, error) { return read(ctx, set.All[i], at) })
 	switch {
 	case err != nil:
-		return "", set.Failed(i, err)
+		return "", set.All[i].InShard(err)
 	case next != bound:
 		next = set.cursor(i, next)
 	case name == "" && i+1 < len(set.All):

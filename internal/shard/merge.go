@@ -15,14 +15,6 @@ import (
 // This file has what is known of the whole queue by numbers. The calls hide those of the first shard. They are tried until Redis answers, as
 // link.Read does. If some shards do not answer, the reply is that of the others, beside a *MissingError.
 
-// Failed says in an error which shard it is about, if there are several.
-func (s *Set) Failed(i int, err error) error {
-	if err == nil || len(s.All) == 1 {
-		return err
-	}
-	return fmt.Errorf("shard %d of %d: %w", i+1, len(s.All), err)
-}
-
 // readEach calls f for all shards at once, for each of them until it answers.
 func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
 	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {

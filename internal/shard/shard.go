@@ -295,13 +295,6 @@ func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 // each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
 // the error is a *MissingError. If none does, it is that of the first.
 func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
-	if len(shards) == 1 {
-		got, err := f(ctx, shards[0])
-		if err != nil {
-			return nil, err
-		}
-		return []T{got}, nil
-	}
 	got, errs := make([]T, len(shards)), make([]error, len(shards))
 	var wait sync.WaitGroup
 	for i, s := range shards {
@@ -309,19 +302,19 @@ func each[T any](ctx context.Context, shards []*script.Store, f func(context.Con
 	}
 	wait.Wait()
 	var answered []T
-	var first error
+	var missing error
 	for i, err := range errs {
 		if err == nil {
 			answered = append(answered, got[i])
-		} else if first == nil {
-			first = fmt.Errorf("shard %d of %d: %w", i+1, len(shards), err)
+		} else if missing == nil {
+			missing = shards[i].InShard(err)
 		}
 	}
-	if first == nil {
+	switch {
+	case missing == nil:
 		return answered, nil
+	case len(answered) == 0:
+		return nil, errs[0]
 	}
-	if len(answered) == 0 {
-		return nil, errors.Unwrap(first)
-	}
-	return answered, &MissingError{len(answered), len(shards), first}
+	return answered, &MissingError{len(answered), len(shards), missing}
 }
