@@ -33,7 +33,7 @@ type Server struct {
 	Cli            redis.UniversalClient
 	slot           string             // the key of a hash of the queue: a Cluster's node is found by it
 	Link           *Link              // nil: the client can have none
-	side           side               // consuming if the server is a consumer's
+	consuming      bool               // the server is a consumer's
 	AttemptTimeout time.Duration      // of an attempt, without the time for its bytes
 	shared         conc.SharedTimeout // of attempts that have little more than AttemptTimeout
 }
@@ -59,7 +59,7 @@ func (s *Server) ForConsumer(lease time.Duration) *Server {
 	if s.Link != nil {
 		s.Link.consumers.Add(1)
 	}
-	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, side: consuming, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
+	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, consuming: true, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
 }
 
 // Release says that the consumer has ended for which ForConsumer made the server.
@@ -112,13 +112,13 @@ func (s *Server) Attempt(ctx context.Context, e Effort) (err error) {
 // a context is canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which
 // ends slowly.
 func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
-	p, err := s.Link.take(ctx, place{addr, s.side})
+	p, err := s.Link.take(ctx, place{addr, s.consuming})
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
-	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
+	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.consuming) {
 		err = s.call(bounded, cancel, e, p)
 	} else {
 		err = callUntil(bounded, func() error { return s.call(bounded, cancel, e, p) })
@@ -156,7 +156,7 @@ func (s *Server) bound(ctx context.Context, limit time.Duration) (context.Contex
 	least := s.AttemptTimeout + s.AttemptTimeout/10
 	deadline, bounded := ctx.Deadline()
 	endless := ctx.Done() == nil || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
-	if s.side == consuming || limit > least || !endless {
+	if s.consuming || limit > least || !endless {
 		return context.WithTimeout(ctx, limit)
 	}
 	return s.shared.Context(least), func() {}

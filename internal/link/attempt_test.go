@@ -93,7 +93,7 @@ func TestCallbacksThatHang(t *testing.T) {
 		defer cli.Close()
 		s := NewServer(cli, "q").ForConsumer(time.Hour)
 		defer s.Release()
-		p := s.Link.poolAt(place{side: consuming})
+		p := s.Link.poolAt(place{consuming: true})
 		err := s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
 			return cli.Ping(ctx).Err()
 		}})
@@ -103,12 +103,12 @@ func TestCallbacksThatHang(t *testing.T) {
 	}
 }
 
-// TestTrust: which errors end the trust in the connections to a server, and only in those of that server and side.
+// TestTrust: which errors end the trust in the connections to a server, and only in those of that place.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	l := linkOf(queuetest.NewBase(t).Client())
 	here := place{addr: queuetest.Shared.Addr()}
-	others := []place{{addr: "nowhere:1"}, {addr: here.addr, side: consuming}}
+	others := []place{{addr: "nowhere:1"}, {addr: here.addr, consuming: true}}
 	for _, c := range []struct {
 		err  error
 		lost bool

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -137,6 +138,8 @@ var canceled = func() context.Context {
 type DedicatedClient struct {
 	*redis.Client
 
+	dialled atomic.Bool
+
 	mu    sync.Mutex // guards the fields below
 	conn  net.Conn   // nil: it has made none
 	isCut bool
@@ -167,10 +170,7 @@ func (c *DedicatedClient) HangUp() {
 // dialer makes the client's connection.
 func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c.mu.Lock()
-		again := c.conn != nil
-		c.mu.Unlock()
-		if again {
+		if c.dialled.Swap(true) {
 			return nil, net.ErrClosed
 		}
 		conn, err := dial(ctx, network, addr)

@@ -35,21 +35,14 @@ type Link struct {
 	waitHooks []redis.Hook // of InterposeWaits
 }
 
-// A place is what a pool is for.
+// A place is what a pool is for. Consumers have connections that sends and looks cannot use up. So a lease is renewed in
+// time however many sends wait.
 type place struct {
-	addr string // of the server; "" if there is one server only
-	side side
+	addr      string // of the server; "" if there is one server only
+	consuming bool
 }
 
-// A side has connections that the other side cannot use up. So a lease is renewed in time however many sends wait.
-type side int
-
-const (
-	producing side = iota // and looking
-	consuming
-)
-
-// A pool is the connections of one side to one server. After a call that got no answer it is retired: later calls
+// A pool is the connections of one place. After a call that got no answer it is retired: later calls
 // go over a new pool, and the old one is closed when no call is in flight on it.
 type pool struct {
 	place
@@ -216,7 +209,7 @@ func (p *pool) closeIdle() {
 }
 
 const (
-	// linkPool is how many calls of a side have a connection to one server at most; connections are made when they are needed.
+	// linkPool is how many calls of a place have a connection at most; connections are made when they are needed.
 	linkPool = 64
 	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
 	// not know it.
