@@ -297,7 +297,7 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	}
 	b.report(b.storeOf(batch), time.Time{}, nil)
 	if b.drawForget() {
-		go b.forgetCallers()
+		go forgetCallers(b.storeOf(batch))
 	}
 	b.Events.Tell(event.CodeNew, len(sent), sent...)
 	b.Events.Tell(event.CodeRescheduled, len(moved), moved...)

@@ -264,11 +264,11 @@ func (b *Batcher) drawForget() bool {
 	return odds > 0 && rand.N(odds) == 0
 }
 
-// forgetCallers has Redis forget old callers. If the call fails, another process will make it.
-func (b *Batcher) forgetCallers() {
+// forgetCallers has a shard forget old callers. If the call fails, another process will make it.
+func forgetCallers(of *script.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = b.anyStore().Forget(ctx)
+	_ = of.Forget(ctx)
 }
 
 // takeBatch takes the next batch out of the calls that wait, with mu held. If not all messages of a call fit, the call waits again behind the

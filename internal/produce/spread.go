@@ -34,16 +34,6 @@ func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int) {
 	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
 }
 
-// anyStore is a store of one of the shards.
-func (b *Batcher) anyStore() *script.Store {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.targets) > 0 {
-		return b.targets[rand.IntN(len(b.targets))].store
-	}
-	return b.Store
-}
-
 func (b *Batcher) storeOf(batch *batch) *script.Store {
 	if batch.target != nil {
 		return batch.target.store
