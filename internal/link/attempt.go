@@ -182,18 +182,6 @@ func contain(err *error) {
 	}
 }
 
-// Dedicated makes a client with one connection to the server that holds the queue. The caller closes it.
-func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
-	if s.Link == nil {
-		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
-	}
-	addr, err := s.findNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Link.dedicated(addr), nil
-}
-
 // Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the
 // end of ctx.
 func (s *Server) Unblock(ctx context.Context, id int64) error {

@@ -186,8 +186,16 @@ func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// dedicated makes a client with one connection, for blocking calls. The caller closes it.
-func (l *Link) dedicated(addr string) *DedicatedClient {
+// Dedicated makes a client with one connection to the server that holds the queue, for blocking calls. The caller closes it.
+func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
+	l := s.Link
+	if l == nil {
+		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
+	}
+	addr, err := s.findNode(ctx)
+	if err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := new(DedicatedClient)
@@ -198,5 +206,5 @@ func (l *Link) dedicated(addr string) *DedicatedClient {
 	for _, hook := range l.waitHooks {
 		c.AddHook(hook)
 	}
-	return c
+	return c, nil
 }
