@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -149,9 +148,6 @@ func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, b
 	return s.InterceptWith(ctx, calls, by, what, running)
 }
 
-// errMeanwhile: the queue was empty, and is no longer.
-var errMeanwhile = errors.New("a consumer has started or a message was sent meanwhile")
-
 // Drop deletes the queue, and says how many messages were deleted. Without force it returns an error, and deletes
 // nothing, if any shard holds something (script.Holding). The first shard is the last that is deleted, because it
 // says how many there are. So after an error the call can be made again.
@@ -167,15 +163,10 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 	if force {
 		how = script.DropAll
 	}
-	if len(set.All) == 1 {
-		found, err := q.Store.Drop(ctx, how)
-		if err == nil && !force {
-			err = found.Refusal()
+	if len(set.All) > 1 {
+		if err = mayDrop(ctx, set, force); err != nil {
+			return 0, err
 		}
-		return found.Messages, err
-	}
-	if err = mayDrop(ctx, set, force); err != nil {
-		return 0, err
 	}
 	dropped, none := 0, 0
 	for i := len(set.All) - 1; i >= 0; i-- {
@@ -183,8 +174,8 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 		if errors.Is(err, script.ErrNoQueue) {
 			none, err = none+1, nil
 		}
-		if why := found.Refusal(); err == nil && why != nil && !force {
-			err = fmt.Errorf("%w: %w", errMeanwhile, why)
+		if err == nil && !force {
+			err = found.Refusal()
 		}
 		if err != nil {
 			if err = set.All[i].InShard(err); dropped > 0 {
