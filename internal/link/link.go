@@ -50,7 +50,7 @@ type pool struct {
 	inFlight  chan struct{} // an element for each call
 	onRetired chan struct{} // closes when it is retired; link.mu guards that
 	reached   atomic.Bool   // a connection of it was ready for calls; until then none has come to a server
-	used      atomic.Bool   // since closeUnused has looked
+	unused    *time.Timer   // retires it
 }
 
 func (p *pool) retired() bool { return conc.Closed(p.onRetired) }
@@ -159,7 +159,11 @@ func (l *Link) poolAt(at place) *pool {
 		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
 	}
 	p.cli = redis.NewClient(opt)
-	time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
+	p.unused = time.AfterFunc(linkIdle, func() {
+		if len(p.inFlight) == 0 { // else put begins anew
+			l.retire(p)
+		}
+	})
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -176,16 +180,7 @@ func (l *Link) put(p *pool, err error) {
 	case losesTrust(err):
 		l.retire(p)
 	default:
-		p.used.Store(true)
-	}
-}
-
-// closeUnused retires a pool that has had no call for linkIdle, and looks again after that time otherwise.
-func (l *Link) closeUnused(p *pool) {
-	if p.used.Swap(false) || len(p.inFlight) > 0 {
-		time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
-	} else {
-		l.retire(p)
+		p.unused.Reset(linkIdle)
 	}
 }
 
@@ -219,7 +214,7 @@ const (
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
-	// linkIdle is how long a pool stays open unused, or up to twice as long. A program may make a client for each job.
+	// linkIdle is how long a pool stays open after its last call. A program may make a client for each job.
 	linkIdle = 5 * time.Second
 	// linkLimit bounds what no context bounds, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute

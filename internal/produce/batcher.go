@@ -112,8 +112,8 @@ type SendCall struct {
 // Send sends the messages of a call, and returns when all have their results.
 func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	items := call.Items
-	if err := link.Ended(ctx); err != nil {
-		refuse(items, err)
+	if ctx.Err() != nil {
+		refuse(items, link.Ended(ctx))
 		return
 	}
 	if len(items) == 0 {
