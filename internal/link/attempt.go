@@ -133,7 +133,8 @@ func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
 	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// call makes a call with the client of a pool, or with the user's if p is nil. Then it calls cancel and puts the pool back.
+// call makes a call with the client of a pool, or with the user's if p is nil. Then it puts the pool back and calls
+// cancel.
 func (s *Server) call(ctx context.Context, cancel func(), e Effort, p *pool) (err error) {
 	defer cancel()
 	cli := s.Cli

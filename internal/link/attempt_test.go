@@ -75,7 +75,8 @@ func TestSilenceMakesNoBoundLonger(t *testing.T) {
 	}
 }
 
-// TestCallbacksThatHang: a callback of the user that hangs while a connection is made keeps neither the call nor its slot.
+// TestCallbacksThatHang: a callback of the user that hangs while a connection is made keeps neither the call nor its
+// slot.
 func TestCallbacksThatHang(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -40,8 +40,8 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// endInTime has the user's callbacks of a new connection end when the context of their call does, because go-redis waits
-// for them.
+// endInTime has the user's callbacks of a new connection end when the context of their call does, because go-redis
+// waits for them.
 func endInTime(opt *redis.Options) {
 	if connected := opt.OnConnect; connected != nil {
 		opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
@@ -186,7 +186,8 @@ func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// Dedicated makes a client with one connection to the server that holds the queue, for blocking calls. The caller closes it.
+// Dedicated makes a client with one connection to the server that holds the queue, for blocking calls. The caller
+// closes it.
 func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
 	l := s.Link
 	if l == nil {

@@ -35,8 +35,8 @@ type Link struct {
 	waitHooks []redis.Hook // of InterposeWaits
 }
 
-// A place is what a pool is for. Consumers have connections that sends and looks cannot use up. So a lease is renewed in
-// time however many sends wait.
+// A place is what a pool is for. Consumers have connections that sends and looks cannot use up. So a lease is renewed
+// in time however many sends wait.
 type place struct {
 	addr      string // of the server; "" if there is one server only
 	consuming bool

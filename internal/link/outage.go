@@ -25,8 +25,8 @@ type Outage struct {
 // failing says when attempts at one kind of call began to fail, and when the last attempt failed.
 type failing struct{ since, last time.Time }
 
-// forgetAfter is how long after its last failed attempt a kind of call does not count any more. A call is tried again within
-// about a second; a send that was given up leaves it unknown whether Redis has been back since.
+// forgetAfter is how long after its last failed attempt a kind of call does not count any more. A call is tried again
+// within about a second; a send that was given up leaves it unknown whether Redis has been back since.
 const forgetAfter = time.Minute
 
 // OutageAfter is how long a kind of call fails before that is an outage: a pool may hold a dead connection or two.

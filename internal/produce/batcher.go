@@ -214,7 +214,8 @@ func (b *Batcher) withdraw(call *SendCall, items []*BatchItem) {
 	}
 }
 
-// endInline follows the first attempt at a batch, which was made in the goroutine of the send. A goroutine of its own does the rest.
+// endInline follows the first attempt at a batch, which was made in the goroutine of the send. A goroutine of its own
+// does the rest.
 func (b *Batcher) endInline(c *script.Caller, batch *batch, done bool) {
 	if done {
 		if b.finish(batch); b.endFlush() {

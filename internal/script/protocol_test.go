@@ -307,10 +307,11 @@ func TestScriptOfALargeCall(t *testing.T) {
 	f := queuetest.NewBase(t)
 	cli := f.Client()
 	var got []string
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	notes := func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		got = append(got, cmd.Name())
 		return next(ctx, cmd)
-	})))
+	}
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(notes)))
 	s := NewStore(cli, "dq", f.Name)
 	s.AttemptTimeout = queuetest.Patience
 	for size, want := range map[int][]string{100: {"evalsha", "eval"}, link.AttemptBytesPerSecond: {"eval"}} {

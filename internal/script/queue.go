@@ -91,8 +91,8 @@ func (sc *Script) command(byHash bool, keys *keys, args []any) []any {
 	return append(all, args...)
 }
 
-// beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that. If the
-// server would say so only after so many bytes that the text is few beside them, the first call has the text.
+// beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that.
+// If the server would say so only after so many bytes that the text is few beside them, the first call has the text.
 func beginsByHash(args []any) bool { return link.SizeOf(args) < link.AttemptBytesPerSecond }
 
 // eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it

@@ -13,25 +13,27 @@ import (
 // Sequences finds one sequence, or, without a name, a page of all. The pages go through one shard after the other. A page may be empty although
 // others follow.
 func (q *Queue) Sequences(ctx context.Context, name, cursor string) (got script.SequencesReply, err error) {
-	got.Cursor, err = q.page(ctx, name, cursor, "0", func(ctx context.Context, s *script.Store, cursor string) (string, error) {
+	read := func(ctx context.Context, s *script.Store, cursor string) (string, error) {
 		got, err = s.Sequences(ctx, name, cursor)
 		return got.Cursor, err
-	})
+	}
+	got.Cursor, err = q.page(ctx, name, cursor, "0", read)
 	return got, err
 }
 
 // Lanes reads one lane, or a page of the lanes. The pages go through one shard after the other. A page may be empty although others follow.
 func (q *Queue) Lanes(ctx context.Context, ask script.LanesRequest) (got script.LanesReply, err error) {
-	got.Last, err = q.page(ctx, ask.Name, ask.After, "", func(ctx context.Context, s *script.Store, after string) (string, error) {
+	read := func(ctx context.Context, s *script.Store, after string) (string, error) {
 		ask.After = after
 		got, err = s.Lanes(ctx, ask)
 		return got.Last, err
-	})
+	}
+	got.Last, err = q.page(ctx, ask.Name, ask.After, "", read)
 	return got, err
 }
 
-// page calls read for the shard of a name, or without a name for the shard of a cursor, and returns the cursor of the page behind it.
-// bound is the cursor of a shard before its first page and behind its last.
+// page calls read for the shard of a name, or without a name for the shard of a cursor, and returns the cursor of the
+// page behind it. bound is the cursor of a shard before its first page and behind its last.
 func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 	read func(ctx context.Context, s *script.Store, cursor string) (next string, err error)) (next string, err error) {
 	set, err := q.Look(ctx)

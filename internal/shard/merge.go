@@ -23,7 +23,8 @@ func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *scr
 }
 
 // readAll is readEach for all shards of a queue.
-func readAll[T any](ctx context.Context, q *Queue, f func(context.Context, *script.Store) (T, error)) (*Set, []T, error) {
+func readAll[T any](ctx context.Context, q *Queue, f func(context.Context, *script.Store) (T, error)) (
+	*Set, []T, error) {
 	set, err := q.Look(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -35,7 +36,9 @@ func readAll[T any](ctx context.Context, q *Queue, f func(context.Context, *scri
 // ReadCounts adds up. Now is the latest of the clocks, so that nothing that was written before is later. It returns ErrNoQueue if no shard was
 // ever used.
 func (q *Queue) ReadCounts(ctx context.Context) (script.CountsReply, error) {
-	set, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.CountsReply, error) { return s.Counts(ctx) })
+	set, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.CountsReply, error) {
+		return s.Counts(ctx)
+	})
 	if len(got) == 0 {
 		return script.CountsReply{}, err
 	}
@@ -155,7 +158,9 @@ func addBalance(all, b *script.Balance) {
 
 // History adds up. Now is that of the first shard that answers.
 func (q *Queue) History(ctx context.Context) (all script.HistoryReply, err error) {
-	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.HistoryReply, error) { return s.History(ctx) })
+	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.HistoryReply, error) {
+		return s.History(ctx)
+	})
 	for i, one := range got {
 		if i == 0 {
 			all = one
@@ -180,7 +185,8 @@ func addSpans(all, more map[int64]script.SpanCounts) {
 	}
 }
 
-// Forecast adds up. If from is 0, the spans of each shard begin at its own now, and From is that of the first shard that answers.
+// Forecast adds up. If from is 0, the spans of each shard begin at its own now, and From is that of the first shard
+// that answers.
 func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration, n int) (all script.ForecastReply, err error) {
 	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
 		return s.Forecast(ctx, from, step, n)
