@@ -43,29 +43,30 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 // endInTime has the user's callbacks of a new connection end when the context of their call does, because go-redis
 // waits for them.
 func endInTime(opt *redis.Options) {
-	if connected := opt.OnConnect; connected != nil {
-		opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
-			return callUntil(ctx, func() error { return connected(ctx, conn) })
+	connected, plain, inContext := opt.OnConnect, opt.CredentialsProvider, opt.CredentialsProviderContext
+	opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		if connected != nil {
+			if err := callUntil(ctx, func() error { return connected(ctx, conn) }); err != nil {
+				return err
+			}
 		}
+		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
 	}
-	credentials := opt.CredentialsProviderContext
-	if provider := opt.CredentialsProvider; credentials == nil && provider != nil {
-		credentials = func(context.Context) (user, password string, err error) {
-			user, password = provider()
-			return user, password, nil
-		}
-	}
-	if credentials == nil {
+	if plain == nil && inContext == nil {
 		return
 	}
 	opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
 		var user, password string
 		err := callUntil(ctx, func() (err error) {
-			user, password, err = credentials(ctx)
+			if inContext != nil {
+				user, password, err = inContext(ctx)
+			} else {
+				user, password = plain()
+			}
 			return err
 		})
 		if err != nil {
-			return "", "", err // credentials may go on, and set them
+			return "", "", err // the callback may go on, and set them
 		}
 		return user, password, nil
 	}

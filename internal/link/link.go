@@ -148,15 +148,11 @@ func (l *Link) poolAt(at place) *pool {
 	}
 	p := &pool{place: at, inFlight: make(chan struct{}, linkPool), onRetired: make(chan struct{})}
 	opt := l.options(at.addr)
-	users := opt.OnConnect
+	connected := opt.OnConnect
 	opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
-		if users != nil {
-			if err := users(ctx, conn); err != nil {
-				return err
-			}
-		}
-		p.reached.Store(true)
-		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
+		err := connected(ctx, conn)
+		p.reached.CompareAndSwap(false, err == nil)
+		return err
 	}
 	p.cli = redis.NewClient(opt)
 	p.unused = time.AfterFunc(linkIdle, func() {
