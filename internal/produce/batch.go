@@ -24,7 +24,6 @@ type batch struct {
 	permit      *script.WritePermit   // of the last attempt; nil before the first
 	maybeStored bool                  // an attempt may have been carried out
 	awaited     int                   // messages whose calls are not withdrawn
-	deserted    chan struct{}         // closes when awaited is 0; nil: nobody waits for that
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
 	target      *target               // nil: Batcher.Store
@@ -73,16 +72,14 @@ func (b *batch) withdraw() stored {
 		known = StoredUnknown
 	}
 	b.awaited--
-	if b.awaited == 0 && b.deserted != nil {
-		close(b.deserted)
-	}
 	return known
 }
 
-// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. attempt is the number of the first, from 1.
+// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits for
+// ends when its next attempt is due. attempt is the number of the first, from 1.
 func (b *Batcher) sendBatch(c *script.Caller, batch *batch, attempt int) {
 	for begun := time.Now(); !b.attempt(context.Background(), c, batch); begun = time.Now() {
-		b.waitToRetry(batch, link.Backoff(attempt)-time.Since(begun))
+		link.Sleep(context.Background(), link.Backoff(attempt)-time.Since(begun))
 		attempt++
 	}
 	b.finish(batch)
@@ -102,26 +99,6 @@ func (b *Batcher) finish(batch *batch) {
 	if batch.rest.heldBack = false; len(batch.rest.Items) > 0 {
 		b.waiting = append(b.waiting, batch.rest)
 	}
-}
-
-// waitToRetry waits d, or until all calls with messages in a batch are withdrawn.
-func (b *Batcher) waitToRetry(batch *batch, d time.Duration) {
-	b.mu.Lock()
-	if batch.awaited == 0 {
-		b.mu.Unlock()
-		return
-	}
-	batch.deserted = make(chan struct{})
-	b.mu.Unlock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-batch.deserted:
-	}
-	b.mu.Lock()
-	batch.deserted = nil
-	b.mu.Unlock()
 }
 
 // attempt makes one attempt at a batch, and says whether the batch is done. If a batch is refused for good, attempt
