@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -139,7 +138,7 @@ type lookers struct {
 // await waits for a message. The first look comes after the time after.
 func (ls *lookers) await(ctx context.Context, q *shard.Queue, id string, after time.Duration) (*Result, error) {
 	var s *script.Store
-	if err := link.Repeat(ctx, math.MaxInt, func() (err error) {
+	if err := link.Repeat(ctx, func() (err error) {
 		s, err = q.By(ctx, "id", id)
 		return err
 	}); err != nil {

@@ -336,11 +336,12 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 // steerAs makes the operation's next call, again and again until Redis answers or ctx ends.
 func (m *Queue) steerAs(ctx context.Context, o *operation, p place, do script.SteerRequest) (done []script.Steered, err error) {
 	o.n++
-	err = link.Repeat(ctx, math.MaxInt, func() error {
-		done, err = p.of.All[p.shard].Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
+	store := p.of.All[p.shard]
+	err = link.Repeat(ctx, func() error {
+		done, err = store.Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
 		return err
 	})
-	return done, p.of.Failed(p.shard, err)
+	return done, store.InShard(err)
 }
 
 // moveOn notes where the next page begins.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"regexp"
 	"strconv"
@@ -329,7 +328,7 @@ func (m *Queue) StopBulk(ctx context.Context, id string) error {
 func (m *Queue) write(ctx context.Context, n *script.JournalNote) (got script.JournalAnswer, err error) {
 	begun := time.Now()
 	first := true
-	err = link.Repeat(ctx, math.MaxInt, func() (err error) {
+	err = link.Repeat(ctx, func() (err error) {
 		var tried time.Duration
 		if !first {
 			tried = max(time.Since(begun), 1)

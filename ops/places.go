@@ -59,7 +59,7 @@ func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot)
 	for _, l := range got.Entries {
 		out.entries = append(out.entries, entry{l, m.statusAt(p, &l)})
 	}
-	return out, p.of.Failed(p.shard, err)
+	return out, store.InShard(err)
 }
 
 // listMerged is a page of a place in all shards, in order. Each shard is asked for a whole page, because all that come next may be in one.

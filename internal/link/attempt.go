@@ -33,7 +33,7 @@ type Server struct {
 	Cli            redis.UniversalClient
 	slot           string             // the key of a hash of the queue: a Cluster's node is found by it
 	Link           *Link              // nil: the client can have none
-	side           side               // consuming if the server is a consumer's
+	consuming      bool               // the server is a consumer's
 	AttemptTimeout time.Duration      // of an attempt, without the time for its bytes
 	shared         conc.SharedTimeout // of attempts that have little more than AttemptTimeout
 }
@@ -59,7 +59,7 @@ func (s *Server) ForConsumer(lease time.Duration) *Server {
 	if s.Link != nil {
 		s.Link.consumers.Add(1)
 	}
-	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, side: consuming, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
+	return &Server{Cli: s.Cli, slot: s.slot, Link: s.Link, consuming: true, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
 }
 
 // Release says that the consumer has ended for which ForConsumer made the server.
@@ -91,8 +91,12 @@ type Effort struct {
 }
 
 // Attempt makes one attempt at a call.
-func (s *Server) Attempt(ctx context.Context, e Effort) error {
-	err := s.callOver(ctx, e)
+func (s *Server) Attempt(ctx context.Context, e Effort) (err error) {
+	if _, isCluster := s.Cli.(*redis.ClusterClient); isCluster {
+		err = s.callNode(ctx, e)
+	} else {
+		err = s.callAt(ctx, "", e)
+	}
 	switch {
 	case err == nil || ctx.Err() != nil && errors.Is(err, ErrAllInUse):
 		return err
@@ -103,55 +107,22 @@ func (s *Server) Attempt(ctx context.Context, e Effort) error {
 	return s.Explain(err)
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt. A
-// client that can have no link makes the call itself.
-func (s *Server) callOver(ctx context.Context, e Effort) error {
-	if s.Link == nil {
-		return s.callWith(ctx, e, s.Cli, nil)
-	}
-	addr, err := s.findNode(ctx)
+// callAt makes a call to a server over the link, or with the user's client if that can have no link. In a pool go-redis
+// makes the deadline of a context that of the connection, so a call ends in time by itself, but it does not notice that
+// a context is canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which
+// ends slowly.
+func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
+	p, err := s.Link.take(ctx, place{addr, s.consuming})
 	if err != nil {
 		return err
 	}
-	_, isCluster := s.Cli.(*redis.ClusterClient)
-	call := e.Call
-	const redirections = 3
-	for n := 0; ; n++ {
-		p, err := s.Link.take(ctx, place{addr, s.side})
-		if err != nil {
-			return err
-		}
-		if err = s.callWith(ctx, e, p.cli, p); !isCluster || n == redirections {
-			return err
-		}
-		moved, isMoved := redirection(redis.IsMovedError(err))
-		target, isAsk := redirection(redis.IsAskError(err))
-		switch {
-		case isMoved:
-			addr, e.Call = moved, call
-			s.lookAgain(ctx, err)
-		case isAsk:
-			addr = target
-			e.Call = func(ctx context.Context, cli redis.UniversalClient) error {
-				return call(ctx, asking{cli.(*redis.Client)})
-			}
-		default:
-			return err
-		}
-	}
-}
-
-// callWith makes a call with a client, that of a pool if it is not the user's. In a pool go-redis makes the deadline
-// of a context that of the connection, so a call ends in time by itself, but it does not notice that a context is
-// canceled. So another goroutine makes the call if ctx may be canceled, unless it is a consumer's, which ends slowly.
-func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
 	begun := time.Now()
 	bounded, cancel := s.bound(ctx, s.limit(e))
 	defer cancel() // and not as soon as the call ends, which callUntil would take for the end of its time
-	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.side == consuming) {
-		err = s.call(bounded, e, cli, p)
+	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.consuming) {
+		err = s.call(bounded, e, p)
 	} else {
-		err = callUntil(bounded, func() error { return s.call(bounded, e, cli, p) })
+		err = callUntil(bounded, func() error { return s.call(bounded, e, p) })
 		if p != nil && ctx.Err() == nil && losesTrust(err) {
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
@@ -163,9 +134,11 @@ func (s *Server) callWith(ctx context.Context, e Effort, cli redis.UniversalClie
 	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// call makes a call, and puts the pool back, if there is one.
-func (s *Server) call(ctx context.Context, e Effort, cli redis.UniversalClient, p *pool) (err error) {
+// call makes a call with the client of a pool, or with the user's if p is nil. Then it puts the pool back.
+func (s *Server) call(ctx context.Context, e Effort, p *pool) (err error) {
+	cli := s.Cli
 	if p != nil {
+		cli = p.cli
 		defer func() { s.Link.put(p, err) }()
 	}
 	defer contain(&err)
@@ -182,8 +155,8 @@ func (s *Server) limit(e Effort) time.Duration {
 func (s *Server) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.AttemptTimeout + s.AttemptTimeout/10
 	deadline, bounded := ctx.Deadline()
-	endless := ctx == context.Background() || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
-	if s.side == consuming || limit > least || !endless {
+	endless := ctx.Done() == nil || bounded && conc.IsShared(ctx) && time.Until(deadline) > least
+	if s.consuming || limit > least || !endless {
 		return context.WithTimeout(ctx, limit)
 	}
 	return s.shared.Context(least), func() {}
@@ -207,18 +180,6 @@ func contain(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the Redis client panicked: %v", p)
 	}
-}
-
-// Dedicated makes a client with one connection to the server that holds the queue. The caller closes it.
-func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
-	if s.Link == nil {
-		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
-	}
-	addr, err := s.findNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Link.dedicated(addr), nil
 }
 
 // Unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection. It is not waited for after the

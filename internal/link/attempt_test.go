@@ -92,12 +92,41 @@ func TestSilenceMakesNoBoundLonger(t *testing.T) {
 	}
 }
 
-// TestTrust: which errors end the trust in the connections to a server, and only in those of that server and side.
+// TestCallbacksThatHang: a callback of the user that hangs while a connection is made keeps neither the call nor its
+// slot.
+func TestCallbacksThatHang(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	defer close(release)
+	for name, opt := range map[string]*redis.Options{
+		"OnConnect":           {OnConnect: func(context.Context, *redis.Conn) error { <-release; return nil }},
+		"CredentialsProvider": {CredentialsProvider: func() (string, string) { <-release; return "", "" }},
+		"CredentialsProviderContext": {CredentialsProviderContext: func(context.Context) (string, string, error) {
+			<-release
+			return "", "", nil
+		}},
+	} {
+		opt.Addr, opt.ReadTimeout = queuetest.Shared.Addr(), minAttemptTimeout
+		cli := redis.NewClient(opt)
+		defer cli.Close()
+		s := NewServer(cli, "q").ForConsumer(time.Hour)
+		defer s.Release()
+		p := s.Link.poolAt(place{consuming: true})
+		err := s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			return cli.Ping(ctx).Err()
+		}})
+		if !TimedOut(err) || !NoEffect(err) || len(p.inFlight) > 0 || !p.retired() {
+			t.Errorf("%s: %d calls in flight, retired %v: %v", name, len(p.inFlight), p.retired(), err)
+		}
+	}
+}
+
+// TestTrust: which errors end the trust in the connections to a server, and only in those of that place.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	l := linkOf(queuetest.NewBase(t).Client())
 	here := place{addr: queuetest.Shared.Addr()}
-	others := []place{{addr: "nowhere:1"}, {addr: here.addr, side: consuming}}
+	others := []place{{addr: "nowhere:1"}, {addr: here.addr, consuming: true}}
 	for _, c := range []struct {
 		err  error
 		lost bool

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,38 @@ func (l *Link) dialer(dial dialFunc) dialFunc {
 			return &newConn{plainConn: plain}, nil
 		}
 		return conn, nil
+	}
+}
+
+// endInTime has the user's callbacks of a new connection end when the context of their call does, because go-redis
+// waits for them.
+func endInTime(opt *redis.Options) {
+	connected, plain, inContext := opt.OnConnect, opt.CredentialsProvider, opt.CredentialsProviderContext
+	opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		if connected != nil {
+			if err := callUntil(ctx, func() error { return connected(ctx, conn) }); err != nil {
+				return err
+			}
+		}
+		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
+	}
+	if plain == nil && inContext == nil {
+		return
+	}
+	opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
+		var user, password string
+		err := callUntil(ctx, func() (err error) {
+			if inContext != nil {
+				user, password, err = inContext(ctx)
+			} else {
+				user, password = plain()
+			}
+			return err
+		})
+		if err != nil {
+			return "", "", err // the callback may go on, and set them
+		}
+		return user, password, nil
 	}
 }
 
@@ -106,6 +139,8 @@ var canceled = func() context.Context {
 type DedicatedClient struct {
 	*redis.Client
 
+	dialled atomic.Bool
+
 	mu    sync.Mutex // guards the fields below
 	conn  net.Conn   // nil: it has made none
 	isCut bool
@@ -136,10 +171,7 @@ func (c *DedicatedClient) HangUp() {
 // dialer makes the client's connection.
 func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c.mu.Lock()
-		again := c.conn != nil
-		c.mu.Unlock()
-		if again {
+		if c.dialled.Swap(true) {
 			return nil, net.ErrClosed
 		}
 		conn, err := dial(ctx, network, addr)
@@ -155,8 +187,17 @@ func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// dedicated makes a client with one connection, for blocking calls. The caller closes it.
-func (l *Link) dedicated(addr string) *DedicatedClient {
+// Dedicated makes a client with one connection to the server that holds the queue, for blocking calls. The caller
+// closes it.
+func (s *Server) Dedicated(ctx context.Context) (*DedicatedClient, error) {
+	l := s.Link
+	if l == nil {
+		return nil, fmt.Errorf("%w: %T", ErrNoNode, s.Cli)
+	}
+	addr, err := s.findNode(ctx)
+	if err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := new(DedicatedClient)
@@ -167,5 +208,5 @@ func (l *Link) dedicated(addr string) *DedicatedClient {
 	for _, hook := range l.waitHooks {
 		c.AddHook(hook)
 	}
-	return c
+	return c, nil
 }

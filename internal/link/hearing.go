@@ -33,28 +33,35 @@ type Subscriber struct {
 // Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
 	u := &Subscriber{server: s, channel: channel}
-	err := callUntil(ctx, func() (err error) { // a client of another kind waits for its own timeouts
-		u.first, err = Read(ctx, u.connect)
-		return err
-	})
+	first, err := Read(ctx, u.connect)
 	if err != nil {
-		return nil, cmp.Or(Ended(ctx), err)
+		return nil, err
 	}
+	u.first = first
 	return u, nil
 }
 
 // connect makes a connection to the server that holds the queue, until ctx ends.
-func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
-	defer contain(&err)
+func (u *Subscriber) connect(ctx context.Context) (*hearing, error) {
+	var made *hearing
+	err := callUntil(ctx, func() (err error) { // a client of another kind waits for its own timeouts
+		made, err = u.dial(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, cmp.Or(Ended(ctx), err) // a dial that goes on may set made, which it closes then
+	}
+	return made, nil
+}
+
+func (u *Subscriber) dial(ctx context.Context) (_ *hearing, err error) {
 	h := new(hearing)
 	if u.server.Link == nil {
 		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
 	} else {
-		addr, err := u.server.findNode(ctx)
-		if err != nil {
+		if h.cli, err = u.server.Dedicated(ctx); err != nil {
 			return nil, err
 		}
-		h.cli = u.server.Link.dedicated(addr)
 		h.PubSub = h.cli.Subscribe(ctx)
 	}
 	goesOn := context.AfterFunc(ctx, h.close)
@@ -64,7 +71,7 @@ func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
 	}
 	if !goesOn() || err != nil {
 		h.close()
-		return nil, cmp.Or(Ended(ctx), err)
+		return nil, cmp.Or(err, ctx.Err())
 	}
 	return h, nil
 }

@@ -105,8 +105,8 @@ func TestHangUpOfTwoDirections(t *testing.T) {
 func TestDedicatedClientHasOneConnection(t *testing.T) {
 	t.Parallel()
 	cli := queuetest.NewBase(t).Client()
-	l := linkOf(cli)
-	c := l.dedicated("")
+	c, err := NewServer(cli, "a key").Dedicated(queuetest.CtxB)
+	queuetest.Must(t, err)
 	defer c.Close()
 	queuetest.Must(t, c.Ping(queuetest.CtxB).Err())
 	queuetest.Must(t, c.conn.Close())

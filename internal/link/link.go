@@ -35,21 +35,14 @@ type Link struct {
 	waitHooks []redis.Hook // of InterposeWaits
 }
 
-// A place is what a pool is for.
+// A place is what a pool is for. Consumers have connections that sends and looks cannot use up. So a lease is renewed
+// in time however many sends wait.
 type place struct {
-	addr string // of the server; "" if there is one server only
-	side side
+	addr      string // of the server; "" if there is one server only
+	consuming bool
 }
 
-// A side has connections that the other side cannot use up. So a lease is renewed in time however many sends wait.
-type side int
-
-const (
-	producing side = iota // and looking
-	consuming
-)
-
-// A pool is the connections of one side to one server. After a call that got no answer it is retired: later calls
+// A pool is the connections of one place. After a call that got no answer it is retired: later calls
 // go over a new pool, and the old one is closed when no call is in flight on it.
 type pool struct {
 	place
@@ -57,7 +50,7 @@ type pool struct {
 	inFlight  chan struct{} // an element for each call
 	onRetired chan struct{} // closes when it is retired; link.mu guards that
 	reached   atomic.Bool   // a connection of it was ready for calls; until then none has come to a server
-	used      atomic.Bool   // since closeUnused has looked
+	unused    *time.Timer   // retires it
 }
 
 func (p *pool) retired() bool { return conc.Closed(p.onRetired) }
@@ -121,8 +114,11 @@ func losesTrust(err error) bool {
 var ErrAllInUse = fmt.Errorf("all %d connections to the server are in use", linkPool)
 
 // take returns the pool of a place for one call, as soon as the pool has a connection to spare. The call that has
-// waited longest comes first.
+// waited longest comes first. Without a link there is no pool.
 func (l *Link) take(ctx context.Context, at place) (*pool, error) {
+	if l == nil {
+		return nil, nil
+	}
 	for {
 		p := l.poolAt(at)
 		select {
@@ -152,18 +148,18 @@ func (l *Link) poolAt(at place) *pool {
 	}
 	p := &pool{place: at, inFlight: make(chan struct{}, linkPool), onRetired: make(chan struct{})}
 	opt := l.options(at.addr)
-	users := opt.OnConnect
+	connected := opt.OnConnect
 	opt.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
-		p.reached.Store(true)
-		if users != nil {
-			if err := users(ctx, conn); err != nil {
-				return err
-			}
-		}
-		return ctx.Err() // nothing is written for an attempt that nobody waits for any more
+		err := connected(ctx, conn)
+		p.reached.CompareAndSwap(false, err == nil)
+		return err
 	}
 	p.cli = redis.NewClient(opt)
-	time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
+	p.unused = time.AfterFunc(linkIdle, func() {
+		if len(p.inFlight) == 0 { // else put begins anew
+			l.retire(p)
+		}
+	})
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -180,16 +176,7 @@ func (l *Link) put(p *pool, err error) {
 	case losesTrust(err):
 		l.retire(p)
 	default:
-		p.used.Store(true)
-	}
-}
-
-// closeUnused retires a pool that has had no call for linkIdle, and looks again after that time otherwise.
-func (l *Link) closeUnused(p *pool) {
-	if p.used.Swap(false) || len(p.inFlight) > 0 {
-		time.AfterFunc(linkIdle, func() { l.closeUnused(p) })
-	} else {
-		l.retire(p)
+		p.unused.Reset(linkIdle)
 	}
 }
 
@@ -213,7 +200,7 @@ func (p *pool) closeIdle() {
 }
 
 const (
-	// linkPool is how many calls of a side have a connection to one server at most; connections are made when they are needed.
+	// linkPool is how many calls of a place have a connection at most; connections are made when they are needed.
 	linkPool = 64
 	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
 	// not know it.
@@ -223,7 +210,7 @@ const (
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
-	// linkIdle is how long a pool stays open unused, or up to twice as long. A program may make a client for each job.
+	// linkIdle is how long a pool stays open after its last call. A program may make a client for each job.
 	linkIdle = 5 * time.Second
 	// linkLimit bounds what no context bounds, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
@@ -240,6 +227,7 @@ func (l *Link) options(addr string) *redis.Options {
 		opt.Addr, opt.NodeAddress = addr, addr
 	}
 	opt.Dialer = l.dialer(opt.Dialer)
+	endInTime(&opt)
 	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
 	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit

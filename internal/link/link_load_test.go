@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,7 +48,7 @@ func (c *crowd) addAll(n int, timeout time.Duration) (sent *sync.WaitGroup, fail
 		s.AttemptTimeout = timeout
 		sent.Go(func() {
 			item := fmt.Sprintf("%p", s)
-			c.mustBe(Repeat(queuetest.CtxB, math.MaxInt, func() error {
+			c.mustBe(Repeat(queuetest.CtxB, func() error {
 				err := c.add(queuetest.CtxB, s, item)
 				if err != nil {
 					failed.Add(1)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds the node of a Cluster that holds a queue. The user's client knows that.
+// This file finds the node of a Cluster that holds a queue, and calls it. The user's client knows the nodes.
 
 // findNode returns the address of the server that holds the queue. It is "" if there is only one server.
 func (s *Server) findNode(ctx context.Context) (string, error) {
@@ -57,6 +57,36 @@ var ErrNoNode = errors.New("this kind of client does not say which server holds 
 func (s *Server) lookAgain(ctx context.Context, err error) {
 	if cluster, ok := s.Cli.(*redis.ClusterClient); ok && Transient(err) {
 		cluster.ReloadState(ctx)
+	}
+}
+
+// callNode makes a call to the node of a Cluster that holds the queue, and follows redirections, each within the bounds
+// of an attempt.
+func (s *Server) callNode(ctx context.Context, e Effort) error {
+	addr, err := s.findNode(ctx)
+	if err != nil {
+		return err
+	}
+	call := e.Call
+	const redirections = 3
+	for n := 0; ; n++ {
+		if err = s.callAt(ctx, addr, e); n == redirections {
+			return err
+		}
+		moved, isMoved := redirection(redis.IsMovedError(err))
+		target, isAsk := redirection(redis.IsAskError(err))
+		switch {
+		case isMoved:
+			addr, e.Call = moved, call
+			s.lookAgain(ctx, err)
+		case isAsk:
+			addr = target
+			e.Call = func(ctx context.Context, cli redis.UniversalClient) error {
+				return call(ctx, asking{cli.(*redis.Client)})
+			}
+		default:
+			return err
+		}
 	}
 }
 

@@ -25,11 +25,8 @@ type Outage struct {
 // failing says when attempts at one kind of call began to fail, and when the last attempt failed.
 type failing struct{ since, last time.Time }
 
-// outageGap is how long after a failed attempt another one still belongs to the same outage. A call is tried again within
-// about a second; a send that was given up leaves it unknown whether Redis has been back since.
-const outageGap = 10 * time.Second
-
-// forgetAfter is how long after its last failed attempt a kind of call does not count any more.
+// forgetAfter is how long after its last failed attempt a kind of call does not count any more. A call is tried again
+// within about a second; a send that was given up leaves it unknown whether Redis has been back since.
 const forgetAfter = time.Minute
 
 // OutageAfter is how long a kind of call fails before that is an outage: a pool may hold a dead connection or two.
@@ -63,10 +60,10 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	if o.worked == nil {
 		o.worked, o.failing = make(map[string]time.Time), make(map[string]failing)
 	}
+	maps.DeleteFunc(o.failing, func(_ string, f failing) bool { return time.Since(f.last) > forgetAfter })
 	if err == nil {
 		o.worked[call] = time.Now()
 		delete(o.failing, call)
-		maps.DeleteFunc(o.failing, func(_ string, f failing) bool { return time.Since(f.last) > forgetAfter }) // nobody makes these any more
 		if len(o.failing) == 0 && !o.since.IsZero() {
 			text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
 			o.since = time.Time{}
@@ -78,7 +75,7 @@ func (o *Outage) note(call string, begun time.Time, err error) (level slog.Level
 	}
 	o.last = err
 	f, ok := o.failing[call]
-	if !ok || begun.Sub(f.last) > outageGap {
+	if !ok {
 		f.since = begun
 	}
 	f.last = time.Now()

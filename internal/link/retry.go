@@ -39,9 +39,9 @@ func Retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 	}
 }
 
-// Repeat calls attempt until it succeeds, fails for good, ctx ends, or maxAttempts is reached.
-func Repeat(ctx context.Context, maxAttempts int, attempt func() error) error {
-	return Retry(ctx, nil, attempt, func(n int, err error) bool { return Transient(err) && n < maxAttempts })
+// Repeat calls attempt until it succeeds, fails for good, or ctx ends.
+func Repeat(ctx context.Context, attempt func() error) error {
+	return Retry(ctx, nil, attempt, func(_ int, err error) bool { return Transient(err) })
 }
 
 // Sleep waits d, or until ctx ends.

@@ -24,7 +24,6 @@ type batch struct {
 	permit      *script.WritePermit   // of the last attempt; nil before the first
 	maybeStored bool                  // an attempt may have been carried out
 	awaited     int                   // messages whose calls are not withdrawn
-	deserted    chan struct{}         // closes when awaited is 0; nil: nobody waits for that
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
 	target      *target               // nil: Batcher.Store
@@ -73,16 +72,14 @@ func (b *batch) withdraw() stored {
 		known = StoredUnknown
 	}
 	b.awaited--
-	if b.awaited == 0 && b.deserted != nil {
-		close(b.deserted)
-	}
 	return known
 }
 
-// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. attempt is the number of the first, from 1.
+// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits for
+// ends when its next attempt is due. attempt is the number of the first, from 1.
 func (b *Batcher) sendBatch(c *script.Caller, batch *batch, attempt int) {
 	for begun := time.Now(); !b.attempt(context.Background(), c, batch); begun = time.Now() {
-		b.waitToRetry(batch, link.Backoff(attempt)-time.Since(begun))
+		link.Sleep(context.Background(), link.Backoff(attempt)-time.Since(begun))
 		attempt++
 	}
 	b.finish(batch)
@@ -102,26 +99,6 @@ func (b *Batcher) finish(batch *batch) {
 	if batch.rest.heldBack = false; len(batch.rest.Items) > 0 {
 		b.waiting = append(b.waiting, batch.rest)
 	}
-}
-
-// waitToRetry waits d, or until all calls with messages in a batch are withdrawn.
-func (b *Batcher) waitToRetry(batch *batch, d time.Duration) {
-	b.mu.Lock()
-	if batch.awaited == 0 {
-		b.mu.Unlock()
-		return
-	}
-	batch.deserted = make(chan struct{})
-	b.mu.Unlock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-batch.deserted:
-	}
-	b.mu.Lock()
-	batch.deserted = nil
-	b.mu.Unlock()
 }
 
 // attempt makes one attempt at a batch, and says whether the batch is done. If a batch is refused for good, attempt
@@ -225,26 +202,24 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	}
 	b.lastErr = b.storeOf(batch).InShard(err)
 	batch.lastErr = b.lastErr
-	noted := b.outageNow(batch)
 	if batch.target != nil && link.Transient(err) {
 		batch.refused = true
 		b.missed(batch)
 	}
 	b.mu.Unlock()
 	if link.Transient(err) {
-		noted.Report("send", begun, err)
+		b.report(b.storeOf(batch), begun, err)
 	}
 }
 
-// outageNow is where outages are noted, with mu held.
-func (b *Batcher) outageNow(batch *batch) *link.Outage {
-	if batch.target != nil {
-		return &batch.target.outage
+// report notes for the log whether a store answers.
+func (b *Batcher) report(store *script.Store, begun time.Time, err error) {
+	b.logFound.Do(func() { b.outage.Log = b.Events.Logger().With(slog.String("queue", store.Queue)) })
+	call := "send"
+	if store.Shard != "" {
+		call += ", " + store.Shard
 	}
-	if b.outage == nil {
-		b.outage = &link.Outage{Log: b.Events.Logger().With(slog.String("queue", b.Store.Queue)), Shard: b.Store.Shard, Shared: b.Outage}
-	}
-	return b.outage
+	b.outage.Report(call, begun, err)
 }
 
 // complete gives each message of a batch its result. Messages without an answer in the reply stay in the batch.
@@ -264,7 +239,6 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 		})
 	}
 	b.mu.Lock()
-	noted := b.outageNow(batch)
 	if answered {
 		b.lastErr = nil
 	}
@@ -298,7 +272,10 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	if !answered {
 		return
 	}
-	noted.Report("send", time.Time{}, nil)
+	b.report(b.storeOf(batch), time.Time{}, nil)
+	if b.drawForget() {
+		go forgetCallers(b.storeOf(batch))
+	}
 	b.Events.Tell(event.CodeNew, len(sent), sent...)
 	b.Events.Tell(event.CodeRescheduled, len(moved), moved...)
 	if b.OnStored != nil && soonest < math.MaxInt64 {

@@ -27,27 +27,28 @@ type Settings struct {
 	ReplicaTimeout time.Duration
 	OnStored       func(soonest time.Duration) // is told how soon the first of the stored messages is due; nil: none
 	ForgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
+
+	outage   link.Outage // of all shards, because one node has many; safe for concurrent use
+	logFound sync.Once   // outage has the log
 }
 
 // A Batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
 type Batcher struct {
 	*Settings
-	Store  *script.Store // of all messages, unless there are targets; does not change
-	Outage *link.Outage  // of all batchers of the queue, does not change; nil: it has no other
+	Store *script.Store // of all messages, unless there are targets; does not change
 
 	begun      atomic.Bool // an attempt has been made
 	unevenOnce sync.Once   // that widths differ was said
 
-	mu           sync.Mutex   // guards the fields below, and those of calls, items and batches that say so
-	waiting      []*SendCall  // in the order of their turns; some may be withdrawn
-	withdrawn    int          // at least so many of waiting are
-	waitingBytes int          // of the calls that wait and are not withdrawn
-	inFlight     int          // batches, or goroutines that flush
-	lastErr      error        // of the last attempt, if that failed
-	outage       *link.Outage // nil before the first answer
-	targets      []*target    // does not change; nil: Store
-	turn         int          // of targets, for the next batch
-	takenAt      time.Time    // when the last batch for a target was made up
+	mu           sync.Mutex  // guards the fields below, and those of calls, items and batches that say so
+	waiting      []*SendCall // in the order of their turns; some may be withdrawn
+	withdrawn    int         // at least so many of waiting are
+	waitingBytes int         // of the calls that wait and are not withdrawn
+	inFlight     int         // batches, or goroutines that flush
+	lastErr      error       // of the last attempt, if that failed
+	targets      []*target   // does not change; nil: Store
+	turn         int         // of targets, for the next batch
+	takenAt      time.Time   // when the last batch for a target was made up
 }
 
 const (
@@ -111,8 +112,8 @@ type SendCall struct {
 // Send sends the messages of a call, and returns when all have their results.
 func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	items := call.Items
-	if err := link.Ended(ctx); err != nil {
-		refuse(items, err)
+	if ctx.Err() != nil {
+		refuse(items, link.Ended(ctx))
 		return
 	}
 	if len(items) == 0 {
@@ -142,7 +143,8 @@ func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	if b.outlastsAttempt(ctx) && call.bytes <= inlineBytes {
 		batch := b.takeBatch()
 		b.mu.Unlock()
-		b.flushInline(ctx, batch)
+		c := script.ProcessCallers.Take()
+		b.endInline(c, batch, b.attempt(ctx, c, batch))
 	} else {
 		b.mu.Unlock()
 		go b.flush(script.ProcessCallers.Take())
@@ -212,26 +214,18 @@ func (b *Batcher) withdraw(call *SendCall, items []*BatchItem) {
 	}
 }
 
-// flushInline makes the first attempt at a batch in the goroutine of the send, whose context is ctx. A goroutine of its own does the rest.
-func (b *Batcher) flushInline(ctx context.Context, batch *batch) {
-	if !conc.IsShared(ctx) {
-		ctx = context.Background() // it has no end
-	}
-	c := script.ProcessCallers.Take()
-	done, forget := b.attempt(ctx, c, batch), b.drawForget()
+// endInline follows the first attempt at a batch, which was made in the goroutine of the send. A goroutine of its own
+// does the rest.
+func (b *Batcher) endInline(c *script.Caller, batch *batch, done bool) {
 	if done {
-		b.finish(batch)
-	}
-	if done && !forget && b.endFlush() {
-		script.ProcessCallers.Put(c)
-		return
+		if b.finish(batch); b.endFlush() {
+			script.ProcessCallers.Put(c)
+			return
+		}
 	}
 	go func() {
 		if !done {
 			b.sendBatch(c, batch, 2)
-		}
-		if forget {
-			b.forgetCallers()
 		}
 		b.flush(c)
 	}()
@@ -244,9 +238,6 @@ func (b *Batcher) flush(c *script.Caller) {
 		batch := b.takeBatch()
 		b.mu.Unlock()
 		b.sendBatch(c, batch, 1)
-		if b.drawForget() {
-			b.forgetCallers()
-		}
 		runtime.Gosched() // senders whose messages are stored may send more, and share the next batch
 	}
 	script.ProcessCallers.Put(c)
@@ -274,11 +265,11 @@ func (b *Batcher) drawForget() bool {
 	return odds > 0 && rand.N(odds) == 0
 }
 
-// forgetCallers has Redis forget old callers. If the call fails, another process will make it.
-func (b *Batcher) forgetCallers() {
+// forgetCallers has a shard forget old callers. If the call fails, another process will make it.
+func forgetCallers(of *script.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = b.anyStore().Forget(ctx)
+	_ = of.Forget(ctx)
 }
 
 // takeBatch takes the next batch out of the calls that wait, with mu held. If not all messages of a call fit, the call waits again behind the

@@ -2,6 +2,7 @@ package produce
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -10,6 +11,14 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
+
+// logsTo is the listeners of a queue whose log a test reads.
+type logsTo struct {
+	queuetest.Deaf
+	log *slog.Logger
+}
+
+func (l logsTo) Logger() *slog.Logger { return l.log }
 
 // idle says whether nothing is in flight.
 func (b *Batcher) idle() bool {

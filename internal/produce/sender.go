@@ -3,13 +3,10 @@ package produce
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
@@ -21,8 +18,7 @@ type Sender struct {
 
 	spread atomic.Pointer[spread] // nil: no message was sent to several shards yet
 
-	mu     sync.Mutex  // guards changes of spread, and the beginning of outage
-	outage link.Outage // of all shards
+	mu sync.Mutex // guards changes of spread
 }
 
 // A spread has the batchers of a queue with several shards. None of them ever sends for another number of shards, so a
@@ -71,16 +67,10 @@ func (s *Sender) spreadOver(set *shard.Set) *spread {
 	if over := s.spread.Load(); over != nil && over.set == set {
 		return over
 	}
-	if s.outage.Log == nil {
-		s.outage.Log = s.Events.Logger().With(slog.String("queue", s.Queue.Store.Queue))
-	}
-	batcher := func(store *script.Store) *Batcher {
-		return &Batcher{Settings: s.Settings, Store: store, Outage: &s.outage}
-	}
-	over := &spread{set: set, unnamed: batcher(set.All[0])}
-	over.unnamed.spreadOver(set.All, set.At, &s.outage)
+	over := &spread{set: set, unnamed: &Batcher{Settings: s.Settings, Store: set.All[0]}}
+	over.unnamed.spreadOver(set.All, set.At)
 	for _, store := range set.All {
-		over.named = append(over.named, batcher(store))
+		over.named = append(over.named, &Batcher{Settings: s.Settings, Store: store})
 	}
 	s.spread.Store(over)
 	return over
@@ -127,7 +117,7 @@ func (s *Sender) SendAll(ctx context.Context, items []*BatchItem, routes []Route
 }
 
 func (s *Sender) sendAll(ctx context.Context, items []*BatchItem, routes []Route) {
-	calls, first := map[*Batcher]*SendCall{}, (*Batcher)(nil)
+	calls := map[*Batcher]*SendCall{}
 	for i, m := range items {
 		b, err := s.batcherFor(ctx, m, routes[i])
 		if err != nil {
@@ -137,19 +127,11 @@ func (s *Sender) sendAll(ctx context.Context, items []*BatchItem, routes []Route
 		if calls[b] == nil {
 			calls[b] = new(SendCall)
 		}
-		if first == nil {
-			first = b
-		}
 		calls[b].Items = append(calls[b].Items, m)
 	}
 	var wait sync.WaitGroup
 	for b, call := range calls {
-		if b != first {
-			wait.Go(func() { b.Send(ctx, call) })
-		}
-	}
-	if first != nil {
-		first.Send(ctx, calls[first])
+		wait.Go(func() { b.Send(ctx, call) })
 	}
 	wait.Wait()
 }

@@ -22,28 +22,16 @@ type target struct {
 	at    int // place on the circle of slots, for the ids of its messages
 
 	// Guarded by Batcher.mu.
-	inFlight int         // batches that go there
-	down     bool        // its last attempt found no server: batches pass it over until a probe is answered
-	outage   link.Outage // does not change
+	inFlight int  // batches that go there
+	down     bool // its last attempt found no server: batches pass it over until a probe is answered
 }
 
 // spreadOver makes a new batcher send to these shards in turn. at are their places.
-func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int, shared *link.Outage) {
+func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int) {
 	for i, s := range stores {
-		b.targets = append(b.targets, &target{store: s, at: at(i),
-			outage: link.Outage{Log: shared.Log, Shard: s.Shard, Shared: shared}})
+		b.targets = append(b.targets, &target{store: s, at: at(i)})
 	}
 	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
-}
-
-// anyStore is a store of one of the shards.
-func (b *Batcher) anyStore() *script.Store {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.targets) > 0 {
-		return b.targets[rand.IntN(len(b.targets))].store
-	}
-	return b.Store
 }
 
 func (b *Batcher) storeOf(batch *batch) *script.Store {
@@ -68,29 +56,29 @@ func (b *Batcher) aim(batch *batch) {
 // pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu held. It is another one than
 // not, if there are several.
 func (b *Batcher) pick(not *target) *target {
-	n, best := len(b.targets), b.turn%len(b.targets)
-	for i := range n {
-		j := (b.turn + i) % n
-		t, than := b.targets[j], b.targets[best]
-		if t == not || than == not {
-			if than == not {
-				best = j
-			}
-			continue
-		}
-		if than.down && !t.down || than.down == t.down && t.inFlight < than.inFlight {
-			best = j
-		}
+	next := b.turn % len(b.targets)
+	inTurn := slices.Concat(b.targets[next:], b.targets[:next])
+	if len(inTurn) > 1 {
+		inTurn = slices.DeleteFunc(inTurn, func(t *target) bool { return t == not })
 	}
-	b.turn = best + 1
-	return b.targets[best]
+	best := slices.MinFunc(inTurn, func(t, than *target) int {
+		if t.down == than.down {
+			return t.inFlight - than.inFlight
+		}
+		if t.down {
+			return 1
+		}
+		return -1
+	})
+	b.turn = slices.Index(b.targets, best) + 1
+	return best
 }
 
 // address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
 // target does not answer, or refuses the batch, that goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
 func (b *Batcher) address(batch *batch) {
-	if (batch.target.down || batch.refused) && len(b.targets) > 0 {
-		b.turn = max(slices.Index(b.targets, batch.target), 0) + len(b.targets)/2
+	if batch.target.down || batch.refused {
+		b.turn = slices.Index(b.targets, batch.target) + len(b.targets)/2
 		batch.target.inFlight--
 		batch.target = b.pick(batch.target)
 		batch.target.inFlight++
@@ -160,7 +148,7 @@ func (b *Batcher) probe(t *target) {
 		_, err := t.store.Shards(ctx, 0)
 		cancel()
 		if link.Transient(err) {
-			t.outage.Report("send", begun, err) // or after a minute the outage would count as over
+			b.report(t.store, begun, err) // or after a minute the outage would count as over
 		}
 		b.mu.Lock()
 		if !link.Transient(err) && !errors.Is(err, context.DeadlineExceeded) || time.Since(b.takenAt) > probeFor {

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -21,7 +20,8 @@ func TestSpreadOutage(t *testing.T) {
 	t.Cleanup(func() { _ = shards[1].Cli.Close() })
 	shards[1].AttemptTimeout = queuetest.Patience
 	shards[0].Shard, shards[1].Shard = "shard 1 of 2", "shard 2 of 2"
-	b.spreadOver(shards, func(i int) int { return i * 512 }, &link.Outage{Log: f.Logger()})
+	b.Events = logsTo{log: f.Logger()}
+	b.spreadOver(shards, func(i int) int { return i * 512 })
 	send := func() {
 		t.Helper()
 		if m := sendTo(queuetest.CtxB, b, "x")[0]; m.Stored != StoredYes || m.Err != nil {
@@ -72,7 +72,7 @@ func TestSpreadRefused(t *testing.T) {
 			b := newBatcher(f, f.Cli)
 			other := script.NewStore(cli, "dq", f.Name)
 			stores := []*script.Store{b.Store, other, script.NewStore(cli, "dq", f.Name)}
-			b.spreadOver(stores, func(i int) int { return i * 341 }, &link.Outage{Log: f.Logger()})
+			b.spreadOver(stores, func(i int) int { return i * 341 })
 			for range 9 {
 				if m := sendTo(queuetest.CtxB, b, "x")[0]; m.Stored != StoredYes || m.Err != nil {
 					t.Errorf("a send: %d, %v", m.Stored, m.Err)

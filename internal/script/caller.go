@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,7 +123,7 @@ func (l *LimitedCalls) Call(ctx context.Context, attempt func(c *Caller) error) 
 	c := ProcessCallers.Take()
 	defer ProcessCallers.Put(c)
 	c.Next()
-	err := link.Repeat(ctx, math.MaxInt, func() error { return attempt(c) })
+	err := link.Repeat(ctx, func() error { return attempt(c) })
 	if err != nil && Stale(err) {
 		*c = *NewCaller()
 	}

@@ -129,7 +129,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		_, err := pipe.Exec(ctx)
 		return err
 	}
-	held := redis.NewStringSliceCmd(ctx, contentsScript.command("eval", contentsScript.Text, m.store.Keys, nil)...)
+	held := redis.NewStringSliceCmd(ctx, contentsScript.command(false, m.store.Keys, nil)...)
 	_ = pipe.Process(ctx, held)
 	_, _ = pipe.Exec(ctx) // each has its own error
 	if held.Err() != nil {

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
 )
 
 // firstColumn lists the names that begin the rows of a section's tables.
@@ -255,7 +257,7 @@ func TestScriptText(t *testing.T) {
 func TestScriptKeysAreNumbered(t *testing.T) {
 	sc := New("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
 	k := keysOf("dq", "q", 0)
-	got := sc.command("eval", sc.Text, &k, []any{"a"})
+	got := sc.command(false, &k, []any{"a"})
 	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.State, "a"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -302,16 +304,22 @@ func TestListScriptsShareAText(t *testing.T) {
 // TestScriptOfALargeCall: a large call goes with the text of its script at once. If it went by the hash, and the server did not
 // know that, all bytes would have to be sent again.
 func TestScriptOfALargeCall(t *testing.T) {
+	f := queuetest.NewBase(t)
+	cli := f.Client()
+	var got []string
+	notes := func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			got = append(got, cmd.Name())
+		}
+		return next(ctx, cmd)
+	}
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(notes)))
+	s := NewStore(cli, "dq", f.Name)
+	s.AttemptTimeout = queuetest.Patience
 	for size, want := range map[int][]string{100: {"evalsha", "eval"}, link.AttemptBytesPerSecond: {"eval"}} {
-		var got []string
-		keys := keysOf("dq", "q", 0)
-		err := SendScript.evaluate(&keys, []any{strings.Repeat("x", size)}, func(command []any) error {
-			if got = append(got, command[0].(string)); command[0] == "evalsha" {
-				return queuetest.Answer("NOSCRIPT No matching script.")
-			}
-			return nil
-		})
-		if err != nil || !slices.Equal(got, want) {
+		got = nil
+		unknown := New(fmt.Sprintf("return '%d %d'", time.Now().UnixNano(), size))
+		if _, err := s.Eval(queuetest.CtxB, unknown, 0, strings.Repeat("x", size)); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d bytes: %v, %v", size, got, err)
 		}
 	}

@@ -77,40 +77,41 @@ type onceCmd struct{ redis.Cmder }
 
 func (onceCmd) NoRetry() bool { return true }
 
-// command is the words of a command that calls the script.
-func (sc *Script) command(name, body string, keys *keys, args []any) []any {
+// command is the words of a command that calls the script by its hash, or else by its text.
+func (sc *Script) command(byHash bool, keys *keys, args []any) []any {
 	all := make([]any, 0, 3+len(sc.keys)+len(args))
-	all = append(all, name, body, len(sc.keys))
+	if byHash {
+		all = append(all, "evalsha", sc.SHA, len(sc.keys))
+	} else {
+		all = append(all, "eval", sc.Text, len(sc.keys))
+	}
 	for _, i := range sc.keys {
 		all = append(all, keys.all[i])
 	}
 	return append(all, args...)
 }
 
-// evaluate calls the script by its hash, or by its text if the server does not know that, or would say so only after so many
-// bytes that the text is few beside them.
-func (sc *Script) evaluate(keys *keys, args []any, do func(command []any) error) error {
-	if link.SizeOf(args) < link.AttemptBytesPerSecond {
-		if err := do(sc.command("evalsha", sc.SHA, keys, args)); !link.Says(err, "NOSCRIPT") {
-			return err
-		}
-	}
-	return do(sc.command("eval", sc.Text, keys, args))
-}
+// beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that.
+// If the server would say so only after so many bytes that the text is few beside them, the first call has the text.
+func beginsByHash(args []any) bool { return link.SizeOf(args) < link.AttemptBytesPerSecond }
 
 // eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it
 // has with its reply, as far as that is known.
 func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, size int,
 	newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
-	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		return sc.evaluate(s.Keys, args, func(command []any) error {
-			cmd = newCmd(ctx, command...)
+	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
+		for byHash := beginsByHash(args); ; byHash = false {
+			cmd = newCmd(ctx, sc.command(byHash, s.Keys, args)...)
 			if link.Linkable(s.Cli) {
-				return cli.Process(ctx, cmd)
+				err = cli.Process(ctx, cmd)
+			} else {
+				err = cli.Process(ctx, onceCmd{cmd})
 			}
-			return cli.Process(ctx, onceCmd{cmd})
-		})
+			if !byHash || !link.Says(err, "NOSCRIPT") {
+				return err
+			}
+		}
 	}})
 	if err != nil {
 		return none, refusedBy(err) // an attempt that is not waited for any longer may still set cmd
@@ -159,10 +160,12 @@ func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int
 func (s *Store) replicated(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
 	var last *link.ReplicatedCall
 	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		return sc.evaluate(s.Keys, args, func(command []any) error {
-			last = link.NewReplicatedCall(ctx, command, n, timeout)
-			return last.Exec(ctx, cli.Pipeline())
-		})
+		for byHash := beginsByHash(args); ; byHash = false {
+			last = link.NewReplicatedCall(ctx, sc.command(byHash, s.Keys, args), n, timeout)
+			if err := last.Exec(ctx, cli.Pipeline()); !byHash || !link.Says(err, "NOSCRIPT") {
+				return err
+			}
+		}
 	}})
 	if err != nil {
 		return nil, refusedBy(err) // an attempt that is not waited for any longer may still set last
@@ -185,7 +188,7 @@ func NoID(by, what string) error {
 
 // InShard says in which shard an error was, if the queue has several.
 func (s *Store) InShard(err error) error {
-	if s.Shard == "" {
+	if err == nil || s.Shard == "" {
 		return err
 	}
 	return fmt.Errorf("%s: %w", s.Shard, err)

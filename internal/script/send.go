@@ -78,21 +78,19 @@ func (q *SendRequest) single() bool {
 }
 
 // Send stores messages; it is one attempt of the caller's present call.
-func (s *Store) Send(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
-	got, err := s.send(ctx, c, q)
-	if s.resolved(ctx, &err) {
-		return s.send(ctx, c, q)
-	}
-	return got, err
-}
-
-func (s *Store) send(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
-	if q.single() {
-		if now, err := s.sendSingle(ctx, c, q.Messages[0]); err != nil || now > 0 {
-			return SendReply{Now: now}, err
+func (s *Store) Send(ctx context.Context, c *Caller, q SendRequest) (got SendReply, err error) {
+	for again := false; ; again = true {
+		got, err = SendReply{}, nil
+		if q.single() {
+			got.Now, err = s.sendSingle(ctx, c, q.Messages[0])
+		}
+		if err == nil && got.Now == 0 {
+			got, err = s.sendMany(ctx, c, q)
+		}
+		if again || !s.resolved(ctx, &err) {
+			return got, err
 		}
 	}
-	return s.sendMany(ctx, c, q)
 }
 
 func (s *Store) sendMany(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {

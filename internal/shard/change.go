@@ -3,8 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -35,7 +33,7 @@ func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, 
 		if s == set.All[0] || !errors.Is(err, script.ErrNoQueue) {
 			return got, err
 		}
-		err = link.Repeat(ctx, math.MaxInt, func() error {
+		err = link.Repeat(ctx, func() error {
 			has, err := set.All[0].Shards(ctx, 0)
 			if err == nil && has != len(set.All) {
 				return script.ErrNoQueue
@@ -150,9 +148,6 @@ func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, b
 	return s.InterceptWith(ctx, calls, by, what, running)
 }
 
-// errMeanwhile: the queue was empty, and is no longer.
-var errMeanwhile = errors.New("a consumer has started or a message was sent meanwhile")
-
 // Drop deletes the queue, and says how many messages were deleted. Without force it returns an error, and deletes
 // nothing, if any shard holds something (script.Holding). The first shard is the last that is deleted, because it
 // says how many there are. So after an error the call can be made again.
@@ -168,15 +163,10 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 	if force {
 		how = script.DropAll
 	}
-	if len(set.All) == 1 {
-		found, err := q.Store.Drop(ctx, how)
-		if err == nil && !force {
-			err = found.Refusal()
+	if len(set.All) > 1 {
+		if err = mayDrop(ctx, set, force); err != nil {
+			return 0, err
 		}
-		return found.Messages, err
-	}
-	if err = mayDrop(ctx, set, force); err != nil {
-		return 0, err
 	}
 	dropped, none := 0, 0
 	for i := len(set.All) - 1; i >= 0; i-- {
@@ -184,11 +174,11 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 		if errors.Is(err, script.ErrNoQueue) {
 			none, err = none+1, nil
 		}
-		if why := found.Refusal(); err == nil && why != nil && !force {
-			err = fmt.Errorf("%w: %w", errMeanwhile, why)
+		if err == nil && !force {
+			err = found.Refusal()
 		}
 		if err != nil {
-			if err = set.Failed(i, err); dropped > 0 {
+			if err = set.All[i].InShard(err); dropped > 0 {
 				err = &MissingError{dropped, len(set.All), err}
 			}
 			return messages, err

@@ -13,63 +13,56 @@ import (
 // Sequences finds one sequence, or, without a name, a page of all. The pages go through one shard after the other. A page may be empty although
 // others follow.
 func (q *Queue) Sequences(ctx context.Context, name, cursor string) (got script.SequencesReply, err error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return got, err
+	read := func(ctx context.Context, s *script.Store, cursor string) (string, error) {
+		got, err = s.Sequences(ctx, name, cursor)
+		return got.Cursor, err
 	}
-	i, at := set.cut(cursor)
-	if name != "" {
-		i, at = set.Named(name), "0"
-	}
-	if i >= len(set.All) {
-		return script.SequencesReply{Cursor: "0"}, nil
-	}
-	got, err = link.Read(ctx, func(ctx context.Context) (script.SequencesReply, error) { return set.All[i].Sequences(ctx, name, at) })
-	switch {
-	case err != nil:
-		return got, set.Failed(i, err)
-	case got.Cursor != "0":
-		got.Cursor = set.cursor(i, got.Cursor)
-	case name == "" && i+1 < len(set.All):
-		got.Cursor = set.cursor(i+1, "0")
-	}
-	return got, nil
+	got.Cursor, err = q.page(ctx, name, cursor, "0", read)
+	return got, err
 }
 
 // Lanes reads one lane, or a page of the lanes. The pages go through one shard after the other. A page may be empty although others follow.
 func (q *Queue) Lanes(ctx context.Context, ask script.LanesRequest) (got script.LanesReply, err error) {
+	read := func(ctx context.Context, s *script.Store, after string) (string, error) {
+		ask.After = after
+		got, err = s.Lanes(ctx, ask)
+		return got.Last, err
+	}
+	got.Last, err = q.page(ctx, ask.Name, ask.After, "", read)
+	return got, err
+}
+
+// page calls read for the shard of a name, or without a name for the shard of a cursor, and returns the cursor of the
+// page behind it. bound is the cursor of a shard before its first page and behind its last.
+func (q *Queue) page(ctx context.Context, name, cursor, bound string,
+	read func(ctx context.Context, s *script.Store, cursor string) (next string, err error)) (next string, err error) {
 	set, err := q.Look(ctx)
 	if err != nil {
-		return got, err
+		return "", err
 	}
-	i, after := set.cut(ask.After)
-	if ask.Name != "" {
-		i, after = set.Named(ask.Name), ""
+	i, at := set.cut(cursor)
+	if name != "" {
+		i, at = set.Named(name), bound
 	}
 	if i >= len(set.All) {
-		return got, nil
+		return bound, nil
 	}
-	ask.After = after
-	got, err = link.Read(ctx, func(ctx context.Context) (script.LanesReply, error) { return set.All[i].Lanes(ctx, ask) })
+	next, err = link.Read(ctx, func(ctx context.Context) (string, error) { return read(ctx, set.All[i], at) })
 	switch {
 	case err != nil:
-		return got, set.Failed(i, err)
-	case got.Last != "":
-		got.Last = set.cursor(i, got.Last)
-	case ask.Name == "" && i+1 < len(set.All):
-		got.Last = set.cursor(i+1, "")
+		return "", set.All[i].InShard(err)
+	case next != bound:
+		next = set.cursor(i, next)
+	case name == "" && i+1 < len(set.All):
+		next = set.cursor(i+1, bound)
 	}
-	return got, nil
+	return next, nil
 }
 
 // Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not answer, the entries of the
 // others come beside a *MissingError.
 func (q *Queue) Consumers(ctx context.Context) ([]script.ConsumerEntry, error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	got, err := readEach(ctx, set, entriesOf)
+	_, got, err := readAll(ctx, q, entriesOf)
 	var entries []script.ConsumerEntry
 	for _, some := range got {
 		entries = append(entries, some...)

@@ -15,14 +15,6 @@ import (
 // This file has what is known of the whole queue by numbers. The calls hide those of the first shard. They are tried until Redis answers, as
 // link.Read does. If some shards do not answer, the reply is that of the others, beside a *MissingError.
 
-// Failed says in an error which shard it is about, if there are several.
-func (s *Set) Failed(i int, err error) error {
-	if err == nil || len(s.All) == 1 {
-		return err
-	}
-	return fmt.Errorf("shard %d of %d: %w", i+1, len(s.All), err)
-}
-
 // readEach calls f for all shards at once, for each of them until it answers.
 func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
 	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {
@@ -30,14 +22,23 @@ func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *scr
 	})
 }
 
+// readAll is readEach for all shards of a queue.
+func readAll[T any](ctx context.Context, q *Queue, f func(context.Context, *script.Store) (T, error)) (
+	*Set, []T, error) {
+	set, err := q.Look(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	got, err := readEach(ctx, set, f)
+	return set, got, err
+}
+
 // ReadCounts adds up. Now is the latest of the clocks, so that nothing that was written before is later. It returns ErrNoQueue if no shard was
 // ever used.
 func (q *Queue) ReadCounts(ctx context.Context) (script.CountsReply, error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return script.CountsReply{}, err
-	}
-	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (script.CountsReply, error) { return s.Counts(ctx) })
+	set, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.CountsReply, error) {
+		return s.Counts(ctx)
+	})
 	if len(got) == 0 {
 		return script.CountsReply{}, err
 	}
@@ -116,11 +117,7 @@ func later(a, b time.Time) time.Time {
 // Balance adds up. Since is when the last of the shards opened its books. If a shard that has messages has no books, Since is zero, and Here alone
 // is known. A shard without any key counts for nothing. It returns ErrNoQueue if all are like that.
 func (q *Queue) Balance(ctx context.Context) (all script.Balance, err error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return all, err
-	}
-	got, err := each(ctx, set.All, func(ctx context.Context, s *script.Store) (*script.Balance, error) {
+	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (*script.Balance, error) {
 		b, err := s.Balance(ctx)
 		if errors.Is(err, script.ErrNoQueue) {
 			return nil, nil
@@ -161,11 +158,9 @@ func addBalance(all, b *script.Balance) {
 
 // History adds up. Now is that of the first shard that answers.
 func (q *Queue) History(ctx context.Context) (all script.HistoryReply, err error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return all, err
-	}
-	got, err := readEach(ctx, set, func(ctx context.Context, s *script.Store) (script.HistoryReply, error) { return s.History(ctx) })
+	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.HistoryReply, error) {
+		return s.History(ctx)
+	})
 	for i, one := range got {
 		if i == 0 {
 			all = one
@@ -190,26 +185,11 @@ func addSpans(all, more map[int64]script.SpanCounts) {
 	}
 }
 
-// Forecast adds up. If from is 0, the spans begin at the now of the first shard.
+// Forecast adds up. If from is 0, the spans of each shard begin at its own now, and From is that of the first shard
+// that answers.
 func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration, n int) (all script.ForecastReply, err error) {
-	set, err := q.Look(ctx)
-	if err != nil {
-		return all, err
-	}
-	of := func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
+	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
 		return s.Forecast(ctx, from, step, n)
-	}
-	first, ferr := link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) { return of(ctx, set.All[0]) })
-	if ferr == nil {
-		from = first.From
-	} else if from == 0 && len(set.All) > 1 { // by the clock of this process
-		from = time.Now().UnixMicro()
-	}
-	got, err := each(ctx, set.All, func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
-		if s == set.All[0] {
-			return first, ferr
-		}
-		return link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) { return of(ctx, s) })
 	})
 	for i, one := range got {
 		if i == 0 {

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +106,7 @@ func (q *Queue) look(ctx context.Context, fresh time.Duration) (*Set, error) {
 func (q *Queue) Reach(ctx context.Context) (*Set, error) { return q.reach(ctx, changeEvery) }
 
 func (q *Queue) reach(ctx context.Context, fresh time.Duration) (set *Set, err error) {
-	err = link.Repeat(ctx, math.MaxInt, func() error {
+	err = link.Repeat(ctx, func() error {
 		set, err = q.Ask(ctx, fresh)
 		return err
 	})
@@ -150,7 +149,7 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 }
 
 // fix makes a new queue have n shards, and returns how many it has. If the first shard does not answer, what another
-// one says counts.
+// one of n says counts.
 func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	if has, err = q.Store.Shards(ctx, n); err == nil || !link.Transient(err) {
 		return has, err
@@ -186,12 +185,8 @@ var ErrLearned = fmt.Errorf("%w than this process has known so far", script.ErrS
 // agree finds out why a shard has refused a call for a queue with n shards. If there is no reason, or none any more,
 // the call can be made again.
 func (q *Queue) agree(ctx context.Context, s *script.Store, n int) error {
-	has, err := q.Store.Shards(ctx, n)
-	if n > 1 && link.Transient(err) {
-		if has = q.copied(ctx, n); has == 0 {
-			return err
-		}
-	} else if err != nil {
+	has, err := q.fix(ctx, n)
+	if err != nil {
 		return err
 	}
 	if has != n && q.Asked == 0 {
@@ -300,13 +295,6 @@ func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 // each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
 // the error is a *MissingError. If none does, it is that of the first.
 func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
-	if len(shards) == 1 {
-		got, err := f(ctx, shards[0])
-		if err != nil {
-			return nil, err
-		}
-		return []T{got}, nil
-	}
 	got, errs := make([]T, len(shards)), make([]error, len(shards))
 	var wait sync.WaitGroup
 	for i, s := range shards {
@@ -314,19 +302,19 @@ func each[T any](ctx context.Context, shards []*script.Store, f func(context.Con
 	}
 	wait.Wait()
 	var answered []T
-	var first error
+	var missing error
 	for i, err := range errs {
 		if err == nil {
 			answered = append(answered, got[i])
-		} else if first == nil {
-			first = fmt.Errorf("shard %d of %d: %w", i+1, len(shards), err)
+		} else if missing == nil {
+			missing = shards[i].InShard(err)
 		}
 	}
-	if first == nil {
+	switch {
+	case missing == nil:
 		return answered, nil
+	case len(answered) == 0:
+		return nil, errs[0]
 	}
-	if len(answered) == 0 {
-		return nil, errors.Unwrap(first)
-	}
-	return answered, &MissingError{len(answered), len(shards), first}
+	return answered, &MissingError{len(answered), len(shards), missing}
 }

@@ -1,15 +1,19 @@
 package wake
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
 // A WakeListener waits for the wake marker of one queue, on a connection that queues may share (wakeLine).
@@ -18,7 +22,7 @@ import (
 // channels.
 type WakeListener struct {
 	store *script.Store
-	lines *wakeLines // of its link; nil: the store has no link
+	lines *wakeLines // of its link
 
 	Taken       chan message.ServerTime // cap 1: the instant of a marker that was taken
 	Failed      chan error              // cap 1: the connection failed, perhaps with a marker on it
@@ -36,6 +40,7 @@ type WakeListener struct {
 func NewWakeListener(s *script.Store) *WakeListener {
 	l := &WakeListener{
 		store: s, Taken: make(chan message.ServerTime, 1), Failed: make(chan error, 1), Unsupported: make(chan error, 1),
+		lines: new(wakeLines),
 	}
 	if s.Link != nil {
 		l.lines = linesOf(s.Link)
@@ -45,7 +50,7 @@ func NewWakeListener(s *script.Store) *WakeListener {
 
 // Ask requests one marker. The next request is made when the marker has come, or later.
 func (l *WakeListener) Ask() {
-	if l.lines == nil {
+	if l.store.Link == nil {
 		l.Unsupported <- fmt.Errorf("%w: %T", link.ErrNoNode, l.store.Cli)
 		return
 	}
@@ -68,9 +73,6 @@ var leavePatience = 250 * time.Millisecond
 // End ends the requests. When it returns, the server gives no marker to this listener, unless the connection had to be cut: the server
 // did not answer, or the user's Dialer made a connection that cannot be closed in one direction.
 func (l *WakeListener) End() {
-	if l.lines == nil {
-		return
-	}
 	l.lines.mu.Lock()
 	w := l.line
 	if w == nil {
@@ -110,9 +112,6 @@ func (l *WakeListener) Drop(before time.Time) {
 
 // Retry ends a wait after failures, because Redis is back.
 func (l *WakeListener) Retry() {
-	if l.lines == nil {
-		return
-	}
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
 	if w := l.line; w != nil {
@@ -162,6 +161,49 @@ func MovedOn(err error) bool {
 // refusesBlocking reports whether a server answered that it does not offer BZPOPMIN, or not to this user.
 func refusesBlocking(err error) bool {
 	return link.Says(err, "NOPERM", "unknown command", "unsupported command", "command not")
+}
+
+// wakeLines has the lines of one link. The zero value has none.
+type wakeLines struct {
+	mu        sync.Mutex // guards the fields below, and those of lines and listeners
+	all       []*wakeLine
+	noUnblock bool // the server, or a proxy, refuses CLIENT ID or CLIENT UNBLOCK
+}
+
+// linesOf are the lines of a link.
+func linesOf(l *link.Link) *wakeLines {
+	return l.Beside(func() any { return new(wakeLines) }).(*wakeLines)
+}
+
+// join puts a listener on a line, with mu held: on one of its own while there are fewer than maxWakeLines.
+func (ls *wakeLines) join(l *WakeListener) {
+	_, shared := l.store.Cli.(*redis.Client)
+	if shared && len(ls.all) == maxWakeLines {
+		l.line = slices.MinFunc(ls.all, func(a, b *wakeLine) int { return len(a.listeners) - len(b.listeners) })
+		l.line.listeners = append(l.line.listeners, l)
+		return
+	}
+	w := &wakeLine{lines: ls, changed: conc.NewSignal(), retryNow: conc.NewSignal(), ended: make(chan struct{})}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.listeners = []*WakeListener{l}
+	if shared {
+		ls.all = append(ls.all, w)
+	} else {
+		w.alone = l.store.Link
+	}
+	l.line = w
+	go w.run()
+}
+
+// leave takes a listener off its line, with mu held, and says whether it was the last.
+func (ls *wakeLines) leave(l *WakeListener) (last bool) {
+	w := l.line
+	w.listeners = slices.DeleteFunc(w.listeners, func(other *WakeListener) bool { return other == l })
+	l.line, l.asking = nil, false
+	if last = len(w.listeners) == 0; last {
+		ls.all = slices.DeleteFunc(ls.all, func(other *wakeLine) bool { return other == w })
+	}
+	return last
 }
 
 // Hints tell a poller without wake-ups when messages are due that this process has sent.

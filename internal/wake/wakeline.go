@@ -56,9 +56,8 @@ type wakeLine struct {
 	call        *wakeCall               // that is under way; nil: none
 	conn        *link.DedicatedClient   // nil: none
 	dropped     []*link.DedicatedClient // with connections that are cut; run closes them
-	connectedAt time.Time               // of conn
+	connectedAt time.Time               // of conn, or a moment before
 	id          int64                   // of conn at its server; 0: not known, or of no use
-	identified  bool                    // the server was asked for id
 }
 
 // A wakeCall is a call that waits for markers.
@@ -292,7 +291,7 @@ func (w *wakeLine) dial() (*link.DedicatedClient, error) {
 	w.lines.mu.Lock()
 	conn, listeners := w.conn, slices.Clone(w.listeners)
 	identify := len(listeners) > 1 && !w.lines.noUnblock // nobody interrupts the calls of a listener that is alone
-	done := conn != nil && (w.identified || !identify)
+	done := conn != nil && (w.id != 0 || !identify)
 	w.lines.mu.Unlock()
 	if len(listeners) == 0 || done {
 		return conn, nil
@@ -320,11 +319,8 @@ func (w *wakeLine) dial() (*link.DedicatedClient, error) {
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
 	w.lines.noUnblock = w.lines.noUnblock || identify && refusesCommand(err)
-	if w.conn != conn {
-		return conn, nil
-	}
-	if w.id, w.identified = id, identify; w.connectedAt.IsZero() {
-		w.connectedAt = time.Now()
+	if w.conn == conn {
+		w.id = id
 	}
 	return conn, nil
 }
@@ -333,7 +329,7 @@ func (w *wakeLine) dial() (*link.DedicatedClient, error) {
 func (w *wakeLine) keep(conn *link.DedicatedClient) {
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
-	w.conn, w.id, w.identified, w.connectedAt = conn, 0, false, time.Time{}
+	w.conn, w.id, w.connectedAt = conn, 0, time.Now()
 	if w.ctx.Err() != nil { // end may have seen no connection
 		w.drop()
 	}
