@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,9 @@ func TestBadReplyIsAnError(t *testing.T) {
 	cli := queuetest.ClientWith(t, &redis.Options{})
 	calls := 0
 	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		if slices.Contains(cmd.Args(), any(script.ForgetScript.SHA)) {
+			return nil // nobody waits for it
+		}
 		calls++
 		switch cmd := cmd.(type) {
 		case *redis.StringSliceCmd:
