@@ -279,7 +279,9 @@ func TestShardsOfOthers(t *testing.T) {
 	for _, q := range queues {
 		q.StopConsume()
 	}
-	none := s.QueueOn(s.cluster.Client(t), func(payload string) bool { got[0] <- payload; return true })
+	none := delayqueue.NewQueue(s.Name, s.cluster.Client(t), func(payload string) bool { got[0] <- payload; return true }).
+		WithLogger(s.Logger())
+	s.Stops(none)
 	const sends = 60
 	for i := range sends { // all at once, so that some are on their way when another one is refused
 		wait.Go(func() { s.Send(none, "y", delayqueue.WithKey(fmt.Sprintf("{%s}%d", keyIn(i%has, has), i))) })
