@@ -76,10 +76,14 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	began := testkit.Worked()
 	for _, g := range face.Siblings(f, 12) {
 		q := g.QueueOn(cli, func(string) bool { return true }).WithLease(2 * time.Second)
-		q.StartConsume()
-		for !strings.Contains(queuetest.Receive(t, "it fetches", called), g.Key("pending")) {
-		}
-		err := q.Shutdown(queuetest.Over())
+		var err error
+		queuetest.Eventually(t, "it is stopped while it fetches, not between two attempts", func() bool {
+			q.StartConsume()
+			for !strings.Contains(queuetest.Receive(t, "it fetches", called), g.Key("pending")) {
+			}
+			err = q.Shutdown(queuetest.Over())
+			return err != nil
+		})
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for a fetch to be answered") {
 			t.Errorf("Shutdown: %v", err)
 		}
