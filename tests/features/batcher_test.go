@@ -128,13 +128,16 @@ func TestBatcherOneMessageRefused(t *testing.T) {
 // hearsRefusals dials for a client whose connections are hearsRefusal.
 func hearsRefusals(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-	return hearsRefusal{conn}, err
+	if err != nil {
+		return nil, err
+	}
+	return hearsRefusal{conn.(*net.TCPConn)}, nil
 }
 
-type hearsRefusal struct{ net.Conn }
+type hearsRefusal struct{ *net.TCPConn } // go-redis asks its socket whether it is alive
 
 func (c hearsRefusal) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
+	n, err := c.TCPConn.Write(p)
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return len(p), nil
 	}
