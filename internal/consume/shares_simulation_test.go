@@ -45,6 +45,7 @@ type simulatedQueue struct {
 // simulatedCounts say what a queue got.
 type simulatedCounts struct {
 	handled, running, most, released, aside, fetches int
+	fetching                                         bool
 	busy                                             time.Duration // of all its workers together
 	begun                                            time.Time     // when its last handler began
 }
@@ -93,7 +94,9 @@ func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set .
 		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
 	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
 	q.consumer.settler.lifecycle, q.consumer.settler.outbox.Read = q.consumer.lifecycle, q.settle
+	s.ws.mu.Lock() // watch reads
 	s.queues = append(s.queues, q)
+	s.ws.mu.Unlock()
 	for _, f := range set {
 		f(q)
 	}
@@ -157,13 +160,13 @@ func (q *simulatedQueue) send(n int) {
 // poll does what a poller does.
 func (q *simulatedQueue) poll() {
 	defer q.quit()
-	more := q.fetch(true)
+	more, nextPoll := q.fetch(true), time.Now().Add(time.Second)
 	for !conc.Closed(q.sim.end) {
 		if q.room(script.MaxBatch, more, q.measured) > 0 && more {
 			more = q.fetch(more)
 			continue
 		}
-		idle := time.Second
+		idle := time.Until(nextPoll)
 		if at, ok := q.staleAt(); ok {
 			idle = min(idle, time.Until(at))
 		}
@@ -174,7 +177,9 @@ func (q *simulatedQueue) poll() {
 			more = q.fetch(more)
 		case <-time.After(idle):
 			q.releaseStale()
-			more = q.fetch(more)
+			if !time.Now().Before(nextPoll) {
+				more, nextPoll = q.fetch(more), time.Now().Add(time.Second)
+			}
 		}
 	}
 }
@@ -182,7 +187,8 @@ func (q *simulatedQueue) poll() {
 func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	n, began := q.ask(script.MaxBatch, hungry, q.measured), time.Now()
 	defer q.endFetch()
-	q.count(func(c *simulatedCounts) { c.fetches++ })
+	q.count(func(c *simulatedCounts) { c.fetches++; c.fetching = true })
+	defer q.count(func(c *simulatedCounts) { c.fetching = false })
 	defer func() {
 		took := time.Since(began)
 		if q.measured == 0 {
@@ -236,6 +242,7 @@ func (s *simulation) watch(t *testing.T) {
 			return
 		case <-time.After(ms):
 		}
+		synctest.Wait() // whoever goes on at this instant has done so
 		if !s.standsStill() {
 			since = time.Now()
 		} else if took := time.Since(since); took > 5*ms {
@@ -249,8 +256,11 @@ func (s *simulation) standsStill() bool {
 	s.ws.mu.Lock()
 	defer s.ws.mu.Unlock()
 	waits := false
-	for _, q := range s.ws.hungry {
-		if q.asked > 0 {
+	for _, q := range s.queues {
+		if !q.hungry {
+			continue
+		}
+		if q.now().fetching {
 			return false
 		}
 		waits = waits || q.busy < q.most()
