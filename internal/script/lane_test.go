@@ -74,6 +74,13 @@ func TestScriptLane(t *testing.T) {
 			r.equal("reschedule", r.steers(SteerAt, r.now, "c"), "waiting")
 			r.expect("pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s")
 		}, "pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s"},
+		"what was released, has expired and is made due anew keeps its turn": {func(r *rig) {
+			r.put(inLane("l", 1, "a", 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }), inL("b", 0))
+			r.take("a")
+			r.done(ends(OutcomeReady, "a", 0, 0, ""))
+			r.at(2 * time.Second)
+			r.equal("steer", r.steered(SteerRequest{What: SteerAt, Us: r.now, Anew: true, Targets: targetsOf("a")}), stateReady)
+		}, "retry 2:a@2s waiting b@0s fail a=2/0/0@0s turns l=a wake 0s"},
 		"a message that its consumer cannot read": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")

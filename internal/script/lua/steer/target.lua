@@ -48,7 +48,8 @@ local function steer(i)
   local envelope = place and redis.call('HGET', KEYS.msg, id)
   local same = place == 'unack' or listed == '' or listed == score
   if not envelope or not same and listed ~= score .. ' ' .. redis.sha1hex(envelope) then place = nil end
-  local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
+  local at = place == 'ready' and now or scored(score)
+  local due = place == 'ready' or (place == 'pending' or place == 'retry') and at <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
   if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
@@ -67,9 +68,9 @@ local function steer(i)
     erase(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
   else
     local next = arg + nth * step
-    if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
+    if what == 'by' then next = at + arg end
     next = math.min(next, 7258118400000000) -- year 2200
-    local stays = next <= now and (due or place == 'waiting' and scored(score) <= now)
+    local stays = next <= now and (due or place == 'waiting' and at <= now)
     next = math.max(next, now)
     local edits, fresh = {}, tag == id and place ~= 'garbage'
     if fresh and not stays then redueto(edits, envelope, us(next)) end
@@ -85,7 +86,7 @@ local function steer(i)
     else
       local lane, width = laneof(envelope)
       if lane and place ~= 'garbage' or place == 'waiting' then
-        relanes().shift(lane, width, place, tag, id, scored(score), next)
+        relanes().shift(lane, width, place, tag, id, at, next)
       elseif place == 'pending' then
         redis.call('ZADD', KEYS.pending, us(next), tag)
       else
