@@ -72,7 +72,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		if q.Bytes == 1 { // one message, of any size
 			q.Expected = cmp.Or(p.big, script.MaxBatchBytes<<lost)
 		}
-		if q.Apart = 0; lost == 0 && p.nearest < nearServer && link.Linkable(p.store.Cli) { // another client might read from a replica
+		if q.Apart = 0; lost == 0 && p.nearest < nearServer && p.store.Link != nil { // another client might read from a replica
 			q.Apart = readApart
 		}
 		permit = &script.WritePermit{Call: p.caller.N}

@@ -61,18 +61,12 @@ var links = struct {
 	byClient map[redis.UniversalClient]weak.Pointer[Link]
 }{byClient: map[redis.UniversalClient]weak.Pointer[Link]{}}
 
-// Linkable says whether a client is of a kind that can have a link: one that tells its options.
-func Linkable(cli redis.UniversalClient) bool {
+// linkOf returns the link of a client. It lives as long as somebody has it. It is nil if the client does not tell its
+// options, as one of the user's own type.
+func linkOf(cli redis.UniversalClient) *Link {
 	switch cli.(type) {
 	case *redis.Client, *redis.ClusterClient:
-		return true
-	}
-	return false
-}
-
-// linkOf returns the link of a client. It lives as long as somebody has it. It is nil if the client can have none.
-func linkOf(cli redis.UniversalClient) *Link {
-	if !Linkable(cli) {
+	default:
 		return nil
 	}
 	links.mu.Lock()

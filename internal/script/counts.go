@@ -183,7 +183,7 @@ func (s *Store) History(ctx context.Context) (HistoryReply, error) {
 func (s *Store) Publish(limit time.Duration, text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if !link.Linkable(s.Cli) {
+	if s.Link == nil {
 		return s.Cli.Publish(ctx, s.Keys.Events, text).Err()
 	}
 	node, err := s.Node(ctx)

@@ -103,7 +103,7 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, 
 	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
 		for byHash := beginsByHash(args); ; byHash = false {
 			cmd = newCmd(ctx, sc.command(byHash, s.Keys, args)...)
-			if link.Linkable(s.Cli) {
+			if s.Link != nil {
 				err = cli.Process(ctx, cmd)
 			} else {
 				err = cli.Process(ctx, onceCmd{cmd})
@@ -141,7 +141,7 @@ func (s *Store) runAs(ctx context.Context, sc *Script, args []any, size int,
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
 func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*reply, error) {
-	if !link.Linkable(s.Cli) {
+	if s.Link == nil {
 		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, s.Cli) // its commands may go to several servers
 	}
 	c, err := s.replicated(ctx, sc, args, n, timeout)
