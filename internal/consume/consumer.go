@@ -43,7 +43,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
-	c.lifecycle.outage.Shard, c.lifecycle.outage.Shared = s.Shard, settings.Outage
+	c.lifecycle.outage, c.lifecycle.shard = cmp.Or(settings.Outage, c.lifecycle.outage), s.Shard
 	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member, freed: c.freed}
@@ -144,7 +144,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	for _, c := range left {
-		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.Cause() != nil {
+		if c.leases.held.totals().deliveries == 0 || c.lifecycle.cause() != nil {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
@@ -162,7 +162,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		if n := running[c.queue]; n > 0 {
 			why = stillRunning(n)
 		}
-		if err := c.lifecycle.outage.Cause(); err != nil {
+		if err := c.lifecycle.cause(); err != nil {
 			why += fmt.Sprintf(" (without Redis: %v)", err)
 		}
 		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, why, link.Ended(ctx)))

@@ -19,7 +19,9 @@ import (
 type lifecycle struct {
 	lease    time.Duration
 	handling func() bool // whether a delivery waits for a handler or is in one
-	outage   link.Outage
+	log      *slog.Logger
+	outage   *link.Outage
+	shard    string // in which the consumer is; "": the queue has no other
 
 	stopOnce sync.Once
 	stopped  chan struct{}          // closed by stop
@@ -44,9 +46,8 @@ type lifecycle struct {
 }
 
 func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
-	l := &lifecycle{lease: lease, handling: handling, stopped: make(chan struct{}), settled: make(chan struct{}),
-		done: make(chan struct{})}
-	l.outage.Log = log
+	l := &lifecycle{lease: lease, handling: handling, log: log, outage: &link.Outage{Log: log},
+		stopped: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
 	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
 	l.pollCtx, l.endPolls = context.WithCancel(l.redisCtx)
 	l.forceCtx, l.force = context.WithCancel(context.Background())
@@ -99,7 +100,7 @@ func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, a
 		if l.report(call, begun, err); err == nil {
 			l.extendDrain()
 		} else {
-			c.ReplaceIfStale(err, l.outage.Log)
+			c.ReplaceIfStale(err, l.log)
 		}
 		return err
 	}, again)
@@ -109,6 +110,9 @@ func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, a
 // other consumers take the place of this one.
 func (l *lifecycle) report(call string, begun time.Time, err error) {
 	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, shard.ErrLearned) {
-		l.outage.Report(call, begun, err)
+		l.outage.Report(call, l.shard, begun, err)
 	}
 }
+
+// cause is why calls of the consumer fail, and nil while all work.
+func (l *lifecycle) cause() error { return l.outage.Cause(l.shard) }

@@ -333,7 +333,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		// A drain has asked for no marker.
-		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
+		if p.lifecycle.cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
 			return
 		}
 		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})

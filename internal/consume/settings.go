@@ -35,9 +35,9 @@ type Settings struct {
 	Limits  script.RateLimits // that this consumer asks for, of the whole queue
 	Log     *slog.Logger      // names the queue
 
-	// Of a queue with several shards, each of which has a consumer:
-	ID     string       // of all of them; "": there is one
-	Outage *link.Outage // of all of them; nil: there is one
+	// Of all consumers of a queue, each of which has a shard:
+	ID     string       // "": there is one
+	Outage *link.Outage // nil: that of the one
 
 	Drains  bool // the consumer ends when nothing is due
 	stepped bool // the clock stands still (delayqueuetest): neither order nor delays are left to chance

@@ -215,11 +215,7 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 // report notes for the log whether a store answers.
 func (b *Batcher) report(store *script.Store, begun time.Time, err error) {
 	b.logFound.Do(func() { b.outage.Log = b.Events.Logger().With(slog.String("queue", store.Queue)) })
-	call := "send"
-	if store.Shard != "" {
-		call += ", " + store.Shard
-	}
-	b.outage.Report(call, begun, err)
+	b.outage.Report("send", store.Shard, begun, err)
 }
 
 // complete gives each message of a batch its result. Messages without an answer in the reply stay in the batch.
