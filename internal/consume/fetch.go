@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -51,10 +52,11 @@ func replyLost(err error) bool {
 // connections.
 const optionalAttempts = 3
 
-// fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, because then the leases of what the call
-// may have handed out are over. It gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was
-// answered had a connection.
-func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
+// fetch makes attempts at one call until Redis answers. ctx bounds them, but once a poll may have been carried out,
+// fetch goes on until redisCtx ends, because then the leases of what the call may have handed out are over. After a
+// stop it gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was answered
+// had a connection.
+func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
@@ -77,10 +79,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		}
 		permit = &script.WritePermit{Call: p.caller.N}
 		p.caller.Permit = permit
-		ctx := p.lifecycle.pollCtx
-		if leaving {
-			ctx = p.leaveCtx
-		} else if carriedOut {
+		if carriedOut && !leaving {
 			ctx = p.lifecycle.redisCtx
 		}
 		if got, err = p.store.Fetch(ctx, p.caller, q); err != nil {
@@ -97,7 +96,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		if p.gaveUp(n, err) {
 			return false
 		}
-		return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && p.leaveCtx.Err() == nil
+		return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && ctx.Err() == nil
 	})
 	if p.replyBytes = min(2*p.replyBytes, script.MaxBatchBytes); lost > 0 {
 		p.replyBytes = smallReply

@@ -38,7 +38,6 @@ type poller struct {
 	// The rest is for the poller's goroutine alone.
 	state      pollState
 	caller     *script.Caller
-	leaveCtx   context.Context     // of the fetches of passWakeOn
 	lease      time.Duration       // that holds for all consumers of the queue
 	limits     script.AgreedLimits // that hold for all consumers of the queue
 	replyBytes int                 // how many bytes the next fetch asks for
@@ -289,7 +288,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		named = script.HasReserved
 	}
 	byAlarm := !rearm && alone == "" && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
+	got, sentAt, err := p.fetch(p.lifecycle.pollCtx, script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
 		Presence: p.presence(begun)})
 	answeredAt := time.Now()
 	if err != nil {
@@ -328,15 +327,14 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 // It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it has noticed that.
 // Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for. begun is when the stop began.
 func (p *poller) passWakeOn(begun time.Time) {
-	var cancel context.CancelFunc
-	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
+	ctx, cancel := context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		// A drain has asked for no marker.
 		if p.lifecycle.cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
 			return
 		}
-		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
+		got, sentAt, err := p.fetch(ctx, script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
 		if err != nil {
 			return
 		}
