@@ -50,7 +50,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
-		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
+		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
 		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
@@ -58,8 +58,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 		hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
-			moreDue: c.member.shares()},
+		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), moreDue: c.member.shares()},
 	}
 	go c.run()
 	return c
@@ -113,7 +112,7 @@ func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
 
 // Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
 func (c *Consumer) Hint(in time.Duration) {
-	if c.poller.wakeUpsOff.Load() {
+	if c.poller.state.wakeUpsOff.Load() {
 		c.poller.hints.Put(time.Now().Add(in))
 	}
 }

@@ -47,7 +47,7 @@ func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration 
 // isIdle reports whether the consumer was idle after a poll with this answer.
 func (p *poller) isIdle(got *script.FetchReply) bool {
 	s := &p.state
-	return p.settings.FetchInterval == 0 && s.wakeUps && s.failures == 0 && !s.moreDue && len(got.Tags) == 0 &&
+	return p.settings.FetchInterval == 0 && !s.wakeUpsOff.Load() && s.failures == 0 && !s.moreDue && len(got.Tags) == 0 &&
 		p.store.Link != nil && p.settings.Base.Err() == nil && p.leases.held.totals().deliveries == 0
 }
 

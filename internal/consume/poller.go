@@ -32,10 +32,9 @@ type poller struct {
 	notices   *notices
 	wakeUps   *wake.WakeListener
 
-	hints      wake.Hints  // put by senders of this process
-	wakeUpsOff atomic.Bool // not state.wakeUps; written by the poller, read by those senders
+	hints wake.Hints // put by senders of this process
 
-	// The rest is for the poller's goroutine alone.
+	// The rest is for the poller's goroutine alone, but for state.wakeUpsOff.
 	state      pollState
 	caller     *script.Caller
 	lease      time.Duration       // that holds for all consumers of the queue
@@ -71,9 +70,9 @@ type pollState struct {
 	clock     message.ServerTime // Redis's clock …
 	clockAt   time.Time          // … at this instant of this machine's clock
 
-	wakeUps  bool // wake-ups work
-	waiting  bool // the wake listener is waiting for one
-	failures int  // in a row, of the wake listener's connection, while polls went through
+	wakeUpsOff atomic.Bool // wake-ups do not work; written by the poller, also read by senders and the settler
+	waiting    bool        // the wake listener is waiting for one
+	failures   int         // in a row, of the wake listener's connection, while polls went through
 }
 
 // until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
@@ -107,7 +106,7 @@ func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt
 	s.rtt += (rtt - s.rtt) / 8
 	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
-	if !s.wakeUps {
+	if s.wakeUpsOff.Load() {
 		s.pollAt = next
 	} else if rearm || next != s.pollAt {
 		s.pollAt = 0 // handed on, served, or superseded by a marker that another takes
@@ -116,7 +115,7 @@ func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt
 
 // hinted notes when a message is due that this process sent. With wake-ups it does nothing.
 func (s *pollState) hinted(at time.Time) {
-	if s.wakeUps {
+	if !s.wakeUpsOff.Load() {
 		return
 	}
 	due := s.clock + message.ServerTime(at.Sub(s.clockAt).Microseconds())
@@ -175,11 +174,11 @@ func (p *poller) step() {
 		return
 	}
 	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && s.wakeUps && !s.waiting && !p.settings.Drains {
+	if open && !s.wakeUpsOff.Load() && !s.waiting && !p.settings.Drains {
 		s.waiting = true
 		p.wakeUps.Ask()
 	}
-	if s.pollAt != 0 && s.wakeUps && (!open || room == 0 && s.hungry(now)) {
+	if s.pollAt != 0 && !s.wakeUpsOff.Load() && (!open || room == 0 && s.hungry(now)) {
 		p.poll(true) // no worker is free: another consumer gets the alarm
 		return
 	}
@@ -259,11 +258,9 @@ func limitRoom(settings *Settings, workers int, held heldSums) int {
 
 // setWakeUps notes whether wake-ups work, and logs it when that changes.
 func (p *poller) setWakeUps(on bool, err error) {
-	if on == p.state.wakeUps {
+	if p.state.wakeUpsOff.Swap(!on) != on {
 		return
 	}
-	p.state.wakeUps = on
-	p.wakeUpsOff.Store(!on)
 	if on {
 		p.settings.Log.Info("delayqueue: wake-ups work again")
 	} else {
@@ -305,7 +302,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	if !s.wakeUpsOff.Load() && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)
