@@ -345,14 +345,11 @@ func (p *poller) reportLimits(now script.AgreedLimits) {
 	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
 		return
 	}
-	here := slog.String("this", p.settings.Limits.String())
-	switch all := slog.String("all", now.String()); {
-	case now.RateLimits == p.settings.Limits:
-		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", here)
-	case now.BySet:
-		p.settings.Log.Info("delayqueue: limits of this queue are set, and go before those of consumers", here, all)
-	default:
-		p.settings.Log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all",
-			here, all)
+	asked, all := slog.String("this", p.settings.Limits.String()), slog.String("all", now.String())
+	if now.RateLimits == p.settings.Limits {
+		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", asked)
+		return
 	}
+	p.settings.Log.Warn("delayqueue: other limits hold for this queue than this consumer asks for: those that are set, "+
+		"or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
 }
