@@ -93,12 +93,14 @@ func (m *member) isQuick() bool { return cmp.Or(m.each, m.workers.gap) < soon }
 func roundUp(workers float64) int { return int(math.Ceil(workers - 1e-9)) }
 
 // room is how many deliveries a member may ask for. limit is how many its queue has room for, and hungry says whether
-// more is due there. rtt is how long fetches take, and 0 if nothing is fetched ahead.
-func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
+// more is due there. rtt is how long fetches take, and 0 if nothing is fetched ahead. open says whether there is room,
+// or a worker of another member may become free for this one.
+func (m *member) room(limit int, hungry bool, rtt time.Duration) (n int, open bool) {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
-	return min(m.wants(rtt), limit)
+	n = min(m.wants(rtt), limit)
+	return n, n > 0 || limit > 0 && m.workers.shared && m.busy+len(m.buffer) < m.most()
 }
 
 // ask is room, and notes that a fetch for that many begins, which ends with endFetch.

@@ -54,7 +54,7 @@ func (p *poller) drained() bool {
 		p.lifecycle.stop()
 		return true
 	}
-	if p.member.room(p.limit(), true, 0) == 0 {
+	if room, _ := p.room(true); room == 0 {
 		return false // handlers that run on past their limit have all workers
 	}
 	if brought := p.poll(false); brought == 0 && !p.state.moreDue && !p.lifecycle.stopping() {

@@ -167,14 +167,12 @@ func (p *poller) step() {
 			p.reserved = ""
 		}
 	}
-	limit := p.limit()
-	room := p.member.room(limit, s.hungry(now), p.ahead())
+	room, open := p.room(s.hungry(now))
 	if room > 0 && s.moreDue {
 		p.poll(false)
 		return
 	}
-	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && !s.wakeUpsOff.Load() && !s.waiting && !p.settings.Drains {
+	if open = open && !s.moreDue; open && !s.wakeUpsOff.Load() && !s.waiting && !p.settings.Drains {
 		s.waiting = true
 		p.wakeUps.Ask()
 	}
@@ -190,7 +188,8 @@ func (p *poller) step() {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
 	case <-p.settler.more:
-		if s.moreDue = true; p.member.room(p.limit(), true, p.ahead()) == 0 {
+		s.moreDue = true
+		if room, _ := p.room(true); room == 0 {
 			p.poll(true) // other consumers get the alarm
 		}
 	case <-time.After(idle):
@@ -219,41 +218,35 @@ func (p *poller) step() {
 	}
 }
 
-// limit is how many deliveries a fetch may ask for, if there are workers for them.
-func (p *poller) limit() int {
-	if p.settings.Base.Err() != nil {
-		return 0 // handlers' contexts have ended
+// room is how many deliveries a fetch may ask for now. open says whether a worker may be free when something is due.
+func (p *poller) room(hungry bool) (n int, open bool) {
+	most, rtt := p.limit()
+	return p.member.room(most, hungry, rtt)
+}
+
+// limit is how many deliveries a fetch may ask for if there are workers for them, and how long fetches take, 0 if
+// nothing is to be fetched ahead. What is fetched ahead counts for the limits of the queue, and keeps other consumers
+// from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
+func (p *poller) limit() (most int, rtt time.Duration) {
+	set, held, workers := p.settings, p.leases.held.totals(), p.member.AtMost
+	if set.Base.Err() != nil {
+		return 0, 0 // handlers' contexts have ended
 	}
-	limit := limitRoom(p.settings, p.member.AtMost, p.leases.held.totals())
+	most, rtt = min(script.MaxBatch, workers+4*script.MaxBatch-held.deliveries), p.state.rtt
+	if set.MaxBytes > 0 && held.bytes > 0 { // the next are as large on average as what is held
+		left := set.MaxBytes - held.bytes
+		most = min(most, max(left/(held.bytes/held.deliveries+1), min(left, 1)))
+	}
+	if set.FetchLimit > 0 {
+		most = min(most, set.FetchLimit-held.deliveries)
+	}
 	if p.limits.Bounded {
-		limit = min(limit, max(p.member.AtMost, p.limits.Left/2))
-	}
-	return limit
-}
-
-// ahead is how long a fetch takes, and 0 if nothing is to be fetched ahead. Deliveries that are fetched ahead count for the limits of the
-// queue, and keep other consumers from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
-func (p *poller) ahead() time.Duration {
-	if p.limits.Bounded && p.limits.Left < 2*p.member.AtMost {
-		return 0
-	}
-	return p.state.rtt
-}
-
-// limitRoom is how many more deliveries a consumer may hold.
-func limitRoom(settings *Settings, workers int, held heldSums) int {
-	room := script.MaxBatch
-	if settings.MaxBytes > 0 && held.bytes > 0 {
-		left := settings.MaxBytes - held.bytes
-		if left <= 0 {
-			return 0
+		most = min(most, max(workers, p.limits.Left/2))
+		if p.limits.Left < 2*workers {
+			rtt = 0
 		}
-		room = min(room, max(left/(held.bytes/held.deliveries+1), 1)) // as large on average as what is held
 	}
-	if settings.FetchLimit > 0 {
-		room = min(room, settings.FetchLimit-held.deliveries)
-	}
-	return max(min(room, workers+4*script.MaxBatch-held.deliveries), 0)
+	return max(most, 0), rtt
 }
 
 // setWakeUps notes whether wake-ups work, and logs it when that changes.
@@ -276,7 +269,8 @@ func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 // pollFor is poll. If alone is not "", it fetches that message on its last chance, and no other.
 func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
+	most, rtt := p.limit()
+	want := p.member.ask(most, s.hungry(begun), rtt)
 	defer p.member.endFetch()
 	named := alone
 	if alone != "" {

@@ -135,8 +135,11 @@ func TestRoomIsLimited(t *testing.T) {
 		"the workers have no room":  {Settings{}, 0, heldSums{}, 0},
 		"the fetch limit is higher": {Settings{FetchLimit: 50}, 10, heldSums{deliveries: 2}, 10},
 	} {
-		if got := min(c.room, limitRoom(&c.set, 8, c.held)); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+		c.set.Base = t.Context()
+		p := &poller{settings: &c.set, member: &member{Portion: Portion{AtMost: 8}}, leases: new(leases)}
+		p.leases.held.held, p.leases.held.bytes = make([]*delivery, c.held.deliveries), c.held.bytes
+		if got, _ := p.limit(); min(c.room, got) != c.want {
+			t.Errorf("%s: %d, want %d", name, min(c.room, got), c.want)
 		}
 	}
 }

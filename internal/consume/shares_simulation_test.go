@@ -162,7 +162,7 @@ func (q *simulatedQueue) poll() {
 	defer q.quit()
 	more, nextPoll := q.fetch(true), time.Now().Add(time.Second)
 	for !conc.Closed(q.sim.end) {
-		if q.room(script.MaxBatch, more, q.measured) > 0 && more {
+		if n, _ := q.room(script.MaxBatch, more, q.measured); n > 0 && more {
 			more = q.fetch(more)
 			continue
 		}

@@ -209,13 +209,6 @@ func (ws *Workers) one() *delivery {
 	return d
 }
 
-// open reports whether a worker of another member may become free for this one.
-func (m *member) open() bool {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.shared && m.busy+len(m.buffer) < m.most()
-}
-
 // fill starts free workers for what waits in buffers, with mu held. If workers are left, it wakes a poller.
 func (ws *Workers) fill() {
 	for d := ws.one(); d != nil; d = ws.one() {
