@@ -39,7 +39,7 @@ type Consumer struct {
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
 	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
-	if settings.stepped {
+	if settings.seed != 0 {
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -333,17 +334,32 @@ func (p *poller) passWakeOn(begun time.Time) {
 	}
 }
 
-// reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
-func (p *poller) reportLimits(now script.AgreedLimits) {
-	before := p.limits
-	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
-		return
+// gaveUp stops a drain after the nth attempt at a call if no repeat mends err, and reports whether it did.
+func (p *poller) gaveUp(n int, err error) bool {
+	if !p.settings.Drains || p.lifecycle.stopping() || link.Transient(err) || n < optionalAttempts {
+		return false
 	}
-	asked, all := slog.String("this", p.settings.Limits.String()), slog.String("all", now.String())
-	if now.RateLimits == p.settings.Limits {
-		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", asked)
-		return
+	p.drainErr = err
+	p.lifecycle.stop()
+	return true
+}
+
+// drained polls if this is a drain that holds nothing, and stops the drain if nothing was due. It reports whether it did either.
+func (p *poller) drained() bool {
+	if !p.settings.Drains || p.leases.held.totals().deliveries > 0 || p.reserved != "" {
+		return false
 	}
-	p.settings.Log.Warn("delayqueue: other limits hold for this queue than this consumer asks for: those that are set, "+
-		"or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
+	if base := p.settings.Base; base.Err() != nil {
+		p.drainErr = fmt.Errorf("the base context has ended: %w", link.Ended(base))
+		p.lifecycle.stop()
+		return true
+	}
+	if room, _ := p.room(true); room == 0 {
+		return false // handlers that run on past their limit have all workers
+	}
+	if brought := p.poll(false); brought == 0 && !p.state.moreDue && !p.lifecycle.stopping() {
+		p.drainDone = true
+		p.lifecycle.stop()
+	}
+	return true
 }
