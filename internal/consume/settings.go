@@ -41,7 +41,7 @@ type Settings struct {
 	Outage *link.Outage // nil: that of the one
 
 	Drains bool  // the consumer ends when nothing is due
-	seed   int32 // of random choices; 0: anything, else the clock stands still (delayqueuetest) and nothing is left to chance
+	seed   int32 // of random choices; 0: any. Else the clock stands still (delayqueuetest), and nothing is left to chance
 }
 
 // Step makes settings those of a rig: one message after the other, in order, and the longest delay where a delay is drawn. Handlers find

@@ -139,6 +139,13 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 	return true
 }
 
+func (b *Batcher) storeOf(batch *batch) *script.Store {
+	if batch.target != nil {
+		return batch.target.store
+	}
+	return b.Store
+}
+
 // prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been carried out, each
 // attempt is a new call, without the messages whose senders have left. From then on, each attempt repeats the same call.
 func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {

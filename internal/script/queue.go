@@ -71,6 +71,32 @@ func refusedBy(err error) error {
 	return err
 }
 
+// ErrShardCount: the queue has another number of shards than a call was made for.
+var ErrShardCount = errors.New("the queue has another number of shards")
+
+// A shardsError is why a shard has refused a call: the queue has another number of shards, or it is not known how many.
+type shardsError struct{ why, answer error }
+
+func (e *shardsError) Error() string   { return e.why.Error() }
+func (e *shardsError) Unwrap() []error { return []error{e.why, e.answer} }
+
+// resolved says whether to make a call again that this shard has refused because of the number of shards. If not,
+// *err says why.
+func (s *Store) resolved(ctx context.Context, err *error) bool {
+	if *err == nil || s.FindShards == nil {
+		return false
+	}
+	var refused *shardsError
+	if !errors.As(*err, &refused) {
+		return false
+	}
+	if why := s.FindShards(ctx); why != nil {
+		*err = &shardsError{why, refused.answer}
+		return false
+	}
+	return true
+}
+
 // onceCmd switches off the silent repeats of a user's client: a repeat is the library's to make, under the same call
 // number. A link makes none.
 type onceCmd struct{ redis.Cmder }
@@ -108,7 +134,7 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, 
 			} else {
 				err = cli.Process(ctx, onceCmd{cmd})
 			}
-			if !byHash || !link.Says(err, "NOSCRIPT") {
+			if err == nil || !byHash || !link.Says(err, "NOSCRIPT") {
 				return err
 			}
 		}
