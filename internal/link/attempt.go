@@ -12,8 +12,8 @@ import (
 )
 
 // This file makes an attempt at a call: it bounds the time and finds a connection. Retry makes one after the other. The
-// bound of an attempt is the library's own: a second, or the ReadTimeout of the user's client if that is shorter, at most a quarter of a consumer's lease, and a
-// second for each MB. Nothing else notices a connection that is dead.
+// bound of an attempt is the library's own: a second, or the ReadTimeout of the user's client if that is shorter, at
+// most a quarter of a consumer's lease, and a second for each MB. Nothing else notices a connection that is dead.
 
 // AttemptTimeout bounds an attempt, besides the time for its bytes. Only tests change it.
 var AttemptTimeout = time.Second
