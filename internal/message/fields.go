@@ -28,8 +28,11 @@ type Group struct {
 	parts []string // all but the first, which the envelope does not have
 }
 
-// text is the value of the field.
+// text is the value of the field; "" of what is no group.
 func (g *Group) text() string {
+	if g.Count == 0 {
+		return ""
+	}
 	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.Key)
 }
 
