@@ -106,10 +106,8 @@ func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchRepl
 // readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat of the fetch brings what is
 // still held.
 func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
-	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
-	for i := range got.Tags { // ids, because these are first deliveries
-		args = append(args, &got.Tags[i])
-	}
+	// The tags are ids, because these are first deliveries.
+	args := withTexts(append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg), got.Tags)
 	var read *redis.StringSliceCmd
 	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		read = redis.NewStringSliceCmd(ctx, args...)
@@ -215,14 +213,8 @@ type ExtendReply struct {
 
 // Extend renews leases by their names, and looks at messages by their ids.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []string) (ExtendReply, error) {
-	args := append(make([]any, 0, 2+len(names)+len(ids)), lease.Microseconds(), len(names))
-	for i := range names {
-		args = append(args, &names[i])
-	}
-	for i := range ids {
-		args = append(args, &ids[i])
-	}
-	r := s.run(ctx, ExtendScript, args)
+	args := []any{lease.Microseconds(), len(names)}
+	r := s.run(ctx, ExtendScript, withTexts(withTexts(args, names), ids))
 	got := ExtendReply{Canceled: r.int64(), Left: make([]int, len(names))}
 	for i := range got.Left {
 		if got.Left[i] = r.number(); got.Left[i] < 0 {
@@ -235,11 +227,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []st
 
 // Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how many messages do.
 func (s *Store) Keep(ctx context.Context, name string, tags []string) (others int, err error) {
-	args := append(make([]any, 0, 1+len(tags)), name)
-	for i := range tags {
-		args = append(args, &tags[i])
-	}
-	r := s.run(ctx, KeepScript, args)
+	r := s.run(ctx, KeepScript, withTexts([]any{name}, tags))
 	others = r.number()
 	return others, r.err("keep")
 }

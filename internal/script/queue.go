@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,15 @@ func (sc *Script) command(byHash bool, keys *keys, args []any) []any {
 		all = append(all, keys.all[i])
 	}
 	return append(all, args...)
+}
+
+// withTexts appends pointers to texts, which go-redis writes as the texts. A text itself would cost an allocation.
+func withTexts(args []any, texts []string) []any {
+	args = slices.Grow(args, len(texts))
+	for i := range texts {
+		args = append(args, &texts[i])
+	}
+	return args
 }
 
 // beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that.
