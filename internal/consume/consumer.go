@@ -24,27 +24,24 @@ type Consumer struct {
 	queue     *shard.Queue  // of which its store is a shard
 	settings  Settings      // a copy, which does not change
 	store     *script.Store // over the library's own connections
-	events    event.Listeners
-	freed     conc.Signal // there may be room for more: sent by workers and leases, received by the poller
+	freed     conc.Signal   // there may be room for more: sent by workers and leases, received by the poller
 	lifecycle *lifecycle
-	member    *member            // its part of the workers: what is fetched and waits for one
-	poller    poller             // fetches deliveries and gives them to the workers
-	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
-	leases    leases             // renews the leases of what is held
-	settler   settler            // sends outcomes
-	notices   notices            // calls the garbage handler
+	member    *member // its part of the workers: what is fetched and waits for one
+	poller    poller  // fetches deliveries and gives them to the workers
+	leases    leases  // renews the leases of what is held
+	settler   settler // sends outcomes
+	notices   notices // calls the garbage handler
 	units     message.UnitQuestion
 }
 
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
-	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
+	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), freed: conc.NewSignal()}
 	if settings.seed != 0 {
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
 	c.lifecycle.outage, c.lifecycle.shard = cmp.Or(settings.Outage, c.lifecycle.outage), s.Shard
-	c.wakeUps = wake.NewWakeListener(c.store)
 	c.member = ws.join(c.freed, at)
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member, freed: c.freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
@@ -54,7 +51,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
 		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
-		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
+		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: wake.NewWakeListener(c.store),
 		hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
@@ -75,7 +72,7 @@ func (c *Consumer) run() {
 	c.poller.run()
 	begun := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
-	c.wakeUps.End()
+	c.poller.wakeUps.End()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")

@@ -25,7 +25,7 @@ const (
 )
 
 // smallReply is how many bytes a fetch asks for once a reply did not come through.
-const smallReply = 64 << 10
+const smallReply = script.MaxBatchBytes / 16
 
 // replyBytes is how many bytes of messages the next attempt at a fetch asks for, after so many replies did not come through because the line
 // is slow or a limit of the server cuts them: all, then few, then one message, twice. Messages that do not fit go back to the queue, and

@@ -31,7 +31,7 @@ type poller struct {
 	leases    *leases
 	settler   *settler
 	notices   *notices
-	wakeUps   *wake.WakeListener
+	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
 
 	hints wake.Hints // put by senders of this process
 

@@ -25,7 +25,7 @@ const (
 	maxIdleInterval = 10 * time.Second
 	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. That deletes old garbage, and finds an
 	// alarm that another program has changed.
-	fullLookEvery = 30 * time.Second
+	fullLookEvery = 3 * maxIdleInterval
 )
 
 // untilTick is how long after a poll with this answer the next one is, at the latest.
