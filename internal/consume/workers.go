@@ -135,13 +135,6 @@ func (m *member) mostBeside(counts func(o *member) int) int {
 	return max(most, 0)
 }
 
-// shares reports whether other consumers may have the workers, too.
-func (m *member) shares() bool {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.shared
-}
-
 // hasRoom reports whether the member may fetch now, or when one worker more is free, because a delivery has an outcome before its worker is free.
 func (m *member) hasRoom() bool {
 	ws := m.workers
