@@ -52,7 +52,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.poller = poller{
 		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: wake.NewWakeListener(c.store),
-		hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
+		hints: wake.NewHints(), caller: &script.Caller{ID: cmp.Or(settings.ID, script.NewCaller().ID)},
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), moreDue: c.member.hungry},
@@ -61,8 +61,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	return c
 }
 
-// run polls until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
-// outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
+// run polls until stop. Then it ends all parts, in the order that the comment of the package has.
 func (c *Consumer) run() {
 	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
 

@@ -51,7 +51,4 @@
 // Stopping, in this order: the poller (nothing more is fetched; it releases the buffer), the wake listener, the workers as their handlers finish,
 // the settler when all outcomes are out, leases, the garbage handler, done. Handlers and the settler need leases, so leases end after both.
 // The last settlement may make garbage, so the garbage handler ends last.
-//
-// After a stop, redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
-// context of Shutdown: running deliveries are released, and nobody waits for their handlers.
 package consume

@@ -33,8 +33,7 @@ import (
 // to other consumers. A reader skips lower types that it does not know. So a new setting of messages takes a new type, and
 // no new version.
 //
-// Version, due and key stay at these offsets in every version, because scripts read them. The rules of the package list the
-// fields that scripts also read.
+// The rules of the package say which of these scripts read.
 const (
 	FlagsVersion  = 1
 	fieldsVersion = 2
