@@ -15,15 +15,14 @@ import (
 
 // This file makes attempts at a batch until one is answered, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu: awaited by anybody, the
-// others only by that goroutine, which may read those without.
+// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu,
+// only by that goroutine, which may read them without.
 type batch struct {
 	items       []*BatchItem
 	bytes       int                   // of items, when the batch was made up
 	messages    []*script.SendMessage // of items, as the present attempt sends them
 	permit      *script.WritePermit   // of the last attempt; nil before the first
 	maybeStored bool                  // an attempt may have been carried out
-	awaited     int                   // messages whose calls are not withdrawn
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
 	target      *target               // nil: Batcher.Store
@@ -67,12 +66,10 @@ func (b *batch) add(call *SendCall) (n int) {
 
 // withdraw notes that the call of one message is withdrawn, with Batcher.mu held. It returns StoredNo, or StoredUnknown.
 func (b *batch) withdraw() stored {
-	known := StoredNo
 	if b.maybeStored || b.permit != nil && !b.permit.Revoke() {
-		known = StoredUnknown
+		return StoredUnknown
 	}
-	b.awaited--
-	return known
+	return StoredNo
 }
 
 // sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits for
@@ -158,7 +155,7 @@ func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 		}
 		c.Next()
 	}
-	if batch.awaited == 0 || len(batch.items) == 0 {
+	if !slices.ContainsFunc(batch.items, func(m *BatchItem) bool { return m.call != nil }) {
 		return false
 	}
 	if batch.permit == nil {
@@ -176,13 +173,7 @@ func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 
 // goOn makes the messages that are left of a batch a new call, of which nothing is sent yet, with Batcher.mu held.
 func (b *batch) goOn(left []*BatchItem) {
-	b.items, b.awaited, b.maybeStored = left, 0, false
-	for _, m := range left {
-		if m.call != nil {
-			b.awaited++
-		}
-	}
-	b.permit = new(script.WritePermit)
+	b.items, b.maybeStored, b.permit = left, false, new(script.WritePermit)
 }
 
 // batchOfOne makes a batch of one message of a larger batch.
@@ -190,9 +181,6 @@ func (b *Batcher) batchOfOne(of *batch, m *BatchItem) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	one := &batch{items: []*BatchItem{m}, target: of.target}
-	if m.call != nil {
-		one.awaited = 1
-	}
 	m.batch = one
 	if one.target != nil {
 		one.target.inFlight++

@@ -296,7 +296,6 @@ func (b *Batcher) takeBatch() *batch {
 		}
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
-	next.awaited = len(next.items)
 	if b.targets != nil {
 		b.aim(next)
 	}
