@@ -24,7 +24,6 @@ type Consumer struct {
 	queue     *shard.Queue  // of which its store is a shard
 	settings  Settings      // a copy, which does not change
 	store     *script.Store // over the library's own connections
-	freed     conc.Signal   // there may be room for more: sent by workers and leases, received by the poller
 	lifecycle *lifecycle
 	member    *member // its part of the workers: what is fetched and waits for one
 	poller    poller  // fetches deliveries and gives them to the workers
@@ -36,21 +35,21 @@ type Consumer struct {
 
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
-	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), freed: conc.NewSignal()}
+	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease)}
 	if settings.seed != 0 {
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
 	c.lifecycle.outage, c.lifecycle.shard = cmp.Or(settings.Outage, c.lifecycle.outage), s.Shard
-	c.member = ws.join(c.freed, at)
-	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member, freed: c.freed}
+	c.member = ws.join(at)
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
-		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
+		consumer: c, settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: wake.NewWakeListener(c.store),
 		hints: wake.NewHints(), caller: &script.Caller{ID: cmp.Or(settings.ID, script.NewCaller().ID)},
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
@@ -63,7 +62,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 
 // run polls until stop. Then it ends all parts, in the order that the comment of the package has.
 func (c *Consumer) run() {
-	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
+	defer context.AfterFunc(c.settings.Base, c.member.freed.Send)()
 
 	if !c.lifecycle.stopping() { // not in StartConsumer, which is called with the queue's mu held
 		c.member.logStuck(c.settings.Log)
@@ -76,7 +75,7 @@ func (c *Consumer) run() {
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
 	for c.member.unhandled() > 0 { // handlers finish, or their limit or Shutdown gives up on them
-		<-c.freed
+		<-c.member.freed
 	}
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
@@ -95,7 +94,7 @@ func (c *Consumer) run() {
 	c.store.Release()
 	close(c.lifecycle.settled)
 	for c.member.givenUp() > 0 {
-		<-c.freed
+		<-c.member.freed
 	}
 	close(c.lifecycle.done)
 }

@@ -25,7 +25,6 @@ type poller struct {
 	settings  *Settings
 	store     *script.Store
 	events    event.Listeners
-	freed     conc.Signal
 	lifecycle *lifecycle
 	member    *member
 	leases    *leases
@@ -46,7 +45,6 @@ type poller struct {
 	presenceAt time.Time           // when it last told of itself
 	lookedAt   time.Time           // when it last looked at more than the alarm
 	listened   int64               // wakeUps.answered, at the last poll
-	seenQueue  bool                // a poll has been answered
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
@@ -187,7 +185,7 @@ func (p *poller) step() {
 	}
 	select {
 	case <-p.lifecycle.stopped:
-	case <-p.freed:
+	case <-p.member.freed:
 	case <-p.settler.more:
 		s.moreDue = true
 		if room, _ := p.room(true); room == 0 {
@@ -323,7 +321,7 @@ func (p *poller) passWakeOn(begun time.Time) {
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		// A drain has asked for no marker.
-		if p.lifecycle.cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
+		if p.lifecycle.cause() != nil || p.past.last.at == 0 || rearm && p.settings.Drains {
 			return
 		}
 		got, sentAt, err := p.fetch(ctx, script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
@@ -34,7 +33,7 @@ func TestWants(t *testing.T) {
 		"slow against the buffer":        {8, 0, 0, maxBuffered / 2, time.Second, 8},
 	} {
 		ws := Workers{size: c.workers, used: c.busy}
-		m := ws.join(conc.NewSignal(), Portion{Weight: 1})
+		m := ws.join(Portion{Weight: 1})
 		m.busy, m.buffer, m.each = c.busy, make([]*delivery, c.buffered), c.each
 		if got, _ := m.room(script.MaxBatch, true, c.rtt); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -50,7 +49,7 @@ func TestWantsOfShards(t *testing.T) {
 	ws := Workers{size: 10, shared: true, gap: time.Second} // of slow handlers
 	var shards []*member
 	for range 4 {
-		shards = append(shards, ws.join(conc.NewSignal(), Portion{Weight: 0.25, AtMost: 2, Grouped: true}))
+		shards = append(shards, ws.join(Portion{Weight: 0.25, AtMost: 2, Grouped: true}))
 	}
 	all := 0
 	for _, m := range shards {

@@ -41,7 +41,7 @@ type Workers struct {
 type member struct {
 	Portion
 	workers *Workers
-	freed   conc.Signal // sent when there may be room for more; the poller receives it
+	freed   conc.Signal // there may be room for more: sent by workers and leases, received by the poller
 
 	// These are guarded by workers.mu.
 	buffer  []*delivery   // fetched, not yet started
@@ -88,11 +88,11 @@ type Portion struct {
 }
 
 // join makes a consumer a member of the workers.
-func (ws *Workers) join(freed conc.Signal, at Portion) *member {
+func (ws *Workers) join(at Portion) *member {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	at.AtMost = min(cmp.Or(at.AtMost, ws.size), ws.size)
-	m := &member{Portion: at, workers: ws, freed: freed}
+	m := &member{Portion: at, workers: ws, freed: conc.NewSignal()}
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
