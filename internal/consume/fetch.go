@@ -156,12 +156,12 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
-	before := p.past.last.at
+	seen := p.past.last.at != 0
 	p.remember(got)
 	if n := p.lost.Add(got.Lost, answeredAt); n > 0 {
 		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", n))
 	}
-	if got.First == 1 && before != 0 {
+	if got.First == 1 && seen {
 		p.settings.Log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
 			"or a failover that lost them")
 		p.events.Tell(event.CodeVanished, 1)

@@ -3,7 +3,6 @@ package script
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -62,18 +61,4 @@ func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (missing int64, er
 		missing, err = strconv.ParseInt(before, 10, 64)
 	}
 	return missing, err
-}
-
-// Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
-type Totals struct {
-	Call   int64              // number of the last call of this caller that the server knew; 0: it knew none
-	Heard  message.ServerTime // when that was
-	Stored int64              // messages that entered
-	Acked  int64
-}
-
-// totals reads them. Those that another program has written count as 0.
-func (r *reply) totals() (t Totals) {
-	words := strings.Fields(r.text())
-	return Totals{countIn(words, 0), message.ServerTime(countIn(words, 1)), countIn(words, 2), countIn(words, 3)}
 }

@@ -72,6 +72,20 @@ type FetchReply struct {
 	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
 }
 
+// Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
+type Totals struct {
+	Call   int64              // number of the last call of this caller that the server knew; 0: it knew none
+	Heard  message.ServerTime // when that was
+	Stored int64              // messages that entered
+	Acked  int64
+}
+
+// totals reads them. Those that another program has written count as 0.
+func (r *reply) totals() (t Totals) {
+	words := strings.Fields(r.text())
+	return Totals{countIn(words, 0), message.ServerTime(countIn(words, 1)), countIn(words, 2), countIn(words, 3)}
+}
+
 // A Lease is what one fetch handed out, as its holder knows it.
 type Lease struct {
 	Name     string
