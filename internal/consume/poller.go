@@ -184,7 +184,7 @@ func (p *poller) step() {
 		idle = min(idle, time.Until(at))
 	}
 	select {
-	case <-p.lifecycle.stopped:
+	case <-p.lifecycle.pollCtx.Done():
 	case <-p.member.freed:
 	case <-p.settler.more:
 		s.moreDue = true
