@@ -93,7 +93,9 @@ func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 // Stop ends the subscription. A call of the listener that has begun goes on, and no other follows.
 func (s *Subscription) Stop() {
 	s.once.Do(func() {
-		s.owner.subs.Remove(s)
+		if _, listens := s.owner.subs.LoadAndDelete(s); listens {
+			s.owner.listening.Add(-1)
+		}
 		close(s.quit)
 		if s.ended != nil {
 			s.ended()
@@ -161,8 +163,9 @@ func (s *Subscription) serve(listener func(Event)) {
 
 // events tells the listeners of one process what happens to the messages of a queue. It is an event.Listeners.
 type events struct {
-	log  atomic.Pointer[slog.Logger] // contained; nil: slog.Default, as it is when it is needed first
-	subs conc.Set[*Subscription]
+	log       atomic.Pointer[slog.Logger] // contained; nil: slog.Default, as it is when it is needed first
+	subs      sync.Map                    // each *Subscription is a key
+	listening atomic.Int32                // subs that there are
 }
 
 func (e *events) Logger() *slog.Logger {
@@ -173,7 +176,7 @@ func (e *events) Logger() *slog.Logger {
 }
 
 // On reports whether anybody listens. If nobody does, an event costs this call alone.
-func (e *events) On() bool { return e.subs.Size() > 0 }
+func (e *events) On() bool { return e.listening.Load() > 0 }
 
 // Tell tells the listeners that this happened to n messages, whose ids may be known.
 func (e *events) Tell(what event.Code, n int, ids ...string) {
@@ -189,9 +192,10 @@ func (e *events) RolledBack(n int, since time.Time) {
 }
 
 func (e *events) put(told Event) {
-	for _, s := range e.subs.All() {
-		s.put(told)
-	}
+	e.subs.Range(func(s, _ any) bool {
+		s.(*Subscription).put(told)
+		return true
+	})
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
@@ -206,6 +210,14 @@ func (e *events) subscription() *Subscription {
 	return &Subscription{owner: e, more: conc.NewSignal(), quit: make(chan struct{})}
 }
 
+// subscribe makes a subscription that is told what happens in this process.
+func (e *events) subscribe() *Subscription {
+	sub := e.subscription()
+	e.subs.Store(sub, nil)
+	e.listening.Add(1)
+	return sub
+}
+
 // ListenEvent calls a listener for each event of this DelayQueue or Publisher: messages that it sends, handles and takes back, after Redis has
 // confirmed that. The listener has a goroutine of its own, and slows no worker. If it is too slow, events are dropped and counted
 // (Event.Dropped, Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. ListenEvent panics
@@ -215,8 +227,7 @@ func (s *producer) ListenEvent(listener func(Event)) *Subscription {
 	if listener == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.Queue))
 	}
-	sub := s.events.subscription()
-	s.events.subs.Add(sub)
+	sub := s.events.subscribe()
 	go sub.serve(listener)
 	return sub
 }
@@ -229,8 +240,7 @@ const reportMost = 100
 // dropped and counted (Subscription.Dropped), and the log says so once a minute.
 func (s *producer) EnableReport() *Subscription {
 	s.made()
-	sub := s.events.subscription()
-	s.events.subs.Add(sub)
+	sub := s.events.subscribe()
 	var failed conc.MinuteCount
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)

@@ -103,8 +103,7 @@ func (c *config) compose(queue string) consume.Settings {
 			return judge(handler(ctx, (*Message)(msg)))
 		}
 	}
-	log := s.Log.With(slog.String("queue", queue))
-	s.Log = log
+	s.Log = s.Log.With(slog.String("queue", queue))
 	if c.retryDelay != nil || len(c.retryDelays) > 0 || c.nackDelay != nil {
 		s.DelayAfter = func(n int, err error, msg *message.Delivered) time.Duration {
 			return c.delayFor(n, err, (*Message)(msg))

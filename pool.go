@@ -84,13 +84,10 @@ func NewPool(workers int, shares ...Share) *Pool {
 			refuse("queue %q: AtMost %d: must not be negative; 0 means no bound", name, s.AtMost)
 		}
 		s.Weight = max(s.Weight, 1)
-		if why := s.Queue.whyNot(); why != "" {
-			refuse("queue %q %s", name, why)
-		}
 	}
 	for i, s := range p.shares {
 		s.Queue.leavePool()
-		if why := s.Queue.enter(p); why != "" { // since it was asked
+		if why := s.Queue.enter(p); why != "" {
 			for _, o := range p.shares[:i] {
 				o.Queue.enter(nil)
 			}
@@ -100,35 +97,15 @@ func NewPool(workers int, shares ...Share) *Pool {
 	return p
 }
 
-const inAnotherPool, isConsuming = "is in another pool", "is consuming: stop it first"
-
-// whyNot is why a queue cannot enter a pool; "": it can.
-func (q *DelayQueue) whyNot() string {
-	q.mu.Lock()
-	p, consuming := q.pool, q.consuming()
-	q.mu.Unlock()
-	if consuming {
-		return isConsuming
-	}
-	if p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.current == nil || !p.current.ended() {
-			return inAnotherPool
-		}
-	}
-	return ""
-}
-
 // enter puts the queue into a pool, or returns why it cannot; nil takes the queue out again.
 func (q *DelayQueue) enter(p *Pool) (why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case p != nil && q.pool != nil:
-		return inAnotherPool
+		return "is in another pool"
 	case q.consuming():
-		return isConsuming
+		return "is consuming: stop it first"
 	}
 	q.pool = p
 	return ""

@@ -252,6 +252,40 @@ func (p *producer) sendError(m *produce.BatchItem) error {
 	return &SendError{Queue: p.store.Queue, ID: cmp.Or(keptFor(m), m.ID), Key: m.Key, Stored: Stored(m.Stored), Err: err}
 }
 
+// refusal is why a message was refused, or its send failed.
+func (p *producer) refusal(m *produce.BatchItem) error {
+	switch answer := &m.Answer; answer.Kind {
+	case script.AnswerTaken:
+		return refusedFor(&DuplicateKeyError{Queue: p.store.Queue, Key: m.Key, ID: answer.Holder, Held: answer.Held}, m.Err)
+	case script.AnswerPassed:
+		return refusedFor(&SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: answer.Last}, m.Err)
+	case script.AnswerStopped:
+		return &SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: m.Put.After, Stopped: true}
+	default:
+		return m.Err
+	}
+}
+
+// keptFor is the id of the message that is there in place of m; "" if m itself is there, or no message.
+func keptFor(m *produce.BatchItem) string {
+	if m.Answer.Kind == script.AnswerKept {
+		return m.Answer.Holder
+	}
+	return ""
+}
+
+// infoOf names the message that is there.
+func infoOf(m *produce.BatchItem) MessageInfo {
+	info := MessageInfo{ID: m.ID, Key: m.Key}
+	if m.Stored == produce.StoredYes {
+		info.Due = message.InstantTime(m.Answer.Due)
+	}
+	if there := keptFor(m); there != "" {
+		info.ID, info.Existed = there, true
+	}
+	return info
+}
+
 // refusedFor is the error of a message that was refused because of another message. replicated is nil, or says that too few
 // replicas have the other message: a failover may forget it, and the refused message is nowhere then.
 func refusedFor(refusal, replicated error) error {

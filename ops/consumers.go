@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,25 +80,6 @@ func (c *Consumer) add(more *Consumer) {
 	c.Handling = append(c.Handling, more.Handling...)
 	slices.SortStableFunc(c.Handling, func(a, b Handling) int { return cmp.Compare(b.For, a.For) })
 	c.Handling = c.Handling[:min(len(c.Handling), maxHandling)]
-}
-
-// consumers lists the consumers that are alive in a shard. It ends after the first error.
-func consumers(ctx context.Context, s *script.Store) iter.Seq2[Consumer, error] {
-	return func(yield func(Consumer, error) bool) {
-		seen := map[string]bool{}
-		for e, err := range s.Consumers(ctx) {
-			if err != nil {
-				yield(Consumer{}, err)
-				return
-			}
-			if c, alive := consumerOf(e.ID, e.Text, e.Now); alive && !seen[e.ID] {
-				seen[e.ID] = true
-				if !yield(c, nil) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // consumerOf reads a consumer's entry, and reports whether it is alive. lua/drop.lua has the same rule.

@@ -97,14 +97,15 @@ func statusIn(ctx context.Context, s *script.Store, by, what string, most int) (
 	if m.State != delayqueue.StateUnack {
 		return m, nil
 	}
-	for c, err := range consumers(ctx, s) {
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(c.Handling, func(h Handling) bool { return h.ID == r.ID }) {
+	entries, err := s.Consumers(ctx)
+	for _, e := range entries {
+		c, alive := consumerOf(e.ID, e.Text, e.Now)
+		if alive && slices.ContainsFunc(c.Handling, func(h Handling) bool { return h.ID == r.ID }) {
 			m.Consumer = c.ID
-			break
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return m, nil
 }

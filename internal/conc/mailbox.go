@@ -17,7 +17,7 @@ type Mailbox[T any] struct {
 	spare  []T // empty, given back by the reader; nil: none
 	closed bool
 
-	Read    func()         // the reader: it takes items until One or Some finds none; nil: there is no reader
+	Read    func()         // the reader: it takes items until One or All finds none; nil: there is no reader
 	reading bool           // the reader runs; guarded by mu
 	used    bool           // something was taken since idle was last called; guarded by mu
 	leave   bool           // the reader is to end when it finds none; guarded by mu
@@ -55,43 +55,35 @@ func (m *Mailbox[T]) One() (item T, ok bool) {
 	if len(m.items) == 0 {
 		return item, false
 	}
-	item = m.items[0]
-	m.drop(1)
-	return item, true
+	return m.first(), true
 }
 
 // maxSpare is how many items may have room in memory that is kept to be filled again.
 const maxSpare = 4096
 
-// Some waits for items and takes at most n. None means that the mailbox is empty, and closed or its reader is to end. A reader that does
-// not use them any more may give the slice back.
-func (m *Mailbox[T]) Some(n int) []T {
+// All waits for items and takes all that are inside. None means that the mailbox is empty, and closed or its reader is
+// to end. A reader that does not use them any more may give the slice back.
+func (m *Mailbox[T]) All() []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waitForItems()
-	some := m.items
-	if n < len(some) {
-		some = append(m.spare, some[:n]...)
-		m.spare = nil
-		m.drop(n)
-	} else { // without a copy
-		m.items, m.spare, m.used = m.spare, nil, true
-	}
-	return some
+	all := m.items
+	m.items, m.spare, m.used = m.spare, nil, true
+	return all
 }
 
-// GiveBack takes back a slice that Some has returned, and that nobody uses any more, to be filled again.
-func (m *Mailbox[T]) GiveBack(some []T) {
-	if cap(some) > maxSpare {
+// GiveBack takes back a slice that All has returned, and that nobody uses any more, to be filled again.
+func (m *Mailbox[T]) GiveBack(all []T) {
+	if cap(all) > maxSpare {
 		return
 	}
-	clear(some)
+	clear(all)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.spare = some[:0]
+	m.spare = all[:0]
 }
 
-// End closes the mailbox. Once it is empty, One and Some return at once.
+// End closes the mailbox. Once it is empty, One and All return at once.
 func (m *Mailbox[T]) End() {
 	m.mu.Lock()
 	m.closed = true
@@ -137,11 +129,11 @@ func (m *Mailbox[T]) idle() {
 	m.timer.Reset(readerIdle) // a reader that finds an item before it ends goes on
 }
 
-func (m *Mailbox[T]) drop(n int) {
-	m.used = true
-	clear(m.items[:n])
-	m.items = m.items[n:]
-	if len(m.items) == 0 {
+// first takes the first item, with mu held.
+func (m *Mailbox[T]) first() (item T) {
+	item, m.items[0] = m.items[0], item
+	if m.items, m.used = m.items[1:], true; len(m.items) == 0 {
 		m.items = nil
 	}
+	return item
 }

@@ -35,8 +35,7 @@ func TestMailboxWakesNobodyForNothing(t *testing.T) {
 					m.mu.Unlock()
 					return
 				}
-				item := m.items[0]
-				m.drop(1)
+				item := m.first()
 				m.mu.Unlock()
 				got <- item
 			}
@@ -68,23 +67,20 @@ func TestMailboxOrder(t *testing.T) {
 	if item, ok := m.One(); item != 1 || !ok {
 		t.Errorf("one is %d, %v", item, ok)
 	}
-	if some := m.Some(2); !slices.Equal(some, []int{2, 3}) {
-		t.Errorf("some are %v", some)
+	if all := m.All(); !slices.Equal(all, []int{2, 3, 4, 5, 6}) {
+		t.Errorf("all are %v", all)
 	}
-	if dropped := m.PutAtMost(4, 7, 8, 9); dropped != 2 {
+	if dropped := m.PutAtMost(2, 7, 8, 9); dropped != 1 {
 		t.Errorf("%d were dropped", dropped)
 	}
-	if dropped := m.PutAtMost(3, 10); dropped != 1 {
+	if dropped := m.PutAtMost(1, 10); dropped != 1 {
 		t.Errorf("%d were dropped of a full one", dropped)
 	}
 	m.End()
-	if some := m.Some(3); !slices.Equal(some, []int{4, 5, 6}) {
-		t.Errorf("some are %v", some)
+	if all := m.All(); !slices.Equal(all, []int{7, 8}) {
+		t.Errorf("all are %v", all)
 	}
-	if some := m.Some(3); !slices.Equal(some, []int{7}) {
-		t.Errorf("some are %v", some)
-	}
-	if _, ok := m.One(); ok || len(m.Some(1)) > 0 {
+	if _, ok := m.One(); ok || len(m.All()) > 0 {
 		t.Error("something was taken from an empty one")
 	}
 }
@@ -97,19 +93,19 @@ func TestMailboxGivenBack(t *testing.T) {
 	for range 5 { // the first rounds make the two slices
 		used = testing.AllocsPerRun(1, func() {
 			m.Put(one, one)
-			some := m.Some(3)
+			all := m.All()
 			m.Put(one)
-			if len(some) != 2 || some[1] != one {
-				t.Errorf("some are %v", some)
+			if len(all) != 2 || all[1] != one {
+				t.Errorf("all are %v", all)
 			}
-			m.GiveBack(some)
-			if some[0] != nil {
+			m.GiveBack(all)
+			if all[0] != nil {
 				t.Error("a slice that was given back keeps its items")
 			}
-			if some = m.Some(3); len(some) != 1 || some[0] != one {
-				t.Errorf("the rest is %v", some)
+			if all = m.All(); len(all) != 1 || all[0] != one {
+				t.Errorf("the rest is %v", all)
 			}
-			m.GiveBack(some)
+			m.GiveBack(all)
 		})
 	}
 	if used > 0 {
@@ -120,7 +116,7 @@ func TestMailboxGivenBack(t *testing.T) {
 		t.Errorf("%d are kept", cap(m.spare))
 	}
 	m.End()
-	if m.Some(1) != nil || m.items != nil || m.spare != nil {
+	if m.All() != nil || m.items != nil || m.spare != nil {
 		t.Error("an empty mailbox keeps memory")
 	}
 }

@@ -1,9 +1,13 @@
+// Package conc has the small tools of concurrency that the engine shares: a signal, an unbounded mailbox between goroutines, an
+// instant of the monotonic clock, a count for the log, and a timeout that many calls share.
+//
+// It imports the standard library alone. Each value owns its own state, and its comment says which methods are safe for concurrent use.
+// No code of a user is called here, and no goroutine lives longer than the value that started it: a mailbox's reader starts with the
+// first item, and ends when there has been none for a second or two. Nothing in it knows of messages or of Redis.
 package conc
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,39 +25,6 @@ func (s Signal) Send() {
 	case s <- struct{}{}:
 	default:
 	}
-}
-
-// A Set is safe for concurrent use.
-type Set[T comparable] struct {
-	mu    sync.Mutex
-	items map[T]struct{}
-	n     atomic.Int32
-}
-
-func (s *Set[T]) Add(item T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.items == nil {
-		s.items = make(map[T]struct{})
-	}
-	s.items[item] = struct{}{}
-	s.n.Store(int32(len(s.items)))
-}
-
-func (s *Set[T]) Remove(item T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.items, item)
-	s.n.Store(int32(len(s.items)))
-}
-
-// Size takes no lock.
-func (s *Set[T]) Size() int { return int(s.n.Load()) }
-
-func (s *Set[T]) All() []T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.items))
 }
 
 // A SharedTimeout makes contexts that end after some time, which is always the same, or up to a hundredth later. Contexts that are made within

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -204,7 +203,7 @@ func TestLateErrorHandler(t *testing.T) {
 func TestAloneAsks(t *testing.T) {
 	const lease = time.Hour // of which nothing passes
 	ws := &Workers{size: 2, shared: true}
-	a, b := ws.join(conc.NewSignal(), Portion{Weight: 1, AtMost: 1}), ws.join(conc.NewSignal(), Portion{Weight: 1, Order: 1})
+	a, b := ws.join(Portion{Weight: 1, AtMost: 1}), ws.join(Portion{Weight: 1, Order: 1})
 	asks := func(what string, named time.Duration, want, waits bool) {
 		t.Helper()
 		if now, in := a.becomesAlone(lease, named); now != want || in > 0 != waits {

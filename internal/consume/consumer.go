@@ -24,51 +24,45 @@ type Consumer struct {
 	queue     *shard.Queue  // of which its store is a shard
 	settings  Settings      // a copy, which does not change
 	store     *script.Store // over the library's own connections
-	events    event.Listeners
-	freed     conc.Signal // there may be room for more: sent by workers and leases, received by the poller
 	lifecycle *lifecycle
-	member    *member            // its part of the workers: what is fetched and waits for one
-	poller    poller             // fetches deliveries and gives them to the workers
-	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
-	leases    leases             // renews the leases of what is held
-	settler   settler            // sends outcomes
-	notices   notices            // calls the garbage handler
+	member    *member // its part of the workers: what is fetched and waits for one
+	poller    poller  // fetches deliveries and gives them to the workers
+	leases    leases  // renews the leases of what is held
+	settler   settler // sends outcomes
+	notices   notices // calls the garbage handler
 	units     message.UnitQuestion
 }
 
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
-	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
-	if settings.stepped {
+	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease)}
+	if settings.seed != 0 {
 		c.store.AttemptTimeout = steppedAttempt
 	}
 	c.lifecycle = newLifecycle(settings.Lease, settings.Log, func() bool { return c.member.unhandled() > 0 })
-	c.lifecycle.outage.Shard, c.lifecycle.outage.Shared = s.Shard, settings.Outage
-	c.wakeUps = wake.NewWakeListener(c.store)
-	c.member = ws.join(c.freed, at)
-	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member, freed: c.freed}
+	c.lifecycle.outage, c.lifecycle.shard = cmp.Or(settings.Outage, c.lifecycle.outage), s.Shard
+	c.member = ws.join(at)
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
-		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
+		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
-		consumer: c, settings: &c.settings, store: c.store, events: ev, freed: c.freed, lifecycle: c.lifecycle, member: c.member,
-		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
-		hints: wake.NewHints(), caller: script.CallerNamed(settings.ID),
+		consumer: c, settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
+		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: wake.NewWakeListener(c.store),
+		hints: wake.NewHints(), caller: &script.Caller{ID: cmp.Or(settings.ID, script.NewCaller().ID)},
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
-			moreDue: c.member.shares()},
+		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), moreDue: c.member.hungry},
 	}
 	go c.run()
 	return c
 }
 
-// run polls until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
-// outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
+// run polls until stop. Then it ends all parts, in the order that the comment of the package has.
 func (c *Consumer) run() {
-	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
+	defer context.AfterFunc(c.settings.Base, c.member.freed.Send)()
 
 	if !c.lifecycle.stopping() { // not in StartConsumer, which is called with the queue's mu held
 		c.member.logStuck(c.settings.Log)
@@ -76,12 +70,12 @@ func (c *Consumer) run() {
 	c.poller.run()
 	begun := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
-	c.wakeUps.End()
+	c.poller.wakeUps.End()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
 	for c.member.unhandled() > 0 { // handlers finish, or their limit or Shutdown gives up on them
-		<-c.freed
+		<-c.member.freed
 	}
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
@@ -100,7 +94,7 @@ func (c *Consumer) run() {
 	c.store.Release()
 	close(c.lifecycle.settled)
 	for c.member.givenUp() > 0 {
-		<-c.freed
+		<-c.member.freed
 	}
 	close(c.lifecycle.done)
 }
@@ -113,7 +107,7 @@ func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
 
 // Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
 func (c *Consumer) Hint(in time.Duration) {
-	if c.poller.wakeUpsOff.Load() {
+	if c.poller.state.wakeUpsOff.Load() {
 		c.poller.hints.Put(time.Now().Add(in))
 	}
 }
@@ -144,7 +138,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	for _, c := range left {
-		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.Cause() != nil {
+		if c.leases.held.totals().deliveries == 0 || c.lifecycle.cause() != nil {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
@@ -162,7 +156,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 		if n := running[c.queue]; n > 0 {
 			why = stillRunning(n)
 		}
-		if err := c.lifecycle.outage.Cause(); err != nil {
+		if err := c.lifecycle.cause(); err != nil {
 			why += fmt.Sprintf(" (without Redis: %v)", err)
 		}
 		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, why, link.Ended(ctx)))

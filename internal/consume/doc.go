@@ -1,14 +1,14 @@
 // Package consume runs consumers: a consumer polls, fetches, divides workers, renews leases, calls the handler and settles outcomes.
 //
 // It may import wake, shard, script, link, message, event, conc and clock. The face gives it Settings, which are functions and numbers. It must never call
-// a user's code under a lock, and no goroutine may outlive Done, except one whose handler runs on. Begin with consumer.go; verdict.go makes
-// an outcome of what the face says of a handler's error.
+// a user's code under a lock, and no goroutine may outlive Done, except one whose handler runs on. Begin with consumer.go; conclude in
+// delivery.go makes an outcome of what the face says of a handler's error.
 //
 // The parts of a consumer, and what flows between them:
 //
 //	wake listener ──marker──► poller ◄──freed── workers, leases
 //	                            │ ▲  ◄──more── settler: what it settled lets messages go
-//	                            │ └── how many to ask for (ahead.go, shares.go)
+//	                            │ └── how many to ask for (room, shares.go)
 //	          Redis ◄──fetch────┤
 //	                            ├──add───► leases: held until settled, renewed every third of a lease
 //	                            ├──settle──────────────────────────────────────┐ what no handler should see
@@ -51,7 +51,4 @@
 // Stopping, in this order: the poller (nothing more is fetched; it releases the buffer), the wake listener, the workers as their handlers finish,
 // the settler when all outcomes are out, leases, the garbage handler, done. Handlers and the settler need leases, so leases end after both.
 // The last settlement may make garbage, so the garbage handler ends last.
-//
-// After a stop, redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
-// context of Shutdown: running deliveries are released, and nobody waits for their handlers.
 package consume

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -24,7 +25,7 @@ const (
 )
 
 // smallReply is how many bytes a fetch asks for once a reply did not come through.
-const smallReply = 64 << 10
+const smallReply = script.MaxBatchBytes / 16
 
 // replyBytes is how many bytes of messages the next attempt at a fetch asks for, after so many replies did not come through because the line
 // is slow or a limit of the server cuts them: all, then few, then one message, twice. Messages that do not fit go back to the queue, and
@@ -51,14 +52,15 @@ func replyLost(err error) bool {
 // connections.
 const optionalAttempts = 3
 
-// fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, because then the leases of what the call
-// may have handed out are over. It gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was
-// answered had a connection.
-func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
+// fetch makes attempts at one call until Redis answers. ctx bounds them, but once a poll may have been carried out,
+// fetch goes on until redisCtx ends, because then the leases of what the call may have handed out are over. After a
+// stop it gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was answered
+// had a connection.
+func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
-	q.Seed = p.settings.seed()
+	q.Seed = p.settings.seed
 	all, lost := p.replyBytes, 0
 	if p.settings.MaxBytes > 0 {
 		all = min(all, max(p.settings.MaxBytes-held.bytes, 1))
@@ -72,15 +74,12 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		if q.Bytes == 1 { // one message, of any size
 			q.Expected = cmp.Or(p.big, script.MaxBatchBytes<<lost)
 		}
-		if q.Apart = 0; lost == 0 && p.nearest < nearServer && link.Linkable(p.store.Cli) { // another client might read from a replica
+		if q.Apart = 0; lost == 0 && p.nearest < nearServer && p.store.Link != nil { // another client might read from a replica
 			q.Apart = readApart
 		}
 		permit = &script.WritePermit{Call: p.caller.N}
 		p.caller.Permit = permit
-		ctx := p.lifecycle.pollCtx
-		if leaving {
-			ctx = p.leaveCtx
-		} else if carriedOut {
+		if carriedOut && !leaving {
 			ctx = p.lifecycle.redisCtx
 		}
 		if got, err = p.store.Fetch(ctx, p.caller, q); err != nil {
@@ -97,7 +96,7 @@ func (p *poller) fetch(q script.FetchRequest) (got script.FetchReply, sentAt tim
 		if p.gaveUp(n, err) {
 			return false
 		}
-		return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && p.leaveCtx.Err() == nil
+		return !p.lifecycle.stopping() || carriedOut && q.Want > 0 || leaving && n < optionalAttempts && ctx.Err() == nil
 	})
 	if p.replyBytes = min(2*p.replyBytes, script.MaxBatchBytes); lost > 0 {
 		p.replyBytes = smallReply
@@ -157,16 +156,16 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
+	seen := p.past.last.at != 0
 	p.remember(got)
 	if n := p.lost.Add(got.Lost, answeredAt); n > 0 {
 		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", n))
 	}
-	if got.First == 1 && p.seenQueue {
+	if got.First == 1 && seen {
 		p.settings.Log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
 			"or a failover that lost them")
 		p.events.Tell(event.CodeVanished, 1)
 	}
-	p.seenQueue = true
 	p.events.Tell(event.CodeVanished, got.Dropped)
 	p.lease = got.Agreed
 	p.reportLimits(got.Limits)
@@ -181,4 +180,80 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 			slog.Int("messages", got.Replaced))
 		p.events.Tell(event.CodeSuperseded, got.Replaced)
 	}
+}
+
+// reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
+func (p *poller) reportLimits(now script.AgreedLimits) {
+	before := p.limits
+	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
+		return
+	}
+	asked, all := slog.String("this", p.settings.Limits.String()), slog.String("all", now.String())
+	if now.RateLimits == p.settings.Limits {
+		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", asked)
+		return
+	}
+	p.settings.Log.Warn("delayqueue: other limits hold for this queue than this consumer asks for: those that are set, "+
+		"or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
+}
+
+// A remembrance is what this consumer remembers of the totals of the queue. A failover or a restart may put the server back to an earlier
+// state: its totals are smaller then, or it does not know the last fetch of this consumer. What was counted since this consumer started is
+// forgotten then, at most. Of what came after the last fetch the consumer knows nothing.
+type remembrance struct {
+	first, last seenTotals         // of the first fetch, or the first one after the server had gone back; of the last one
+	changed     message.ServerTime // the first fetch with the totals of the last one
+	caller      string             // of the last fetch
+	call        int64              // its number
+}
+
+type seenTotals struct {
+	at            message.ServerTime // 0: nothing was seen
+	stored, acked int64
+}
+
+// A rollback says what the server may have forgotten.
+type rollback struct {
+	since, until message.ServerTime // since 0: it is not known
+	sent, acked  int64              // that this consumer had seen, at most
+}
+
+// callerKept is how long the server remembers a caller.
+const callerKept = time.Hour
+
+// see takes what a fetch said, and reports whether the server has gone back since the fetch before.
+func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollback, gone bool) {
+	first, last, t, now := r.first, r.last, got.Totals, seenTotals{got.Now, got.Totals.Stored, got.Totals.Acked}
+	same := r.caller == c.ID // else the consumer has taken another name
+	forgotten := same && t.Call < r.call && (t.Call != 0 || got.Now.Sub(last.at).Abs() < callerKept)
+	gone = last.at != 0 && (forgotten || t.Stored < last.stored || t.Acked < last.acked)
+	if gone {
+		back = rollback{until: last.at, sent: last.stored - min(first.stored, now.stored), acked: last.acked - min(first.acked, now.acked)}
+		if forgotten && t.Call != 0 {
+			back.since = t.Heard
+		}
+	}
+	told := gone && back.sent+back.acked > 0 && (back.since == 0 || back.since < r.changed)
+	if r.last, r.caller, r.call = now, c.ID, c.N; gone || first.at == 0 {
+		r.first = now
+	}
+	if gone || t.Stored != last.stored || t.Acked != last.acked {
+		r.changed = now.at
+	}
+	return back, told
+}
+
+// remember logs it, and tells event listeners, if the server has gone back to an earlier state of the queue.
+func (p *poller) remember(got *script.FetchReply) {
+	back, gone := p.past.see(p.caller, got)
+	if !gone {
+		return
+	}
+	attrs := []any{slog.Time("until", message.InstantTime(int64(back.until)).UTC()), slog.Int64("sent", back.sent), slog.Int64("acked", back.acked)}
+	if back.since != 0 {
+		attrs = append(attrs, slog.Time("since", message.InstantTime(int64(back.since)).UTC()))
+	}
+	p.settings.Log.Error("delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of the sends "+
+		"and acks that this consumer had seen are forgotten", attrs...)
+	p.events.RolledBack(int(back.sent+back.acked), message.InstantTime(int64(back.since)))
 }

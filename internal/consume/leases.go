@@ -20,7 +20,6 @@ type leases struct {
 	store     *script.Store
 	lifecycle *lifecycle
 	member    *member
-	freed     conc.Signal // sent when less is held
 	held      heldList
 
 	mu       sync.Mutex     // guards the fields below
@@ -204,7 +203,7 @@ func (l *leases) cancelOverdue() {
 func (l *leases) remove(ds ...*delivery) {
 	l.held.remove(ds...)
 	l.member.wasAlone(ds)
-	l.freed.Send()
+	l.member.freed.Send()
 }
 
 // A lease is that of what one fetch has brought.

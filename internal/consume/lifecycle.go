@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,13 +18,13 @@ import (
 type lifecycle struct {
 	lease    time.Duration
 	handling func() bool // whether a delivery waits for a handler or is in one
-	outage   link.Outage
+	log      *slog.Logger
+	outage   *link.Outage
+	shard    string // in which the consumer is; "": the queue has no other
 
-	stopOnce sync.Once
-	stopped  chan struct{}          // closed by stop
-	settled  chan struct{}          // closed by consumer.run when all has ended but for handlers that were given up
-	done     chan struct{}          // closed when these have returned, too
-	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
+	settled chan struct{}          // closed by consumer.run when all has ended but for handlers that were given up
+	done    chan struct{}          // closed when these have returned, too
+	phase   atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
 
 	// redisCtx is the context of all calls to Redis. After a stop it ends when no handler runs and Redis has not
 	// answered for a lease: by then the leases of this consumer have run out.
@@ -34,7 +33,7 @@ type lifecycle struct {
 	redisDeadline conc.AtomicTime // written by extendDrain, read by drainTimer
 	drainTimer    *time.Timer     // started by stop; calls endRedis
 
-	// pollCtx ends with redisCtx, or when a stop begins, because then nobody wants what a poll would bring.
+	// pollCtx ends when a stop begins, because then nobody wants what a poll would bring.
 	pollCtx  context.Context
 	endPolls context.CancelFunc
 
@@ -44,9 +43,8 @@ type lifecycle struct {
 }
 
 func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
-	l := &lifecycle{lease: lease, handling: handling, stopped: make(chan struct{}), settled: make(chan struct{}),
-		done: make(chan struct{})}
-	l.outage.Log = log
+	l := &lifecycle{lease: lease, handling: handling, log: log, outage: &link.Outage{Log: log},
+		settled: make(chan struct{}), done: make(chan struct{})}
 	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
 	l.pollCtx, l.endPolls = context.WithCancel(l.redisCtx)
 	l.forceCtx, l.force = context.WithCancel(context.Background())
@@ -70,18 +68,17 @@ func (l *lifecycle) drained() {
 // stop begins the end. When all handlers have finished, Redis has one lease to take their outcomes, and another one
 // after each answer.
 func (l *lifecycle) stop() {
-	l.stopOnce.Do(func() {
+	if !l.stopping() {
 		l.extendDrain()
 		l.drainTimer.Reset(l.lease)
-		close(l.stopped)
 		l.endPolls()
-	})
+	}
 }
 
 // extendDrain gives Redis another lease.
 func (l *lifecycle) extendDrain() { l.redisDeadline.Set(time.Now().Add(l.lease)) }
 
-func (l *lifecycle) stopping() bool { return conc.Closed(l.stopped) }
+func (l *lifecycle) stopping() bool { return l.pollCtx.Err() != nil }
 
 // enterPhase notes what the end waits for from now on.
 func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
@@ -89,7 +86,7 @@ func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
 // retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false. When a stop begins, the
 // next attempt is made at once.
 func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, again func(n int, err error) bool) error {
-	hurry := l.stopped
+	hurry := l.pollCtx.Done()
 	if l.stopping() {
 		hurry = nil
 	}
@@ -99,7 +96,7 @@ func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, a
 		if l.report(call, begun, err); err == nil {
 			l.extendDrain()
 		} else {
-			c.ReplaceIfStale(err, l.outage.Log)
+			c.ReplaceIfStale(err, l.log)
 		}
 		return err
 	}, again)
@@ -109,6 +106,9 @@ func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, a
 // other consumers take the place of this one.
 func (l *lifecycle) report(call string, begun time.Time, err error) {
 	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, shard.ErrLearned) {
-		l.outage.Report(call, begun, err)
+		l.outage.Report(call, l.shard, begun, err)
 	}
 }
+
+// cause is why calls of the consumer fail, and nil while all work.
+func (l *lifecycle) cause() error { return l.outage.Cause(l.shard) }

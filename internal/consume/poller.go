@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -24,21 +25,18 @@ type poller struct {
 	settings  *Settings
 	store     *script.Store
 	events    event.Listeners
-	freed     conc.Signal
 	lifecycle *lifecycle
 	member    *member
 	leases    *leases
 	settler   *settler
 	notices   *notices
-	wakeUps   *wake.WakeListener
+	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
 
-	hints      wake.Hints  // put by senders of this process
-	wakeUpsOff atomic.Bool // not state.wakeUps; written by the poller, read by those senders
+	hints wake.Hints // put by senders of this process
 
-	// The rest is for the poller's goroutine alone.
+	// The rest is for the poller's goroutine alone, but for state.wakeUpsOff.
 	state      pollState
 	caller     *script.Caller
-	leaveCtx   context.Context     // of the fetches of passWakeOn
 	lease      time.Duration       // that holds for all consumers of the queue
 	limits     script.AgreedLimits // that hold for all consumers of the queue
 	replyBytes int                 // how many bytes the next fetch asks for
@@ -47,7 +45,6 @@ type poller struct {
 	presenceAt time.Time           // when it last told of itself
 	lookedAt   time.Time           // when it last looked at more than the alarm
 	listened   int64               // wakeUps.answered, at the last poll
-	seenQueue  bool                // a poll has been answered
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
@@ -72,9 +69,9 @@ type pollState struct {
 	clock     message.ServerTime // Redis's clock …
 	clockAt   time.Time          // … at this instant of this machine's clock
 
-	wakeUps  bool // wake-ups work
-	waiting  bool // the wake listener is waiting for one
-	failures int  // in a row, of the wake listener's connection, while polls went through
+	wakeUpsOff atomic.Bool // wake-ups do not work; written by the poller, also read by senders and the settler
+	waiting    bool        // the wake listener is waiting for one
+	failures   int         // in a row, of the wake listener's connection, while polls went through
 }
 
 // until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
@@ -108,7 +105,7 @@ func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt
 	s.rtt += (rtt - s.rtt) / 8
 	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
-	if !s.wakeUps {
+	if s.wakeUpsOff.Load() {
 		s.pollAt = next
 	} else if rearm || next != s.pollAt {
 		s.pollAt = 0 // handed on, served, or superseded by a marker that another takes
@@ -117,7 +114,7 @@ func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt
 
 // hinted notes when a message is due that this process sent. With wake-ups it does nothing.
 func (s *pollState) hinted(at time.Time) {
-	if s.wakeUps {
+	if !s.wakeUpsOff.Load() {
 		return
 	}
 	due := s.clock + message.ServerTime(at.Sub(s.clockAt).Microseconds())
@@ -169,18 +166,16 @@ func (p *poller) step() {
 			p.reserved = ""
 		}
 	}
-	limit := p.limit()
-	room := p.member.room(limit, s.hungry(now), p.ahead())
+	room, open := p.room(s.hungry(now))
 	if room > 0 && s.moreDue {
 		p.poll(false)
 		return
 	}
-	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && s.wakeUps && !s.waiting && !p.settings.Drains {
+	if open = open && !s.moreDue; open && !s.wakeUpsOff.Load() && !s.waiting && !p.settings.Drains {
 		s.waiting = true
 		p.wakeUps.Ask()
 	}
-	if s.pollAt != 0 && s.wakeUps && (!open || room == 0 && s.hungry(now)) {
+	if s.pollAt != 0 && !s.wakeUpsOff.Load() && (!open || room == 0 && s.hungry(now)) {
 		p.poll(true) // no worker is free: another consumer gets the alarm
 		return
 	}
@@ -189,10 +184,11 @@ func (p *poller) step() {
 		idle = min(idle, time.Until(at))
 	}
 	select {
-	case <-p.lifecycle.stopped:
-	case <-p.freed:
+	case <-p.lifecycle.pollCtx.Done():
+	case <-p.member.freed:
 	case <-p.settler.more:
-		if s.moreDue = true; p.member.room(p.limit(), true, p.ahead()) == 0 {
+		s.moreDue = true
+		if room, _ := p.room(true); room == 0 {
 			p.poll(true) // other consumers get the alarm
 		}
 	case <-time.After(idle):
@@ -221,50 +217,42 @@ func (p *poller) step() {
 	}
 }
 
-// limit is how many deliveries a fetch may ask for, if there are workers for them.
-func (p *poller) limit() int {
-	if p.settings.Base.Err() != nil {
-		return 0 // handlers' contexts have ended
+// room is how many deliveries a fetch may ask for now. open says whether a worker may be free when something is due.
+func (p *poller) room(hungry bool) (n int, open bool) {
+	most, rtt := p.limit()
+	return p.member.room(most, hungry, rtt)
+}
+
+// limit is how many deliveries a fetch may ask for if there are workers for them, and how long fetches take, 0 if
+// nothing is to be fetched ahead. What is fetched ahead counts for the limits of the queue, and keeps other consumers
+// from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
+func (p *poller) limit() (most int, rtt time.Duration) {
+	set, held, workers := p.settings, p.leases.held.totals(), p.member.AtMost
+	if set.Base.Err() != nil {
+		return 0, 0 // handlers' contexts have ended
 	}
-	limit := limitRoom(p.settings, p.member.AtMost, p.leases.held.totals())
+	most, rtt = min(script.MaxBatch, workers+4*script.MaxBatch-held.deliveries), p.state.rtt
+	if set.MaxBytes > 0 && held.bytes > 0 { // the next are as large on average as what is held
+		left := set.MaxBytes - held.bytes
+		most = min(most, max(left/(held.bytes/held.deliveries+1), min(left, 1)))
+	}
+	if set.FetchLimit > 0 {
+		most = min(most, set.FetchLimit-held.deliveries)
+	}
 	if p.limits.Bounded {
-		limit = min(limit, max(p.member.AtMost, p.limits.Left/2))
-	}
-	return limit
-}
-
-// ahead is how long a fetch takes, and 0 if nothing is to be fetched ahead. Deliveries that are fetched ahead count for the limits of the
-// queue, and keep other consumers from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
-func (p *poller) ahead() time.Duration {
-	if p.limits.Bounded && p.limits.Left < 2*p.member.AtMost {
-		return 0
-	}
-	return p.state.rtt
-}
-
-// limitRoom is how many more deliveries a consumer may hold.
-func limitRoom(settings *Settings, workers int, held heldSums) int {
-	room := script.MaxBatch
-	if settings.MaxBytes > 0 && held.bytes > 0 {
-		left := settings.MaxBytes - held.bytes
-		if left <= 0 {
-			return 0
+		most = min(most, max(workers, p.limits.Left/2))
+		if p.limits.Left < 2*workers {
+			rtt = 0
 		}
-		room = min(room, max(left/(held.bytes/held.deliveries+1), 1)) // as large on average as what is held
 	}
-	if settings.FetchLimit > 0 {
-		room = min(room, settings.FetchLimit-held.deliveries)
-	}
-	return max(min(room, workers+4*script.MaxBatch-held.deliveries), 0)
+	return max(most, 0), rtt
 }
 
 // setWakeUps notes whether wake-ups work, and logs it when that changes.
 func (p *poller) setWakeUps(on bool, err error) {
-	if on == p.state.wakeUps {
+	if p.state.wakeUpsOff.Swap(!on) != on {
 		return
 	}
-	p.state.wakeUps = on
-	p.wakeUpsOff.Store(!on)
 	if on {
 		p.settings.Log.Info("delayqueue: wake-ups work again")
 	} else {
@@ -280,7 +268,8 @@ func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 // pollFor is poll. If alone is not "", it fetches that message on its last chance, and no other.
 func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
+	most, rtt := p.limit()
+	want := p.member.ask(most, s.hungry(begun), rtt)
 	defer p.member.endFetch()
 	named := alone
 	if alone != "" {
@@ -289,7 +278,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		named = script.HasReserved
 	}
 	byAlarm := !rearm && alone == "" && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
+	got, sentAt, err := p.fetch(p.lifecycle.pollCtx, script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
 		Presence: p.presence(begun)})
 	answeredAt := time.Now()
 	if err != nil {
@@ -306,7 +295,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	if !s.wakeUpsOff.Load() && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)
@@ -328,15 +317,14 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 // It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it has noticed that.
 // Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for. begun is when the stop began.
 func (p *poller) passWakeOn(begun time.Time) {
-	var cancel context.CancelFunc
-	p.leaveCtx, cancel = context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
+	ctx, cancel := context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		// A drain has asked for no marker.
-		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drains {
+		if p.lifecycle.cause() != nil || p.past.last.at == 0 || rearm && p.settings.Drains {
 			return
 		}
-		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
+		got, sentAt, err := p.fetch(ctx, script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving})
 		if err != nil {
 			return
 		}
@@ -344,20 +332,32 @@ func (p *poller) passWakeOn(begun time.Time) {
 	}
 }
 
-// reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
-func (p *poller) reportLimits(now script.AgreedLimits) {
-	before := p.limits
-	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
-		return
+// gaveUp stops a drain after the nth attempt at a call if no repeat mends err, and reports whether it did.
+func (p *poller) gaveUp(n int, err error) bool {
+	if !p.settings.Drains || p.lifecycle.stopping() || link.Transient(err) || n < optionalAttempts {
+		return false
 	}
-	here := slog.String("this", p.settings.Limits.String())
-	switch all := slog.String("all", now.String()); {
-	case now.RateLimits == p.settings.Limits:
-		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", here)
-	case now.BySet:
-		p.settings.Log.Info("delayqueue: limits of this queue are set, and go before those of consumers", here, all)
-	default:
-		p.settings.Log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all",
-			here, all)
+	p.drainErr = err
+	p.lifecycle.stop()
+	return true
+}
+
+// drained polls if this is a drain that holds nothing, and stops the drain if nothing was due. It reports whether it did either.
+func (p *poller) drained() bool {
+	if !p.settings.Drains || p.leases.held.totals().deliveries > 0 || p.reserved != "" {
+		return false
 	}
+	if base := p.settings.Base; base.Err() != nil {
+		p.drainErr = fmt.Errorf("the base context has ended: %w", link.Ended(base))
+		p.lifecycle.stop()
+		return true
+	}
+	if room, _ := p.room(true); room == 0 {
+		return false // handlers that run on past their limit have all workers
+	}
+	if brought := p.poll(false); brought == 0 && !p.state.moreDue && !p.lifecycle.stopping() {
+		p.drainDone = true
+		p.lifecycle.stop()
+	}
+	return true
 }

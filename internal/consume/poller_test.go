@@ -34,7 +34,10 @@ func TestPollStateUntilIsBounded(t *testing.T) {
 func TestPollStateServesItsWake(t *testing.T) {
 	here := time.Now()
 	wake := serverStart + 3*serverSecond
-	s := pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake, wakeUps: true}
+	fresh := func() *pollState {
+		return &pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake}
+	}
+	s := fresh()
 	if d := s.idle(here, true); d != 3*time.Second {
 		t.Errorf("with room it waits %v", d)
 	}
@@ -56,7 +59,7 @@ func TestPollStateServesItsWake(t *testing.T) {
 		"something else is next":    {wake + serverSecond, false, 0, false},
 		"handed on":                 {wake, true, 0, false},
 	} {
-		after := s
+		after := fresh()
 		after.noteReply(serverStart+2*serverSecond, c.next, c.rearm, here, here.Add(time.Millisecond))
 		if after.pollAt != c.held || after.moreDue != c.more {
 			t.Errorf("%s: it holds %d, more is due %v; want %d, %v", name, after.pollAt, after.moreDue, c.held, c.more)
@@ -68,6 +71,7 @@ func TestPollStateServesItsWake(t *testing.T) {
 func TestPollStateWithoutWakeUps(t *testing.T) {
 	here := time.Now()
 	s := pollState{interval: time.Minute}
+	s.wakeUpsOff.Store(true)
 	s.noteReply(serverStart, serverStart+10*serverSecond, false, here, here)
 	s.nextPoll = here.Add(time.Minute)
 	for _, c := range []struct {
@@ -81,7 +85,8 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 			t.Errorf("it waits %v, want %v", s.idle(here, true), c.want)
 		}
 	}
-	s.wakeUps, s.pollAt = true, 0
+	s.wakeUpsOff.Store(false)
+	s.pollAt = 0
 	if s.hinted(here); s.pollAt != 0 {
 		t.Error("with wake-ups it needs no hint")
 	}
@@ -130,8 +135,11 @@ func TestRoomIsLimited(t *testing.T) {
 		"the workers have no room":  {Settings{}, 0, heldSums{}, 0},
 		"the fetch limit is higher": {Settings{FetchLimit: 50}, 10, heldSums{deliveries: 2}, 10},
 	} {
-		if got := min(c.room, limitRoom(&c.set, 8, c.held)); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+		c.set.Base = t.Context()
+		p := &poller{settings: &c.set, member: &member{Portion: Portion{AtMost: 8}}, leases: new(leases)}
+		p.leases.held.held, p.leases.held.bytes = make([]*delivery, c.held.deliveries), c.held.bytes
+		if got, _ := p.limit(); min(c.room, got) != c.want {
+			t.Errorf("%s: %d, want %d", name, min(c.room, got), c.want)
 		}
 	}
 }

@@ -24,7 +24,6 @@ type Run struct {
 	settings Settings
 	workers  *Workers
 	at       Portion
-	outage   link.Outage // of all consumers, and of the question how many shards there are
 
 	ctx context.Context // ends with Stop
 	end context.CancelFunc
@@ -39,8 +38,8 @@ type Run struct {
 // NewRun makes a run without a consumer. The others are those of StartConsumer.
 func NewRun(q *shard.Queue, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Run {
 	r := &Run{Settled: make(chan struct{}), Done: make(chan struct{}), queue: q, events: ev,
-		settings: settings, workers: ws, at: at, outage: link.Outage{Log: settings.Log},
-		unfollow: func() bool { return true }}
+		settings: settings, workers: ws, at: at, unfollow: func() bool { return true }}
+	r.settings.Outage = &link.Outage{Log: settings.Log}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -59,7 +58,7 @@ func (r *Run) Begin() {
 			begun := time.Now()
 			set, err := r.queue.Ask(r.ctx, 0)
 			if r.ctx.Err() == nil {
-				r.outage.Report("shards", begun, err)
+				r.settings.Outage.Report("shards", "", begun, err)
 			}
 			if err == nil {
 				r.start(set)
@@ -88,7 +87,7 @@ func (r *Run) start(set *shard.Set) (started []*Consumer) {
 	for _, s := range set.All {
 		settings, at := r.settings, r.at
 		if n := len(set.All); n > 1 {
-			settings.ID, settings.Outage, settings.Log = id, &r.outage, settings.Log.With(slog.String("shard", s.Shard))
+			settings.ID, settings.Log = id, settings.Log.With(slog.String("shard", s.Shard))
 			settings.Limits, _ = shard.Divide(settings.Limits, n) // a rate too slow to be set is one all the same
 			for _, most := range []*int{&settings.FetchLimit, &settings.MaxBytes, &settings.GarbageMax, &settings.DoneMax} {
 				*most = *most/n + min(*most%n, 1) // 0 stays: no bound
@@ -174,7 +173,7 @@ func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 			r.Stop() // the others go on for as long as there is something to do
 			err = p.drainErr
 		} else if err == nil && !p.drainDone && ctx.Err() != nil {
-			err = link.WithLast(link.Ended(ctx), c.lifecycle.outage.Cause())
+			err = link.WithLast(link.Ended(ctx), c.lifecycle.cause())
 		}
 	}
 	return done, err

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/clock"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -35,13 +36,27 @@ type Settings struct {
 	Limits  script.RateLimits // that this consumer asks for, of the whole queue
 	Log     *slog.Logger      // names the queue
 
-	// Of a queue with several shards, each of which has a consumer:
-	ID     string       // of all of them; "": there is one
-	Outage *link.Outage // of all of them; nil: there is one
+	// Of all consumers of a queue, each of which has a shard:
+	ID     string       // "": there is one
+	Outage *link.Outage // nil: that of the one
 
-	Drains  bool // the consumer ends when nothing is due
-	stepped bool // the clock stands still (delayqueuetest): neither order nor delays are left to chance
+	Drains bool  // the consumer ends when nothing is due
+	seed   int32 // of random choices; 0: any. Else the clock stands still (delayqueuetest), and nothing is left to chance
 }
+
+// Step makes settings those of a rig: one message after the other, in order, and the longest delay where a delay is drawn. Handlers find
+// the rig's clock in their contexts.
+func (s *Settings) Step(now func() time.Time) {
+	s.seed = 1
+	s.Workers, s.FetchLimit = 1, 1
+	s.Base = clock.With(s.Base, now)
+	if s.DelayAfter == nil {
+		s.DelayAfter = func(failures int, _ error, _ *message.Delivered) time.Duration { return longestDelay(failures) }
+	}
+}
+
+// steppedAttempt is how long a stepped attempt at a call may take. A machine that is slow for a moment is no reason to give a message up.
+const steppedAttempt = time.Minute
 
 // DefaultDelay is exponential backoff with equal jitter, half fixed and half at random.
 // https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -17,7 +16,7 @@ func BenchmarkShares(b *testing.B) {
 			ws := &Workers{size: 64, used: 64, shared: true}
 			var members []*member
 			for i := range queues {
-				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
+				m := ws.join(Portion{Weight: 1, Order: i})
 				m.each = 3 * time.Millisecond
 				members = append(members, m)
 				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}}, 0)

@@ -83,10 +83,9 @@ func (s *simulation) portion(at Portion) Portion {
 
 // queue adds one, with so many messages due.
 func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
-	freed := conc.NewSignal()
 	q := &simulatedQueue{
 		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: conc.NewSignal(),
-		member: s.ws.join(freed, s.portion(Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)})),
+		member: s.ws.join(s.portion(Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)})),
 	}
 	q.due <- due
 	q.consumer.member = q.member
@@ -134,7 +133,7 @@ func (q *simulatedQueue) takes() time.Duration {
 
 func (q *simulatedQueue) settle() {
 	for {
-		batch := q.consumer.settler.outbox.Some(script.MaxBatch)
+		batch := q.consumer.settler.outbox.All()
 		if len(batch) == 0 {
 			return
 		}
@@ -162,7 +161,7 @@ func (q *simulatedQueue) poll() {
 	defer q.quit()
 	more, nextPoll := q.fetch(true), time.Now().Add(time.Second)
 	for !conc.Closed(q.sim.end) {
-		if q.room(script.MaxBatch, more, q.measured) > 0 && more {
+		if n, _ := q.room(script.MaxBatch, more, q.measured); n > 0 && more {
 			more = q.fetch(more)
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
@@ -34,9 +33,9 @@ func TestWants(t *testing.T) {
 		"slow against the buffer":        {8, 0, 0, maxBuffered / 2, time.Second, 8},
 	} {
 		ws := Workers{size: c.workers, used: c.busy}
-		m := ws.join(conc.NewSignal(), Portion{Weight: 1})
+		m := ws.join(Portion{Weight: 1})
 		m.busy, m.buffer, m.each = c.busy, make([]*delivery, c.buffered), c.each
-		if got := m.room(script.MaxBatch, true, c.rtt); got != c.want {
+		if got, _ := m.room(script.MaxBatch, true, c.rtt); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 		if m.careful = 1; m.wants(c.rtt) > c.workers {
@@ -50,7 +49,7 @@ func TestWantsOfShards(t *testing.T) {
 	ws := Workers{size: 10, shared: true, gap: time.Second} // of slow handlers
 	var shards []*member
 	for range 4 {
-		shards = append(shards, ws.join(conc.NewSignal(), Portion{Weight: 0.25, AtMost: 2, Grouped: true}))
+		shards = append(shards, ws.join(Portion{Weight: 0.25, AtMost: 2, Grouped: true}))
 	}
 	all := 0
 	for _, m := range shards {
@@ -62,11 +61,11 @@ func TestWantsOfShards(t *testing.T) {
 	first := shards[0].asked
 	shards[0].buffer, shards[0].asked = make([]*delivery, first), 0
 	shards[1].busy, shards[1].asked = shards[1].asked, 0
-	if n := shards[2].room(script.MaxBatch, true, 0); n != 0 {
+	if n, _ := shards[2].room(script.MaxBatch, true, 0); n != 0 {
 		t.Errorf("%d more beside what is fetched and handled", n)
 	}
 	shards[0].buffer = nil
-	if n := shards[2].room(script.MaxBatch, true, 0); n != first {
+	if n, _ := shards[2].room(script.MaxBatch, true, 0); n != first {
 		t.Errorf("%d when nothing of the first shard is left, want %d", n, first)
 	}
 }

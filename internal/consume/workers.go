@@ -41,7 +41,7 @@ type Workers struct {
 type member struct {
 	Portion
 	workers *Workers
-	freed   conc.Signal // sent when there may be room for more; the poller receives it
+	freed   conc.Signal // there may be room for more: sent by workers and leases, received by the poller
 
 	// These are guarded by workers.mu.
 	buffer  []*delivery   // fetched, not yet started
@@ -88,11 +88,11 @@ type Portion struct {
 }
 
 // join makes a consumer a member of the workers.
-func (ws *Workers) join(freed conc.Signal, at Portion) *member {
+func (ws *Workers) join(at Portion) *member {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	at.AtMost = min(cmp.Or(at.AtMost, ws.size), ws.size)
-	m := &member{Portion: at, workers: ws, freed: freed}
+	m := &member{Portion: at, workers: ws, freed: conc.NewSignal()}
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -133,13 +133,6 @@ func (m *member) mostBeside(counts func(o *member) int) int {
 		}
 	}
 	return max(most, 0)
-}
-
-// shares reports whether other consumers may have the workers, too.
-func (m *member) shares() bool {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.shared
 }
 
 // hasRoom reports whether the member may fetch now, or when one worker more is free, because a delivery has an outcome before its worker is free.
@@ -207,13 +200,6 @@ func (ws *Workers) one() *delivery {
 	next.buffer[0] = nil
 	next.take(1)
 	return d
-}
-
-// open reports whether a worker of another member may become free for this one.
-func (m *member) open() bool {
-	m.workers.mu.Lock()
-	defer m.workers.mu.Unlock()
-	return m.workers.shared && m.busy+len(m.buffer) < m.most()
 }
 
 // fill starts free workers for what waits in buffers, with mu held. If workers are left, it wakes a poller.

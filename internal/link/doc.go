@@ -17,7 +17,5 @@
 //   - Sends, looks and single acts share at most 64 connections to a server. Consumers share as many others.
 //   - The user's client says which node of a Cluster holds a queue. After an error of the network it asks the nodes
 //     again.
-//   - A confirmation by replicas counts only for what was written while a replica was there (replicas.go). A replica
-//     that loads its first copy confirms nothing, although servers count it.
 //   - Errors, answers and silence of a server are logged as one outage (outage.go), not call by call.
 package link

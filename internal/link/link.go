@@ -15,9 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file keeps connections of the library's own beside those of the user's client. In the user's pool a queue would
-// compete with blocking calls of other parts of the program, and after a fault of the network it would meet one dead
-// connection after the other.
+// This file keeps connections of the library's own beside those of the user's client.
 
 // A Link is the library's own connections to the Redis of one client. They are made with that client's options:
 // its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a
@@ -61,18 +59,12 @@ var links = struct {
 	byClient map[redis.UniversalClient]weak.Pointer[Link]
 }{byClient: map[redis.UniversalClient]weak.Pointer[Link]{}}
 
-// Linkable says whether a client is of a kind that can have a link: one that tells its options.
-func Linkable(cli redis.UniversalClient) bool {
+// linkOf returns the link of a client. It lives as long as somebody has it. It is nil if the client does not tell its
+// options, as one of the user's own type.
+func linkOf(cli redis.UniversalClient) *Link {
 	switch cli.(type) {
 	case *redis.Client, *redis.ClusterClient:
-		return true
-	}
-	return false
-}
-
-// linkOf returns the link of a client. It lives as long as somebody has it. It is nil if the client can have none.
-func linkOf(cli redis.UniversalClient) *Link {
-	if !Linkable(cli) {
+	default:
 		return nil
 	}
 	links.mu.Lock()

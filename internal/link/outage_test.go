@@ -34,13 +34,13 @@ func TestOutageLog(t *testing.T) {
 		{"settle", long, io.EOF, 1, 1, false},
 		{"send", long, io.EOF, 2, 1, true},
 	} {
-		o.Report(step.call, step.begun, step.err)
+		o.Report(step.call, "", step.begun, step.err)
 		if begins, ends := log.Count("cannot work with Redis"),
 			log.Count("working with Redis again"); begins != step.begins || ends != step.ends {
 			t.Errorf("step %d: %d and %d lines, want %d and %d", i, begins, ends, step.begins, step.ends)
 		}
-		if (o.Cause() != nil) != step.failing {
-			t.Errorf("step %d: the cause is %v", i, o.Cause())
+		if cause := o.Cause(""); (cause != nil) != step.failing || o.Cause("another shard") != nil {
+			t.Errorf("step %d: the cause is %v", i, cause)
 		}
 	}
 }
@@ -52,14 +52,14 @@ func TestOutageAfterAGap(t *testing.T) {
 	fails := func(what string, since, last, begun time.Duration, outages int) {
 		t.Helper()
 		o.mu.Lock()
-		o.failing = map[string]failing{"send": {time.Now().Add(since), time.Now().Add(last)}}
+		o.failing = map[kind]failing{{call: "send"}: {since: time.Now().Add(since), last: time.Now().Add(last)}}
 		o.mu.Unlock()
-		o.Report("send", time.Now().Add(begun), queuetest.ErrBoom)
+		o.Report("send", "", time.Now().Add(begun), queuetest.ErrBoom)
 		if n := log.Count("cannot work with Redis", "call=send"); n != outages {
 			t.Errorf("%s: %d outages", what, n)
 		}
 	}
-	o.Report("send", time.Now(), nil)
+	o.Report("send", "", time.Now(), nil)
 	fails("hours after it", -3*time.Hour, -3*time.Hour, time.Hour, 0) // it began in the future: no machine is slow enough
 	fails("at once", -time.Hour, 0, time.Second, 1)
 }

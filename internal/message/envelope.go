@@ -33,8 +33,7 @@ import (
 // to other consumers. A reader skips lower types that it does not know. So a new setting of messages takes a new type, and
 // no new version.
 //
-// Version, due and key stay at these offsets in every version, because scripts read them. The rules of the package list the
-// fields that scripts also read.
+// The rules of the package say which of these scripts read.
 const (
 	FlagsVersion  = 1
 	fieldsVersion = 2
@@ -169,51 +168,28 @@ func (e *Envelope) writeFlagged(b *envelopeWriter) {
 
 // writeFields writes what stands behind the key in version 2.
 func (e *Envelope) writeFields(b *envelopeWriter) {
-	if e.Lane.Width != 0 {
-		b.WriteByte(fieldLane)
-		b.text(e.Lane.Text())
-	}
-	if e.Counts != "" {
-		b.WriteByte(fieldCounts)
-		b.text(e.Counts)
-	}
+	b.textField(fieldLane, e.Lane.Text())
+	b.textField(fieldCounts, e.Counts)
 	if e.Countdown != 0 {
-		b.WriteByte(fieldCountdown)
-		b.text(fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
+		b.textField(fieldCountdown, fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
 	}
-	if e.Retention != 0 {
-		b.numberField(fieldRetention, uint64(e.Retention/time.Microsecond))
-	}
-	if e.KeyHold != 0 {
-		b.numberField(fieldKeyHold, uint64(e.KeyHold/time.Microsecond))
-	}
+	b.durationField(fieldRetention, e.Retention)
+	b.durationField(fieldKeyHold, e.KeyHold)
 	if e.Timeout != 0 {
 		b.numberField(fieldTimeout, uint64(max(e.Timeout, 0)/time.Microsecond))
 	}
-	if e.Deadline != 0 {
-		b.instantField(fieldDeadline, e.Deadline)
-	}
-	if e.Group.Count != 0 {
-		b.WriteByte(fieldParts)
-		b.text(e.Group.text())
-	}
-	if e.Since != 0 {
-		b.instantField(fieldSince, e.Since)
-	}
-	if e.Latest != 0 {
-		b.instantField(fieldLatest, e.Latest)
-	}
-	if e.TTL > 0 {
-		b.numberField(fieldTTL, uint64(e.TTL/time.Microsecond))
-	}
+	b.instantField(fieldDeadline, e.Deadline)
+	b.textField(fieldParts, e.Group.text())
+	b.instantField(fieldSince, e.Since)
+	b.instantField(fieldLatest, e.Latest)
+	b.durationField(fieldTTL, e.TTL)
 	if e.Retries > 0 {
 		b.numberField(fieldRetries, uint64(e.Retries))
 	}
 	if len(e.Headers) > 0 {
 		var text envelopeWriter
 		text.headers(e.Headers)
-		b.WriteByte(fieldHeaders)
-		b.text(text.String())
+		b.textField(fieldHeaders, text.String())
 	}
 	b.WriteByte(fieldPayload)
 	b.text(e.Payload)
@@ -234,11 +210,28 @@ func (b *envelopeWriter) instant(us int64) {
 	b.Write(digits)
 }
 
-// instantField writes a field of version 2 that is an instant.
+// instantField writes a field of version 2 that is an instant, if there is one.
 func (b *envelopeWriter) instantField(kind byte, us int64) {
-	b.WriteByte(kind)
-	b.WriteByte(dueDigits)
-	b.instant(us)
+	if us != 0 {
+		b.WriteByte(kind)
+		b.WriteByte(dueDigits)
+		b.instant(us)
+	}
+}
+
+// textField writes a field of version 2 that is a text, if there is one.
+func (b *envelopeWriter) textField(kind byte, text string) {
+	if text != "" {
+		b.WriteByte(kind)
+		b.text(text)
+	}
+}
+
+// durationField writes a field of version 2 that is a duration, if there is one.
+func (b *envelopeWriter) durationField(kind byte, d time.Duration) {
+	if d > 0 {
+		b.numberField(kind, uint64(d/time.Microsecond))
+	}
 }
 
 func (b *envelopeWriter) text(s string) {

@@ -3,12 +3,13 @@ package message
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
 )
 
-// This file has what a sender sets and Redis keeps as a number: instants, durations, and places in a sequence.
+// This file has instants, durations, and places in a sequence, as Redis keeps them.
 
 // ErrBadOption is in each error that refuses such a number.
 var ErrBadOption = errors.New("bad message option")
@@ -131,6 +132,33 @@ func Scheduled(t time.Time) (When, error) {
 	}
 	return When{Us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), Absolute: true}, nil
 }
+
+// Microseconds converts microseconds to a duration, within the bounds of one.
+func Microseconds(us int64) time.Duration {
+	return time.Duration(min(max(us, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond
+}
+
+// A ServerTime is an instant of Redis's clock, in us since 1970. 0 means none.
+type ServerTime int64
+
+func (t ServerTime) Sub(u ServerTime) time.Duration { return Microseconds(int64(t) - int64(u)) }
+
+// InstantTime is an instant that Redis holds, in unix us, as a time. 0 is the zero time.
+func InstantTime(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(max(min(us, LastInstant), FirstInstant))
+}
+
+// JSON has room for the years 1 to 9999. An instant that another program wrote may lie beyond.
+const (
+	FirstInstant = -62135596800_000000 // unix us
+	LastInstant  = 253402214400_000000 // a day before the end of 9999, because of time zones east of UTC
+)
+
+// Forever is the end of a pause that lasts until Resume: the year 2200.
+var Forever = MaxDue.UnixMicro()
 
 // maxSequence is how long the name of a sequence may be, in bytes.
 const maxSequence = 512

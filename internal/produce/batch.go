@@ -15,15 +15,14 @@ import (
 
 // This file makes attempts at a batch until one is answered, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu: awaited by anybody, the
-// others only by that goroutine, which may read those without.
+// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu,
+// only by that goroutine, which may read them without.
 type batch struct {
 	items       []*BatchItem
 	bytes       int                   // of items, when the batch was made up
 	messages    []*script.SendMessage // of items, as the present attempt sends them
 	permit      *script.WritePermit   // of the last attempt; nil before the first
 	maybeStored bool                  // an attempt may have been carried out
-	awaited     int                   // messages whose calls are not withdrawn
 	puts        bool                  // put stores them, not send
 	rest        *SendCall             // a call whose other messages wait until this batch is done; nil: none
 	target      *target               // nil: Batcher.Store
@@ -67,12 +66,10 @@ func (b *batch) add(call *SendCall) (n int) {
 
 // withdraw notes that the call of one message is withdrawn, with Batcher.mu held. It returns StoredNo, or StoredUnknown.
 func (b *batch) withdraw() stored {
-	known := StoredNo
 	if b.maybeStored || b.permit != nil && !b.permit.Revoke() {
-		known = StoredUnknown
+		return StoredUnknown
 	}
-	b.awaited--
-	return known
+	return StoredNo
 }
 
 // sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits for
@@ -139,6 +136,13 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 	return true
 }
 
+func (b *Batcher) storeOf(batch *batch) *script.Store {
+	if batch.target != nil {
+		return batch.target.store
+	}
+	return b.Store
+}
+
 // prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been carried out, each
 // attempt is a new call, without the messages whose senders have left. From then on, each attempt repeats the same call.
 func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
@@ -151,7 +155,7 @@ func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 		}
 		c.Next()
 	}
-	if batch.awaited == 0 || len(batch.items) == 0 {
+	if !slices.ContainsFunc(batch.items, func(m *BatchItem) bool { return m.call != nil }) {
 		return false
 	}
 	if batch.permit == nil {
@@ -169,13 +173,7 @@ func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 
 // goOn makes the messages that are left of a batch a new call, of which nothing is sent yet, with Batcher.mu held.
 func (b *batch) goOn(left []*BatchItem) {
-	b.items, b.awaited, b.maybeStored = left, 0, false
-	for _, m := range left {
-		if m.call != nil {
-			b.awaited++
-		}
-	}
-	b.permit = new(script.WritePermit)
+	b.items, b.maybeStored, b.permit = left, false, new(script.WritePermit)
 }
 
 // batchOfOne makes a batch of one message of a larger batch.
@@ -183,9 +181,6 @@ func (b *Batcher) batchOfOne(of *batch, m *BatchItem) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	one := &batch{items: []*BatchItem{m}, target: of.target}
-	if m.call != nil {
-		one.awaited = 1
-	}
 	m.batch = one
 	if one.target != nil {
 		one.target.inFlight++
@@ -215,11 +210,7 @@ func (b *Batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 // report notes for the log whether a store answers.
 func (b *Batcher) report(store *script.Store, begun time.Time, err error) {
 	b.logFound.Do(func() { b.outage.Log = b.Events.Logger().With(slog.String("queue", store.Queue)) })
-	call := "send"
-	if store.Shard != "" {
-		call += ", " + store.Shard
-	}
-	b.outage.Report(call, begun, err)
+	b.outage.Report("send", store.Shard, begun, err)
 }
 
 // complete gives each message of a batch its result. Messages without an answer in the reply stay in the batch.

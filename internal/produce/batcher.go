@@ -16,9 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file gathers the messages of concurrent sends into batches; batch.go sends a batch. While fewer than maxInFlight
-// batches are in flight, a send flushes at once, in its own goroutine if its context cannot end before an attempt does.
-// Messages that come later wait for the next batch.
+// This file gathers the messages of concurrent sends into batches; batch.go sends a batch.
 
 // Settings are those of all batchers of a queue or publisher. They do not change during a send.
 type Settings struct {
@@ -298,7 +296,6 @@ func (b *Batcher) takeBatch() *batch {
 		}
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
-	next.awaited = len(next.items)
 	if b.targets != nil {
 		b.aim(next)
 	}

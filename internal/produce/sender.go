@@ -17,8 +17,6 @@ type Sender struct {
 	Queue *shard.Queue
 
 	spread atomic.Pointer[spread] // nil: no message was sent to several shards yet
-
-	mu sync.Mutex // guards changes of spread
 }
 
 // A spread has the batchers of a queue with several shards. None of them ever sends for another number of shards, so a
@@ -45,10 +43,7 @@ func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batche
 	if len(set.All) == 1 {
 		return &s.Batcher, nil
 	}
-	over := s.spread.Load()
-	if over == nil || over.set != set {
-		over = s.spreadOver(set)
-	}
+	over := s.spreadOver(set)
 	if r.Name == "" {
 		return over.unnamed, nil
 	}
@@ -60,19 +55,20 @@ func (s *Sender) batcherFor(ctx context.Context, m *BatchItem, r Route) (*Batche
 	return over.named[i], nil
 }
 
-// spreadOver makes the batchers of these shards, if nobody has made them.
+// spreadOver returns the batchers of these shards, and makes them if nobody has.
 func (s *Sender) spreadOver(set *shard.Set) *spread {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if over := s.spread.Load(); over != nil && over.set == set {
-		return over
+	was := s.spread.Load()
+	if was != nil && was.set == set {
+		return was
 	}
 	over := &spread{set: set, unnamed: &Batcher{Settings: s.Settings, Store: set.All[0]}}
 	over.unnamed.spreadOver(set.All, set.At)
 	for _, store := range set.All {
 		over.named = append(over.named, &Batcher{Settings: s.Settings, Store: store})
 	}
-	s.spread.Store(over)
+	if !s.spread.CompareAndSwap(was, over) { // somebody else was first
+		return s.spreadOver(set)
+	}
 	return over
 }
 

@@ -34,13 +34,6 @@ func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int) {
 	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
 }
 
-func (b *Batcher) storeOf(batch *batch) *script.Store {
-	if batch.target != nil {
-		return batch.target.store
-	}
-	return b.Store
-}
-
 // aim gives a new batch a target, with mu held. While only two batches are in flight, all shards have fewer. If a full batch leaves messages that
 // wait, another one is sent beside it, up to two for each shard.
 func (b *Batcher) aim(batch *batch) {

@@ -3,10 +3,8 @@ package script
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -35,10 +33,8 @@ type Balance struct {
 	Unaccounted int64
 }
 
-// Balance reads the books at one instant, until Redis answers (link.Read). It returns ErrNoQueue if the queue was never used.
-func (s *Store) Balance(ctx context.Context) (Balance, error) { return link.Read(ctx, s.balance) }
-
-func (s *Store) balance(ctx context.Context) (b Balance, err error) {
+// Balance reads the books at one instant. It returns ErrNoQueue if the queue was never used.
+func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 	r := s.run(ctx, BalanceScript, nil)
 	r.int64()
 	fields := r.int64()
@@ -65,25 +61,4 @@ func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (missing int64, er
 		missing, err = strconv.ParseInt(before, 10, 64)
 	}
 	return missing, err
-}
-
-// Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
-type Totals struct {
-	Call   int64              // number of the last call of this caller that the server knew; 0: it knew none
-	Heard  message.ServerTime // when that was
-	Stored int64              // messages that entered
-	Acked  int64
-}
-
-// totals reads them. Those that another program has written count as 0.
-func (r *reply) totals() (t Totals) {
-	words := strings.Fields(r.text())
-	number := func(i int) int64 {
-		if i >= len(words) {
-			return 0
-		}
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return max(n, 0)
-	}
-	return Totals{number(0), message.ServerTime(number(1)), number(2), number(3)}
 }

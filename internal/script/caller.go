@@ -24,14 +24,6 @@ type Caller struct {
 
 func NewCaller() *Caller { return &Caller{ID: strings.ReplaceAll(uuid.NewString(), "-", "")} }
 
-// CallerNamed makes a caller with an ID that others have for calls of other queues; "": a new one.
-func CallerNamed(id string) *Caller {
-	if id == "" {
-		return NewCaller()
-	}
-	return &Caller{ID: id}
-}
-
 // Stale reports whether a call was refused because its caller seems to have made a later one. For a new call that means
 // that another program has written into state, and that all further calls of this caller would be refused too.
 func Stale(err error) bool { return link.Says(err, "DQSTALE") }

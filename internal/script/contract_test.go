@@ -315,10 +315,8 @@ func TestKeysForMonitors(t *testing.T) {
 		r.done(ack("a"), ends(OutcomeGarbage, "b", 1, 0, "x"))
 		r.at(11 * time.Minute) // a sweep is due
 		r.fetch(NewCaller(), 0)
-		for _, err := range r.Store.Consumers(queuetest.CtxB) {
-			if !errors.Is(err, ErrWrongType) {
-				r.t.Errorf("consumers: %v", err)
-			}
+		if _, err := r.Store.Consumers(queuetest.CtxB); !errors.Is(err, ErrWrongType) {
+			r.t.Errorf("consumers: %v", err)
 		}
 		if _, err := r.Store.History(queuetest.CtxB); !errors.Is(err, ErrWrongType) {
 			r.t.Errorf("history: %v", err)

@@ -2,12 +2,12 @@ package script
 
 import (
 	"context"
-	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -73,15 +73,6 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	return n, r.err("counts")
 }
 
-// ReadCounts is Counts until Redis answers (link.Read). It returns ErrNoQueue if the queue was never used.
-func (s *Store) ReadCounts(ctx context.Context) (CountsReply, error) {
-	c, err := link.Read(ctx, s.Counts)
-	if err == nil && !c.Used {
-		err = ErrNoQueue
-	}
-	return c, err
-}
-
 // consumersPages bounds how many pages of consumers are read, 25 on each.
 const consumersPages = 1000
 
@@ -91,28 +82,25 @@ type ConsumerEntry struct {
 	Now      int64 // the server's clock, unix us
 }
 
-// Consumers are the entries of all consumers, of which some may come twice. It ends after the first error.
-func (s *Store) Consumers(ctx context.Context) iter.Seq2[ConsumerEntry, error] {
-	return func(yield func(ConsumerEntry, error) bool) {
-		cursor := "0"
-		for range consumersPages {
-			r := s.run(ctx, ConsumersScript, []any{cursor})
-			now := r.int64()
-			cursor = r.text()
-			for len(r.rest) > 0 && r.bad == nil {
-				if !yield(ConsumerEntry{r.text(), r.text(), now}, nil) {
-					return
-				}
-			}
-			if err := r.err("consumers"); err != nil {
-				yield(ConsumerEntry{}, err)
-				return
-			}
-			if cursor == "0" {
-				return
-			}
+// Consumers are the entries of all consumers, in no order.
+func (s *Store) Consumers(ctx context.Context) ([]ConsumerEntry, error) {
+	entries, cursor := map[string]ConsumerEntry{}, "0" // an entry may come twice
+	for range consumersPages {
+		r := s.run(ctx, ConsumersScript, []any{cursor})
+		now := r.int64()
+		cursor = r.text()
+		for len(r.rest) > 0 && r.bad == nil {
+			id := r.text()
+			entries[id] = ConsumerEntry{id, r.text(), now}
+		}
+		if err := r.err("consumers"); err != nil {
+			return nil, err
+		}
+		if cursor == "0" {
+			break
 		}
 	}
+	return slices.Collect(maps.Values(entries)), nil
 }
 
 // SpanCounts has the fields of Tally. Start is left zero.
@@ -183,7 +171,7 @@ func (s *Store) History(ctx context.Context) (HistoryReply, error) {
 func (s *Store) Publish(limit time.Duration, text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if !link.Linkable(s.Cli) {
+	if s.Link == nil {
 		return s.Cli.Publish(ctx, s.Keys.Events, text).Err()
 	}
 	node, err := s.Node(ctx)

@@ -72,6 +72,20 @@ type FetchReply struct {
 	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
 }
 
+// Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
+type Totals struct {
+	Call   int64              // number of the last call of this caller that the server knew; 0: it knew none
+	Heard  message.ServerTime // when that was
+	Stored int64              // messages that entered
+	Acked  int64
+}
+
+// totals reads them. Those that another program has written count as 0.
+func (r *reply) totals() (t Totals) {
+	words := strings.Fields(r.text())
+	return Totals{countIn(words, 0), message.ServerTime(countIn(words, 1)), countIn(words, 2), countIn(words, 3)}
+}
+
 // A Lease is what one fetch handed out, as its holder knows it.
 type Lease struct {
 	Name     string
@@ -106,10 +120,8 @@ func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchRepl
 // readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat of the fetch brings what is
 // still held.
 func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
-	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
-	for i := range got.Tags { // ids, because these are first deliveries
-		args = append(args, &got.Tags[i])
-	}
+	// The tags are ids, because these are first deliveries.
+	args := withTexts(append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg), got.Tags)
 	var read *redis.StringSliceCmd
 	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		read = redis.NewStringSliceCmd(ctx, args...)
@@ -215,14 +227,8 @@ type ExtendReply struct {
 
 // Extend renews leases by their names, and looks at messages by their ids.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []string) (ExtendReply, error) {
-	args := append(make([]any, 0, 2+len(names)+len(ids)), lease.Microseconds(), len(names))
-	for i := range names {
-		args = append(args, &names[i])
-	}
-	for i := range ids {
-		args = append(args, &ids[i])
-	}
-	r := s.run(ctx, ExtendScript, args)
+	args := []any{lease.Microseconds(), len(names)}
+	r := s.run(ctx, ExtendScript, withTexts(withTexts(args, names), ids))
 	got := ExtendReply{Canceled: r.int64(), Left: make([]int, len(names))}
 	for i := range got.Left {
 		if got.Left[i] = r.number(); got.Left[i] < 0 {
@@ -235,11 +241,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []st
 
 // Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how many messages do.
 func (s *Store) Keep(ctx context.Context, name string, tags []string) (others int, err error) {
-	args := append(make([]any, 0, 1+len(tags)), name)
-	for i := range tags {
-		args = append(args, &tags[i])
-	}
-	r := s.run(ctx, KeepScript, args)
+	r := s.run(ctx, KeepScript, withTexts([]any{name}, tags))
 	others = r.number()
 	return others, r.err("keep")
 }

@@ -42,19 +42,15 @@ var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "gar
 
 func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"
-	k := keys{
-		pending: base + "pending", ready: base + "ready", unack: base + "unack", lease: base + "lease", retry: base + "retry",
-		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
-		Wake: base + "wake", State: base + "state", consumers: base + "consumers", history: base + "history",
-		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",
-		Schedules: base + "schedules", journal: base + "journal", lanes: base + "lanes", waiting: base + "waiting",
-		Events: base + "events",
+	k := keys{Events: base + "events"}
+	for i, key := range [len(structures)]*string{&k.pending, &k.ready, &k.unack, &k.lease, &k.retry, &k.garbage, &k.msg, &k.fail, &k.key,
+		&k.Wake, &k.State, &k.consumers, &k.history, &k.sequence, &k.done, &k.result, &k.held, &k.parts, &k.Schedules, &k.journal,
+		&k.lanes, &k.waiting} {
+		*key = base + structures[i]
+		k.all = append(k.all, *key)
 	}
 	if db != 0 {
 		k.Events += ":" + strconv.Itoa(db)
-	}
-	for _, structure := range structures {
-		k.all = append(k.all, base+structure)
 	}
 	return k
 }

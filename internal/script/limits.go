@@ -61,18 +61,12 @@ func (l RateLimits) text() string {
 
 // limitsOf reads what a script says, numbers with a blank between; what is none is 0.
 func limitsOf(words []string) (l RateLimits) {
-	number := func(i int) int64 {
-		if i >= len(words) {
-			return 0
-		}
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return max(n, 0)
-	}
-	l = RateLimits{Rate: int(number(0)), Per: message.Microseconds(number(1)), Burst: int(number(2))}
-	if l.Rate == 0 || int64(l.Rate) > number(1) || l.Burst == 0 {
+	us := countIn(words, 1)
+	l = RateLimits{Rate: int(countIn(words, 0)), Per: message.Microseconds(us), Burst: int(countIn(words, 2))}
+	if l.Rate == 0 || int64(l.Rate) > us || l.Burst == 0 {
 		l = RateLimits{}
 	}
-	l.Concurrency = int(number(3))
+	l.Concurrency = int(countIn(words, 3))
 	return l
 }
 

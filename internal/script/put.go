@@ -119,37 +119,6 @@ func (m *SendMessage) record(args []any) []any {
 	return args
 }
 
-// A SendAnswer is what became of one message.
-type SendAnswer struct {
-	Kind   answerKind
-	Held   bool   // the message that has its key was acked, and keeps the key
-	Due    int64  // unix us, of the message that is there
-	Holder string // id of the message that has its key
-	Last   int64  // of its sequence
-}
-
-type answerKind int8
-
-const (
-	AnswerStored  answerKind = iota
-	AnswerTaken              // another message has its key
-	AnswerPassed             // its sequence has passed its number
-	AnswerStopped            // its sequence has not come to the number before it in its batch
-	AnswerKept               // holder is there in its place, perhaps changed
-)
-
-// Answer says what became of message i of a request, which is m.
-func (r *SendReply) Answer(i int, m *SendMessage) SendAnswer {
-	if r.Answers != nil {
-		return r.Answers[i]
-	}
-	if holder, taken := r.refused[i]; taken {
-		holder, held := strings.CutPrefix(holder, acked)
-		return SendAnswer{Kind: AnswerTaken, Holder: holder, Held: held}
-	}
-	return SendAnswer{Due: m.When.Due(r.Now)}
-}
-
 // put reads the reply to a put of n messages: it may be about the first of them alone.
 func (r *reply) put(n int) (SendReply, error) {
 	out := SendReply{Now: r.int64()}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,32 @@ func refusedBy(err error) error {
 	return err
 }
 
+// ErrShardCount: the queue has another number of shards than a call was made for.
+var ErrShardCount = errors.New("the queue has another number of shards")
+
+// A shardsError is why a shard has refused a call: the queue has another number of shards, or it is not known how many.
+type shardsError struct{ why, answer error }
+
+func (e *shardsError) Error() string   { return e.why.Error() }
+func (e *shardsError) Unwrap() []error { return []error{e.why, e.answer} }
+
+// resolved says whether to make a call again that this shard has refused because of the number of shards. If not,
+// *err says why.
+func (s *Store) resolved(ctx context.Context, err *error) bool {
+	if *err == nil || s.FindShards == nil {
+		return false
+	}
+	var refused *shardsError
+	if !errors.As(*err, &refused) {
+		return false
+	}
+	if why := s.FindShards(ctx); why != nil {
+		*err = &shardsError{why, refused.answer}
+		return false
+	}
+	return true
+}
+
 // onceCmd switches off the silent repeats of a user's client: a repeat is the library's to make, under the same call
 // number. A link makes none.
 type onceCmd struct{ redis.Cmder }
@@ -91,6 +118,15 @@ func (sc *Script) command(byHash bool, keys *keys, args []any) []any {
 	return append(all, args...)
 }
 
+// withTexts appends pointers to texts, which go-redis writes as the texts. A text itself would cost an allocation.
+func withTexts(args []any, texts []string) []any {
+	args = slices.Grow(args, len(texts))
+	for i := range texts {
+		args = append(args, &texts[i])
+	}
+	return args
+}
+
 // beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that.
 // If the server would say so only after so many bytes that the text is few beside them, the first call has the text.
 func beginsByHash(args []any) bool { return link.SizeOf(args) < link.AttemptBytesPerSecond }
@@ -103,12 +139,12 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, 
 	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
 		for byHash := beginsByHash(args); ; byHash = false {
 			cmd = newCmd(ctx, sc.command(byHash, s.Keys, args)...)
-			if link.Linkable(s.Cli) {
+			if s.Link != nil {
 				err = cli.Process(ctx, cmd)
 			} else {
 				err = cli.Process(ctx, onceCmd{cmd})
 			}
-			if !byHash || !link.Says(err, "NOSCRIPT") {
+			if err == nil || !byHash || !link.Says(err, "NOSCRIPT") {
 				return err
 			}
 		}
@@ -141,7 +177,7 @@ func (s *Store) runAs(ctx context.Context, sc *Script, args []any, size int,
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
 func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*reply, error) {
-	if !link.Linkable(s.Cli) {
+	if s.Link == nil {
 		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, s.Cli) // its commands may go to several servers
 	}
 	c, err := s.replicated(ctx, sc, args, n, timeout)

@@ -148,8 +148,9 @@ func TestConsumersOfRubbish(t *testing.T) {
 			r.do("HSET", r.Keys.consumers, name, entry)
 		}
 		read := map[string]string{}
-		for e, err := range r.Store.Consumers(queuetest.CtxB) {
-			r.equal("error", err, nil)
+		entries, err := r.Store.Consumers(queuetest.CtxB)
+		r.equal("error", err, nil)
+		for _, e := range entries {
 			r.equal("now", e.Now, r.now)
 			read[e.ID] = e.Text
 		}

@@ -82,6 +82,15 @@ func (r *reply) last() int {
 	return n
 }
 
+// countIn is the number at a place among words; 0 of what is none.
+func countIn(words []string, i int) int64 {
+	if i >= len(words) {
+		return 0
+	}
+	n, _ := strconv.ParseInt(words[i], 10, 64)
+	return max(n, 0)
+}
+
 // flags reads so many numbers of which each is 0 or 1.
 func (r *reply) flags(n int) []bool {
 	all := make([]bool, n)

@@ -165,11 +165,8 @@ var repliesToMonitors = map[string]repliesCase{
 		[]string{"5|4|runs", "5|0|", "5|x|somebody else's"}),
 	"journal": caseOf(func(s *Store) (JournalReply, error) { return s.Journal(queuetest.CtxB, JournalRequest{}) }, []int{0},
 		[]string{"5|0", "5|1|4|a done 4 {}", "5||x|somebody else's"}),
-	"consumers": {func(s *Store) (err error) {
-		for _, err = range s.Consumers(queuetest.CtxB) {
-		}
-		return err
-	}, []int{0}, []string{"5|0", "5|0|c|5 1 {}", "5|0|somebody else's|x", "5|7"}, nil}, // the last: for ever
+	"consumers": caseOf(func(s *Store) ([]ConsumerEntry, error) { return s.Consumers(queuetest.CtxB) }, []int{0},
+		[]string{"5|0", "5|0|c|5 1 {}", "5|0|somebody else's|x", "5|7"}), // the last: for ever
 	"history": caseOf(func(s *Store) (HistoryReply, error) { return s.History(queuetest.CtxB) }, []int{0},
 		[]string{"5", "5|1|1 2 3 4 5 6|d1|1 2 3 4 5 6", "5|1|somebody else's"}, "5|1:sent|1 2 3 4 5 6", "5|dd1|"),
 }

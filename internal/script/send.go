@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -166,4 +167,35 @@ func (s *Store) Forget(ctx context.Context) error {
 	r := s.run(ctx, ForgetScript, nil)
 	r.number()
 	return r.err("forget")
+}
+
+// A SendAnswer is what became of one message.
+type SendAnswer struct {
+	Kind   answerKind
+	Held   bool   // the message that has its key was acked, and keeps the key
+	Due    int64  // unix us, of the message that is there
+	Holder string // id of the message that has its key
+	Last   int64  // of its sequence
+}
+
+type answerKind int8
+
+const (
+	AnswerStored  answerKind = iota
+	AnswerTaken              // another message has its key
+	AnswerPassed             // its sequence has passed its number
+	AnswerStopped            // its sequence has not come to the number before it in its batch
+	AnswerKept               // holder is there in its place, perhaps changed
+)
+
+// Answer says what became of message i of a request, which is m.
+func (r *SendReply) Answer(i int, m *SendMessage) SendAnswer {
+	if r.Answers != nil {
+		return r.Answers[i]
+	}
+	if holder, taken := r.refused[i]; taken {
+		holder, held := strings.CutPrefix(holder, acked)
+		return SendAnswer{Kind: AnswerTaken, Holder: holder, Held: held}
+	}
+	return SendAnswer{Due: m.When.Due(r.Now)}
 }

@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -83,32 +82,6 @@ func NewShard(cli redis.UniversalClient, prefix, name string, i, of int) *Store 
 	s := NewStore(cli, prefix, shardName(prefix, name, i, of))
 	s.Queue, s.Shard, s.shards = name, fmt.Sprintf("shard %d of %d", i+1, of), strconv.Itoa(of)
 	return s
-}
-
-// ErrShardCount: the queue has another number of shards than a call was made for.
-var ErrShardCount = errors.New("the queue has another number of shards")
-
-// A shardsError is why a shard has refused a call: the queue has another number of shards, or it is not known how many.
-type shardsError struct{ why, answer error }
-
-func (e *shardsError) Error() string   { return e.why.Error() }
-func (e *shardsError) Unwrap() []error { return []error{e.why, e.answer} }
-
-// resolved says whether to make a call again that this shard has refused because of the number of shards. If not,
-// *err says why.
-func (s *Store) resolved(ctx context.Context, err *error) bool {
-	if *err == nil || s.FindShards == nil {
-		return false
-	}
-	var refused *shardsError
-	if !errors.As(*err, &refused) {
-		return false
-	}
-	if why := s.FindShards(ctx); why != nil {
-		*err = &shardsError{why, refused.answer}
-		return false
-	}
-	return true
 }
 
 // Shards returns how many shards this one says that the queue has. If it does not say so, it says n from now on; 0: it

@@ -89,15 +89,6 @@ func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steere
 	return out, r.err("steer")
 }
 
-// SteerOne is Steer with a caller of calls, of the only target.
-func (s *Store) SteerOne(ctx context.Context, calls *LimitedCalls, do SteerRequest) (Steered, error) {
-	done, err := Once(ctx, calls, func(c *Caller) ([]Steered, error) { return s.Steer(ctx, c, do) })
-	if err != nil {
-		return Steered{}, err
-	}
-	return done[0], nil
-}
-
 // The words of drop.lua.
 const (
 	DropEmpty = "empty"
@@ -157,16 +148,6 @@ type InterceptReply struct{ State, ID string }
 // Out reports whether a call took the message out; running: whether it took also one that was being handled.
 func (r InterceptReply) Out(running bool) bool {
 	return r.State != StateGone && r.State != StateDone && (running || r.State != stateUnack)
-}
-
-// InterceptWith is Intercept with a caller of calls. It returns ErrNotFound for what is nowhere and can be no id, because a key in the
-// place of an id would pass for a message that was handled.
-func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what string, running bool) (got InterceptReply, err error) {
-	got, err = Once(ctx, calls, func(c *Caller) (InterceptReply, error) { return s.Intercept(ctx, c, by, what, running) })
-	if err == nil && got.State == StateGone {
-		err = NoID(by, what)
-	}
-	return got, err
 }
 
 // Intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being

@@ -130,22 +130,33 @@ func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, na
 	return before, was, err
 }
 
-// SteerOne is that of the shard of the target.
+// SteerOne is Steer of the only target, in its shard.
 func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do script.SteerRequest) (script.Steered, error) {
 	s, err := q.by(ctx, do.Only, do.Targets[0].Tag, q.reach)
 	if err != nil {
 		return script.Steered{}, err
 	}
-	return s.SteerOne(ctx, calls, do)
+	done, err := script.Once(ctx, calls, func(c *script.Caller) ([]script.Steered, error) { return s.Steer(ctx, c, do) })
+	if err != nil {
+		return script.Steered{}, err
+	}
+	return done[0], nil
 }
 
-// InterceptWith is that of the shard of the message.
+// InterceptWith is Intercept in the shard of the message. It returns ErrNotFound for what is nowhere and can be no id,
+// because a key in the place of an id would pass for a message that was handled.
 func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string, running bool) (got script.InterceptReply, err error) {
 	s, err := q.by(ctx, by, what, q.reach)
 	if err != nil {
 		return got, err
 	}
-	return s.InterceptWith(ctx, calls, by, what, running)
+	got, err = script.Once(ctx, calls, func(c *script.Caller) (script.InterceptReply, error) {
+		return s.Intercept(ctx, c, by, what, running)
+	})
+	if err == nil && got.State == script.StateGone {
+		err = script.NoID(by, what)
+	}
+	return got, err
 }
 
 // Drop deletes the queue, and says how many messages were deleted. Without force it returns an error, and deletes

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"slices"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -62,26 +63,8 @@ func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 // Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not answer, the entries of the
 // others come beside a *MissingError.
 func (q *Queue) Consumers(ctx context.Context) ([]script.ConsumerEntry, error) {
-	_, got, err := readAll(ctx, q, entriesOf)
-	var entries []script.ConsumerEntry
-	for _, some := range got {
-		entries = append(entries, some...)
-	}
-	return entries, err
-}
-
-func entriesOf(ctx context.Context, s *script.Store) (entries []script.ConsumerEntry, err error) {
-	at := map[string]int{} // an entry may come twice
-	for e, err := range s.Consumers(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		i, met := at[e.ID]
-		if !met {
-			i = len(entries)
-			at[e.ID], entries = i, append(entries, script.ConsumerEntry{})
-		}
-		entries[i] = e
-	}
-	return entries, nil
+	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) ([]script.ConsumerEntry, error) {
+		return s.Consumers(ctx)
+	})
+	return slices.Concat(got...), err
 }

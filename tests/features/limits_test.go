@@ -188,17 +188,18 @@ func TestLimitsDiffer(t *testing.T) {
 	f.Queue(func(string) bool { return true }).WithQueueConcurrency(2).StartConsume()
 	queuetest.Eventually(t, "it has asked", func() bool { return f.Check().Fields["limits"] != "" })
 	f.Queue(func(string) bool { return true }).WithQueueConcurrency(3).StartConsume()
-	const warning = "consumers of this queue ask for other limits"
+	const warning = "other limits hold for this queue"
 	queuetest.Eventually(t, "a warning", func() bool { return f.Log.Count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1 })
 	if before, err := m.SetLimits(queuetest.CtxB, ops.Limits{Concurrency: 7}); err != nil || before != (ops.Limits{}) {
 		t.Errorf("%v, %v", before, err)
 	}
-	queuetest.Eventually(t, "both know", func() bool { return f.Log.Count("limits of this queue are set", `all="7 at a time"`) == 2 })
+	queuetest.Eventually(t, "both know", func() bool { return f.Log.Count(warning, `all="7 at a time"`, "set=true") == 2 })
 	if before, err := m.SetLimits(queuetest.CtxB, ops.Limits{}); err != nil || before != (ops.Limits{Concurrency: 7}) {
 		t.Errorf("%v, %v", before, err)
 	}
 	queuetest.Eventually(t, "it holds no more", func() bool {
-		return f.Log.Count("are those that this consumer asks for", `this="2 at a time"`) == 1 && f.Log.Count(warning) == 2
+		return f.Log.Count("are those that this consumer asks for", `this="2 at a time"`) == 1 &&
+			f.Log.Count(warning, `all="2 at a time"`, "set=false") == 2
 	})
 }
 

@@ -27,7 +27,7 @@ func TestUntilTick(t *testing.T) {
 		"with a short lease": {16, func(p *poller, _ *script.FetchReply) { p.settings.Lease, p.state.interval = time.Second, time.Second/3 },
 			time.Second / 3},
 		"with an interval":      {16, func(p *poller, _ *script.FetchReply) { p.settings.FetchInterval = time.Second }, time.Second},
-		"without wake-ups":      {16, func(p *poller, _ *script.FetchReply) { p.state.wakeUps = false }, time.Second},
+		"without wake-ups":      {16, func(p *poller, _ *script.FetchReply) { p.state.wakeUpsOff.Store(true) }, time.Second},
 		"after a failure":       {16, func(p *poller, _ *script.FetchReply) { p.state.failures = 1 }, time.Second},
 		"more is due":           {16, func(p *poller, _ *script.FetchReply) { p.state.moreDue = true }, time.Second},
 		"something was fetched": {16, func(_ *poller, got *script.FetchReply) { got.Tags = []string{"a"} }, time.Second},
@@ -47,7 +47,7 @@ func TestUntilTick(t *testing.T) {
 			settings: &Settings{FetchSettings: script.FetchSettings{Lease: lease}, Base: context.Background()},
 			store:    store,
 			leases:   new(leases),
-			state:    pollState{interval: time.Second, wakeUps: true, clock: serverStart, clockAt: now},
+			state:    pollState{interval: time.Second, clock: serverStart, clockAt: now},
 		}
 		got := &script.FetchReply{Now: serverStart}
 		if c.change != nil {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
-// This file has what an envelope says of a group. A group is a message that was sent with Append and grows while it waits.
+// This file has what an envelope says of a group and of a lane. A group is a message that was sent with Append and
+// grows while it waits.
 
 // How many parts a group may have, and how many bytes.
 const (
@@ -26,8 +28,11 @@ type Group struct {
 	parts []string // all but the first, which the envelope does not have
 }
 
-// text is the value of the field.
+// text is the value of the field; "" of what is no group.
 func (g *Group) text() string {
+	if g.Count == 0 {
+		return ""
+	}
 	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.Key)
 }
 
@@ -68,4 +73,32 @@ func (e *Envelope) allParts() []string {
 		return nil
 	}
 	return append([]string{e.Payload}, e.Group.parts...)
+}
+
+const widthDigits = 3
+
+// A Lane is where a message stands in order with others: at most Width of them are handled at a time.
+type Lane struct {
+	Name  string // 1 to MaxLane bytes without NUL
+	Width int    // 1 to MaxWidth; 0: the message has no lane
+}
+
+// Text is the lane as field 136 has it, and as settle takes it; "" for none.
+func (l Lane) Text() string {
+	if l.Width == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%0*d", widthDigits, l.Width) + l.Name
+}
+
+// Valid says whether a message may have the lane.
+func (l Lane) Valid() bool {
+	return l.Name != "" && len(l.Name) <= MaxLane && !strings.Contains(l.Name, "\x00") && l.Width >= 1 && l.Width <= MaxWidth
+}
+
+func (r *envelopeReader) lane() (l Lane) {
+	l.Width = r.digits(widthDigits)
+	l.Name, r.s = r.s, ""
+	r.bad = r.bad || !l.Valid()
+	return l
 }

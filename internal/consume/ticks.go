@@ -1,15 +1,20 @@
 package consume
 
 import (
+	"cmp"
+	"encoding/json"
 	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file says how often an idle consumer ticks, and what it looks at. A consumer is idle while it holds nothing and wake-ups work.
-// Wake-ups tell it of everything that becomes due, so ticks are only a safety net. At least every third of a lease there is one, because a
-// consumer that is silent for half a lease counts as cut off.
+// This file says how often a consumer ticks: it polls without another reason, and tells of itself. A consumer is idle
+// while it holds nothing and wake-ups work. Wake-ups tell it of everything that becomes due, so ticks are only a safety
+// net. At least every third of a lease there is one, because a consumer that is silent for half a lease counts as cut off.
 
 const (
 	// tickInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
@@ -20,7 +25,7 @@ const (
 	maxIdleInterval = 10 * time.Second
 	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. That deletes old garbage, and finds an
 	// alarm that another program has changed.
-	fullLookEvery = 30 * time.Second
+	fullLookEvery = 3 * maxIdleInterval
 )
 
 // untilTick is how long after a poll with this answer the next one is, at the latest.
@@ -47,7 +52,7 @@ func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration 
 // isIdle reports whether the consumer was idle after a poll with this answer.
 func (p *poller) isIdle(got *script.FetchReply) bool {
 	s := &p.state
-	return p.settings.FetchInterval == 0 && s.wakeUps && s.failures == 0 && !s.moreDue && len(got.Tags) == 0 &&
+	return p.settings.FetchInterval == 0 && !s.wakeUpsOff.Load() && s.failures == 0 && !s.moreDue && len(got.Tags) == 0 &&
 		p.store.Link != nil && p.settings.Base.Err() == nil && p.leases.held.totals().deliveries == 0
 }
 
@@ -63,4 +68,38 @@ func (s *pollState) hurry(now time.Time) {
 func (p *poller) byAlarm(now time.Time) bool {
 	s := &p.state
 	return s.idleTicks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery && p.leases.held.totals().deliveries == 0
+}
+
+const maxPresenceMessages = 100
+
+var hostname = sync.OnceValue(func() string {
+	name, _ := os.Hostname()
+	return cmp.Or(name, "unknown")
+})
+
+// presence is what this consumer reports of itself, and "" if it has reported less than tickInterval ago.
+func (p *poller) presence(now time.Time) string {
+	every := tickInterval
+	if p.state.idleTicks {
+		every = max(every, min(p.settings.Lease/3, maxIdleInterval)) // it counts as alive for a lease
+	}
+	if now.Sub(p.presenceAt) < every {
+		return ""
+	}
+	p.presenceAt = now
+	self := script.Presence{
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.AtMost,
+		Handling: p.member.handling(now),
+	}
+	text, _ := json.Marshal(self) // each of its fields can be encoded
+	return string(text)
+}
+
+// handling is what is in the hands of handlers, the longest first.
+func (m *member) handling(now time.Time) (all []script.HandledMessage) {
+	for _, d := range m.serving() {
+		all = append(all, script.HandledMessage{ID: d.msg.ID, Us: d.started.Age(now).Microseconds()})
+	}
+	slices.SortFunc(all, func(a, b script.HandledMessage) int { return cmp.Compare(b.Us, a.Us) })
+	return all[:min(len(all), maxPresenceMessages)]
 }
