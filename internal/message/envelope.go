@@ -170,53 +170,35 @@ func (e *Envelope) writeFlagged(b *envelopeWriter) {
 // writeFields writes what stands behind the key in version 2.
 func (e *Envelope) writeFields(b *envelopeWriter) {
 	if e.Lane.Width != 0 {
-		b.WriteByte(fieldLane)
-		b.text(e.Lane.Text())
+		b.textField(fieldLane, e.Lane.Text())
 	}
 	if e.Counts != "" {
-		b.WriteByte(fieldCounts)
-		b.text(e.Counts)
+		b.textField(fieldCounts, e.Counts)
 	}
 	if e.Countdown != 0 {
-		b.WriteByte(fieldCountdown)
-		b.text(fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
+		b.textField(fieldCountdown, fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
 	}
-	if e.Retention != 0 {
-		b.numberField(fieldRetention, uint64(e.Retention/time.Microsecond))
-	}
-	if e.KeyHold != 0 {
-		b.numberField(fieldKeyHold, uint64(e.KeyHold/time.Microsecond))
-	}
+	b.durationField(fieldRetention, e.Retention)
+	b.durationField(fieldKeyHold, e.KeyHold)
 	if e.Timeout != 0 {
 		b.numberField(fieldTimeout, uint64(max(e.Timeout, 0)/time.Microsecond))
 	}
-	if e.Deadline != 0 {
-		b.instantField(fieldDeadline, e.Deadline)
-	}
+	b.instantField(fieldDeadline, e.Deadline)
 	if e.Group.Count != 0 {
-		b.WriteByte(fieldParts)
-		b.text(e.Group.text())
+		b.textField(fieldParts, e.Group.text())
 	}
-	if e.Since != 0 {
-		b.instantField(fieldSince, e.Since)
-	}
-	if e.Latest != 0 {
-		b.instantField(fieldLatest, e.Latest)
-	}
-	if e.TTL > 0 {
-		b.numberField(fieldTTL, uint64(e.TTL/time.Microsecond))
-	}
+	b.instantField(fieldSince, e.Since)
+	b.instantField(fieldLatest, e.Latest)
+	b.durationField(fieldTTL, e.TTL)
 	if e.Retries > 0 {
 		b.numberField(fieldRetries, uint64(e.Retries))
 	}
 	if len(e.Headers) > 0 {
 		var text envelopeWriter
 		text.headers(e.Headers)
-		b.WriteByte(fieldHeaders)
-		b.text(text.String())
+		b.textField(fieldHeaders, text.String())
 	}
-	b.WriteByte(fieldPayload)
-	b.text(e.Payload)
+	b.textField(fieldPayload, e.Payload)
 }
 
 // An envelopeWriter writes the parts of an envelope one after the other.
@@ -234,13 +216,6 @@ func (b *envelopeWriter) instant(us int64) {
 	b.Write(digits)
 }
 
-// instantField writes a field of version 2 that is an instant.
-func (b *envelopeWriter) instantField(kind byte, us int64) {
-	b.WriteByte(kind)
-	b.WriteByte(dueDigits)
-	b.instant(us)
-}
-
 func (b *envelopeWriter) text(s string) {
 	b.uvarint(uint64(len(s)))
 	b.WriteString(s)
@@ -254,7 +229,29 @@ func (b *envelopeWriter) headers(headers map[string]string) {
 	}
 }
 
-// numberField writes a field of version 2 that is a number.
+// textField writes a field of version 2.
+func (b *envelopeWriter) textField(kind byte, value string) {
+	b.WriteByte(kind)
+	b.text(value)
+}
+
+// instantField writes an instant as a field, if there is one.
+func (b *envelopeWriter) instantField(kind byte, us int64) {
+	if us != 0 {
+		b.WriteByte(kind)
+		b.WriteByte(dueDigits)
+		b.instant(us)
+	}
+}
+
+// durationField writes a duration as a field, if there is one.
+func (b *envelopeWriter) durationField(kind byte, d time.Duration) {
+	if d > 0 {
+		b.numberField(kind, uint64(d/time.Microsecond))
+	}
+}
+
+// numberField writes a number as a field.
 func (b *envelopeWriter) numberField(kind byte, n uint64) {
 	value := binary.AppendUvarint(b.scratch[:0], n)
 	b.WriteByte(kind)
@@ -284,15 +281,14 @@ func decode(s string, whole bool) (Envelope, error) {
 	if len(s) < EnvelopeHead+2 || s[0] == 0 {
 		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
 	}
-	due, err := instantOf(s[1:EnvelopeHead])
-	if err != nil { // in every version there are digits
-		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:EnvelopeHead])
+	r := envelopeReader{s: s[1:]}
+	if e.Due = r.instant(); r.bad { // in every version there are digits
+		return Envelope{}, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:EnvelopeHead])
 	}
-	e.Due = due
-	r := envelopeReader{s: s[EnvelopeHead:]}
 	hi, lo := r.byte(), r.byte()
 	e.Key = r.take(uint64(hi)<<8 | uint64(lo))
 	head := e
+	var err error
 	switch {
 	case s[0] == FlagsVersion:
 		e.readFlagged(&r, whole)
@@ -418,15 +414,9 @@ func (r *envelopeReader) uvarint() uint64 {
 func (r *envelopeReader) retries() int { return int(min(r.uvarint(), math.MaxInt32)) }
 
 func (r *envelopeReader) instant() int64 {
-	us, err := instantOf(r.take(dueDigits))
+	us, err := strconv.ParseUint(r.take(dueDigits), 10, 63)
 	r.bad = r.bad || err != nil
-	return us
-}
-
-// instantOf reads the digits of an instant.
-func instantOf(digits string) (us int64, err error) {
-	n, err := strconv.ParseUint(digits, 10, 63)
-	return int64(n), err
+	return int64(us)
 }
 
 func (r *envelopeReader) duration() time.Duration {
