@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A Mailbox is a queue between goroutines, first in, first out. Put never blocks. The zero value is empty. It is safe for concurrent use.
+// A Mailbox is a queue between goroutines, first in, first out. One of them takes items. Put never blocks. The zero
+// value is empty. It is safe for concurrent use.
 //
 // It may have a reader: a goroutine that starts when something is put in, and ends when nothing has been put in for readerIdle. So an idle
 // mailbox has no goroutine.
@@ -17,7 +18,7 @@ type Mailbox[T any] struct {
 	spare  []T // empty, given back by the reader; nil: none
 	closed bool
 
-	Read    func()         // the reader: it takes items until One or Some finds none; nil: there is no reader
+	Read    func()         // the reader: it takes items until One or All finds none; nil: there is no reader
 	reading bool           // the reader runs; guarded by mu
 	used    bool           // something was taken since idle was last called; guarded by mu
 	leave   bool           // the reader is to end when it finds none; guarded by mu
@@ -41,9 +42,7 @@ func (m *Mailbox[T]) PutAtMost(most int, items ...T) (dropped int) {
 		m.startReader()
 	}
 	m.mu.Unlock()
-	for range n {
-		m.filled.Signal() // one goroutine for each item
-	}
+	m.filled.Signal()
 	return len(items) - n
 }
 
@@ -56,42 +55,37 @@ func (m *Mailbox[T]) One() (item T, ok bool) {
 		return item, false
 	}
 	item = m.items[0]
-	m.drop(1)
+	clear(m.items[:1])
+	m.items, m.used = m.items[1:], true
 	return item, true
 }
 
 // maxSpare is how many items may have room in memory that is kept to be filled again.
 const maxSpare = 4096
 
-// Some waits for items and takes at most n. None means that the mailbox is empty, and closed or its reader is to end. A reader that does
-// not use them any more may give the slice back.
-func (m *Mailbox[T]) Some(n int) []T {
+// All waits for items and takes them. None means that the mailbox is empty, and closed or its reader is to end. A
+// reader that does not use them any more may give the slice back.
+func (m *Mailbox[T]) All() []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waitForItems()
-	some := m.items
-	if n < len(some) {
-		some = append(m.spare, some[:n]...)
-		m.spare = nil
-		m.drop(n)
-	} else { // without a copy
-		m.items, m.spare, m.used = m.spare, nil, true
-	}
-	return some
+	all := m.items
+	m.items, m.spare, m.used = m.spare, nil, true
+	return all
 }
 
-// GiveBack takes back a slice that Some has returned, and that nobody uses any more, to be filled again.
-func (m *Mailbox[T]) GiveBack(some []T) {
-	if cap(some) > maxSpare {
+// GiveBack takes back a slice that All has returned, and that nobody uses any more, to be filled again.
+func (m *Mailbox[T]) GiveBack(all []T) {
+	if cap(all) > maxSpare {
 		return
 	}
-	clear(some)
+	clear(all)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.spare = some[:0]
+	m.spare = all[:0]
 }
 
-// End closes the mailbox. Once it is empty, One and Some return at once.
+// End closes the mailbox. Once it is empty, One and All return at once.
 func (m *Mailbox[T]) End() {
 	m.mu.Lock()
 	m.closed = true
@@ -135,13 +129,4 @@ func (m *Mailbox[T]) idle() {
 	}
 	m.used = false
 	m.timer.Reset(readerIdle) // a reader that finds an item before it ends goes on
-}
-
-func (m *Mailbox[T]) drop(n int) {
-	m.used = true
-	clear(m.items[:n])
-	m.items = m.items[n:]
-	if len(m.items) == 0 {
-		m.items = nil
-	}
 }

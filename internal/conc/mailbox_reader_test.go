@@ -19,7 +19,7 @@ func TestMailboxReader(t *testing.T) {
 		readers.Add(1)
 		defer readers.Add(-1)
 		for {
-			some := m.Some(2)
+			some := m.All()
 			if len(some) == 0 {
 				return
 			}

@@ -49,7 +49,7 @@ func FuzzDelivery(f *testing.F) {
 			d.conclude(context.Background(), Verdict{Err: queuetest.ErrBoom})
 		}
 		noticeOfPoison(&script.FetchReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}}, Parts: map[int][]string{-1: {record}}}, 0)
-		for _, o := range s.outbox.Some(10) {
+		for _, o := range s.outbox.All() {
 			if o.delay < 0 || o.delay > message.MaxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)
 			}

@@ -126,7 +126,7 @@ func (s *settler) close() {
 func (s *settler) run() {
 	var settlements []script.Settlement // in the same memory each time
 	for {
-		batch := s.outbox.Some(math.MaxInt) // fitting divides them
+		batch := s.outbox.All() // fitting divides them
 		if len(batch) == 0 {
 			return
 		}

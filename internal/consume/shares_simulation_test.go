@@ -134,7 +134,7 @@ func (q *simulatedQueue) takes() time.Duration {
 
 func (q *simulatedQueue) settle() {
 	for {
-		batch := q.consumer.settler.outbox.Some(script.MaxBatch)
+		batch := q.consumer.settler.outbox.All()
 		if len(batch) == 0 {
 			return
 		}

@@ -19,7 +19,7 @@ func concluded(settings Settings, d *delivery, v Verdict) outcome {
 	d.consumer = &Consumer{settings: settings}
 	d.consumer.settler.lifecycle = newLifecycle(time.Hour, settings.Log, nil)
 	d.conclude(context.Background(), v)
-	return d.consumer.settler.outbox.Some(1)[0]
+	return d.consumer.settler.outbox.All()[0]
 }
 
 // always is a function that answers with the same delay.
