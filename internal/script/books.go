@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -35,10 +34,8 @@ type Balance struct {
 	Unaccounted int64
 }
 
-// Balance reads the books at one instant, until Redis answers (link.Read). It returns ErrNoQueue if the queue was never used.
-func (s *Store) Balance(ctx context.Context) (Balance, error) { return link.Read(ctx, s.balance) }
-
-func (s *Store) balance(ctx context.Context) (b Balance, err error) {
+// Balance reads the books at one instant. It returns ErrNoQueue if the queue was never used.
+func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 	r := s.run(ctx, BalanceScript, nil)
 	r.int64()
 	fields := r.int64()
@@ -76,14 +73,7 @@ type Totals struct {
 }
 
 // totals reads them. Those that another program has written count as 0.
-func (r *reply) totals() (t Totals) {
-	words := strings.Fields(r.text())
-	number := func(i int) int64 {
-		if i >= len(words) {
-			return 0
-		}
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return max(n, 0)
-	}
-	return Totals{number(0), message.ServerTime(number(1)), number(2), number(3)}
+func (r *reply) totals() Totals {
+	n := fourNumbers(strings.Fields(r.text()))
+	return Totals{n[0], message.ServerTime(n[1]), n[2], n[3]}
 }

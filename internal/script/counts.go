@@ -73,15 +73,6 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	return n, r.err("counts")
 }
 
-// ReadCounts is Counts until Redis answers (link.Read). It returns ErrNoQueue if the queue was never used.
-func (s *Store) ReadCounts(ctx context.Context) (CountsReply, error) {
-	c, err := link.Read(ctx, s.Counts)
-	if err == nil && !c.Used {
-		err = ErrNoQueue
-	}
-	return c, err
-}
-
 // consumersPages bounds how many pages of consumers are read, 25 on each.
 const consumersPages = 1000
 

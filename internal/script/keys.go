@@ -28,12 +28,11 @@ func Legible(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, lease, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
-	parts, Schedules, journal, lanes, waiting string
+	msg, Wake, State, Schedules string
 
 	Events string // a channel, which all databases of a server share
 
-	all []any // all but events, in the order of structures
+	all []any // in the order of structures
 }
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
@@ -42,14 +41,8 @@ var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "gar
 
 func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"
-	k := keys{
-		pending: base + "pending", ready: base + "ready", unack: base + "unack", lease: base + "lease", retry: base + "retry",
-		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
-		Wake: base + "wake", State: base + "state", consumers: base + "consumers", history: base + "history",
-		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",
-		Schedules: base + "schedules", journal: base + "journal", lanes: base + "lanes", waiting: base + "waiting",
-		Events: base + "events",
-	}
+	k := keys{msg: base + "msg", Wake: base + "wake", State: base + "state", Schedules: base + "schedules",
+		Events: base + "events"}
 	if db != 0 {
 		k.Events += ":" + strconv.Itoa(db)
 	}

@@ -59,20 +59,12 @@ func (l RateLimits) text() string {
 	return fmt.Sprintf("%d %d %d %d", l.Rate, l.Per.Microseconds(), l.Burst, l.Concurrency)
 }
 
-// limitsOf reads what a script says, numbers with a blank between; what is none is 0.
 func limitsOf(words []string) (l RateLimits) {
-	number := func(i int) int64 {
-		if i >= len(words) {
-			return 0
-		}
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return max(n, 0)
+	n := fourNumbers(words)
+	if rate, us, burst := n[0], n[1], n[2]; rate > 0 && rate <= us && burst > 0 {
+		l = RateLimits{Rate: int(rate), Per: message.Microseconds(us), Burst: int(burst)}
 	}
-	l = RateLimits{Rate: int(number(0)), Per: message.Microseconds(number(1)), Burst: int(number(2))}
-	if l.Rate == 0 || int64(l.Rate) > number(1) || l.Burst == 0 {
-		l = RateLimits{}
-	}
-	l.Concurrency = int(number(3))
+	l.Concurrency = int(n[3])
 	return l
 }
 
@@ -89,7 +81,6 @@ type AgreedLimits struct {
 	Left    int  // how many more may be handed out now, as far as two fetches reach
 }
 
-// limits reads them.
 func (r *reply) limits() (l AgreedLimits) {
 	words := strings.Fields(r.text())
 	if len(words) != 0 && len(words) != 6 {

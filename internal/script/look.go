@@ -76,11 +76,7 @@ type AwaitReply struct {
 
 // Await says what became of some messages, or of the first of them.
 func (s *Store) Await(ctx context.Context, ids []string) ([]AwaitReply, error) {
-	args := make([]any, len(ids))
-	for i := range ids {
-		args[i] = &ids[i]
-	}
-	r := s.run(ctx, AwaitScript, args)
+	r := s.run(ctx, AwaitScript, pointersTo(ids, make([]any, 0, len(ids))))
 	r.int64()
 	var out []AwaitReply
 	for len(r.rest) > 0 && r.bad == nil && len(out) < len(ids) {
