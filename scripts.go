@@ -31,7 +31,6 @@ func resultOf(id string, said *script.AwaitReply) *Result {
 	return r
 }
 
-// publish tells events to the Monitors of all machines.
 func publish(s *shard.Queue, limit time.Duration, batch []Event) error {
 	text, err := json.Marshal(batch)
 	if err != nil {
@@ -103,7 +102,6 @@ func keptFor(m *produce.BatchItem) string {
 	return ""
 }
 
-// infoOf names the message that is there.
 func infoOf(m *produce.BatchItem) MessageInfo {
 	info := MessageInfo{ID: m.ID, Key: m.Key}
 	if m.Stored == produce.StoredYes {

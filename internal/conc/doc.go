@@ -1,4 +1,4 @@
-// Package conc has the small tools of concurrency that the engine shares: a signal, a set, an unbounded mailbox between goroutines, an
+// Package conc has the small tools of concurrency that the engine shares: a signal, an unbounded mailbox between goroutines, an
 // instant of the monotonic clock, a count for the log, and a timeout that many calls share. Begin with sync.go.
 //
 // It imports the standard library alone. Each value owns its own state, and its comment says which methods are safe for concurrent use.

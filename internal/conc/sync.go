@@ -2,8 +2,6 @@ package conc
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,39 +19,6 @@ func (s Signal) Send() {
 	case s <- struct{}{}:
 	default:
 	}
-}
-
-// A Set is safe for concurrent use.
-type Set[T comparable] struct {
-	mu    sync.Mutex
-	items map[T]struct{}
-	n     atomic.Int32
-}
-
-func (s *Set[T]) Add(item T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.items == nil {
-		s.items = make(map[T]struct{})
-	}
-	s.items[item] = struct{}{}
-	s.n.Store(int32(len(s.items)))
-}
-
-func (s *Set[T]) Remove(item T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.items, item)
-	s.n.Store(int32(len(s.items)))
-}
-
-// Size takes no lock.
-func (s *Set[T]) Size() int { return int(s.n.Load()) }
-
-func (s *Set[T]) All() []T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.items))
 }
 
 // A SharedTimeout makes contexts that end after some time, which is always the same, or up to a hundredth later. Contexts that are made within

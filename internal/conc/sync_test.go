@@ -1,22 +1,9 @@
 package conc
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
-
-// TestSet: an item is in it once.
-func TestSet(t *testing.T) {
-	var s Set[string]
-	s.Remove("a")
-	s.Add("a")
-	s.Add("b")
-	s.Add("a")
-	if s.Remove("b"); s.Size() != 1 || !slices.Equal(s.All(), []string{"a"}) {
-		t.Errorf("it has %v, size %d", s.All(), s.Size())
-	}
-}
 
 // TestSignal: it never blocks the sender, and many are one.
 func TestSignal(t *testing.T) {
