@@ -11,7 +11,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Result is what became of a message.
@@ -55,14 +54,11 @@ var ErrNoResult = errors.New("no result: the message is gone, and was not kept (
 // A handler that awaits a message of its own queue takes a worker away from that message.
 func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 	s.made()
-	r, err := s.lookers.await(ctx, s.store, id, 0)
+	r, err := s.await(ctx, id, 0)
 	if no := script.NoID("id", id); no != nil && errors.Is(err, ErrNoResult) {
 		err = fmt.Errorf("%w: %w", ErrNoResult, no)
 	}
-	if err != nil {
-		return r, s.failed(err, "await %s", id) // r is nil but for ErrSuperseded
-	}
-	return r, nil
+	return r, s.failed(err, "await %s", id) // with an error r is nil but for ErrSuperseded
 }
 
 // Reasons why a Call with a key that was taken (Keep, Reschedule, Append) has no result. ErrNoResult is in the error, too.
@@ -104,7 +100,7 @@ func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) 
 	if err != nil && info == nil { // one that too few replicas have is handled all the same
 		return nil, err
 	}
-	r, failed := p.lookers.await(ctx, p.store, info.ID, minLook)
+	r, failed := p.await(ctx, info.ID, minLook)
 	if failed == nil {
 		return r, nil
 	}
@@ -129,32 +125,17 @@ const (
 	retryLook = 100 * time.Millisecond // after an error
 )
 
-// lookers are those of the shards. So a silent node delays no answer of another one.
-type lookers struct {
-	mu sync.Mutex
-	of map[*script.Store]*looker
-}
-
 // await waits for a message. The first look comes after the time after.
-func (ls *lookers) await(ctx context.Context, q *shard.Queue, id string, after time.Duration) (*Result, error) {
-	var s *script.Store
+func (s *steerer) await(ctx context.Context, id string, after time.Duration) (*Result, error) {
+	var store *script.Store
 	if err := link.Repeat(ctx, func() (err error) {
-		s, err = q.By(ctx, "id", id)
+		store, err = s.store.By(ctx, "id", id)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	ls.mu.Lock()
-	if ls.of == nil {
-		ls.of = map[*script.Store]*looker{}
-	}
-	l := ls.of[s]
-	if l == nil {
-		l = new(looker)
-		ls.of[s] = l
-	}
-	ls.mu.Unlock()
-	return l.await(ctx, s, id, after)
+	l, _ := s.lookers.LoadOrStore(store, new(looker))
+	return l.(*looker).await(ctx, store, id, after)
 }
 
 // A looker looks for the awaited messages of one shard, in one goroutine that runs as long as there are any.
@@ -169,33 +150,28 @@ type looker struct {
 
 // awaited is one wait for a message.
 type awaited struct {
-	id     string
-	begun  time.Time
-	next   time.Time // when to look
-	left   bool      // nobody waits any more; guarded by looker.mu
-	answer chan awaitAnswer
-}
+	id    string
+	begun time.Time
+	next  time.Time // when to look
 
-type awaitAnswer struct {
-	result *Result
-	err    error
+	answered chan struct{} // closed when it is answered, and nobody waits any more; looker.mu guards what follows
+	result   *Result
+	err      error
 }
 
 func (l *looker) await(ctx context.Context, s *script.Store, id string, after time.Duration) (*Result, error) {
 	now := time.Now()
-	a := &awaited{id: id, begun: now, next: now.Add(after), answer: make(chan awaitAnswer, 1)}
+	a := &awaited{id: id, begun: now, next: now.Add(after), answered: make(chan struct{})}
 	l.add(a, s)
 	select {
-	case got := <-a.answer:
-		return got.result, got.err
+	case <-a.answered:
 	case <-ctx.Done():
+		l.mu.Lock()
+		last := l.lastErr
+		l.mu.Unlock()
+		l.answer(a, nil, link.WithLast(link.Ended(ctx), last)) // unless it is answered by now
 	}
-	l.mu.Lock()
-	last := l.lastErr
-	l.mu.Unlock()
-	l.answer(a, nil, link.WithLast(link.Ended(ctx), last)) // unless it is answered by now
-	got := <-a.answer
-	return got.result, got.err
+	return a.result, a.err
 }
 
 func (l *looker) add(a *awaited, s *script.Store) {
@@ -217,11 +193,11 @@ func (l *looker) add(a *awaited, s *script.Store) {
 func (l *looker) answer(a *awaited, r *Result, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.left {
+	if conc.Closed(a.answered) {
 		return
 	}
-	a.left = true
-	a.answer <- awaitAnswer{r, err}
+	a.result, a.err = r, err
+	close(a.answered)
 	if l.n--; l.n == 0 {
 		l.end()
 		l.end, l.waiting, l.lastErr = nil, nil, nil
@@ -255,7 +231,7 @@ func (l *looker) due(ctx context.Context) (due []*awaited, idle time.Duration) {
 		if idle = first.next.Sub(now); idle > 0 && len(due) == 0 || idle > minLook {
 			break
 		}
-		if heap.Pop(&l.waiting); !first.left {
+		if heap.Pop(&l.waiting); !conc.Closed(first.answered) {
 			due = append(due, first)
 		}
 	}

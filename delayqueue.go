@@ -211,15 +211,12 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	return r.Wait()
 }
 
-func (q *DelayQueue) current() *consume.Run {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.run
-}
-
 // hint tells consumers how soon a message is due that this DelayQueue has just sent.
 func (q *DelayQueue) hint(in time.Duration) {
-	if r := q.current(); r != nil {
+	q.mu.Lock()
+	r := q.run
+	q.mu.Unlock()
+	if r != nil {
 		for _, c := range r.All() {
 			c.Hint(in)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -63,92 +64,78 @@ func Describe(opts ...MsgOption) Description {
 	} else {
 		d.Delay = message.Microseconds(m.when.Us)
 	}
-	d.Retries, d.Timeout, d.Countdown = m.pointers()
+	if m.Retries != notSaid {
+		d.Retries = &m.Retries
+	}
+	if m.Timeout != 0 {
+		limit := max(m.Timeout, 0)
+		d.Timeout = &limit
+	}
+	if m.counted {
+		d.Countdown = &m.Countdown
+	}
 	return d
 }
 
 // notSaid stands for retries that no option has set.
 const notSaid = -1
 
-// Options returns options that say the same. If Err is set, a send refuses the last of them with Err.
-func (d Description) Options() (opts []MsgOption) {
-	say := func(said bool, opt func() MsgOption) {
-		if said {
-			opts = append(opts, opt())
-		}
-	}
-	say(d.Timed && d.Schedule.IsZero(), func() MsgOption { return WithDelay(d.Delay) })
-	say(!d.Schedule.IsZero(), func() MsgOption { return WithSchedule(d.Schedule) })
-	say(d.Key != "", func() MsgOption { return WithKey(d.Key, d.OnConflict) })
-	say(d.PayloadKey, func() MsgOption { return WithPayloadKey(d.OnConflict) })
-	say(d.KeyHold != 0, func() MsgOption { return WithKeyHold(d.KeyHold) })
-	say(d.MaxWait != 0, func() MsgOption { return WithMaxWait(d.MaxWait) })
-	say(d.MaxParts != 0, func() MsgOption { return WithMaxParts(d.MaxParts) })
-	say(d.Sequence != "", func() MsgOption { return WithSequence(d.Sequence, d.Number) })
-	say(d.Countdown != nil, func() MsgOption { return WithCountdown(*d.Countdown) })
-	say(d.Counts != "", func() MsgOption { return WithCounts(d.Counts) })
-	say(d.Lane != "", func() MsgOption { return WithLane(d.Lane, max(d.LaneWidth, 1)) })
-	say(d.Retries != nil, func() MsgOption { return WithRetryCount(*d.Retries) })
-	say(d.TTL != 0, func() MsgOption { return WithMsgTTL(d.TTL) })
-	say(d.Timeout != nil, func() MsgOption { return WithTimeout(*d.Timeout) })
-	say(!d.Deadline.IsZero(), func() MsgOption { return WithDeadline(d.Deadline) })
-	say(d.Retention != 0, func() MsgOption { return WithRetention(d.Retention) })
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		opts = append(opts, WithHeader(name, d.Headers[name]))
-	}
-	say(d.Err != nil, func() MsgOption { return func(*draft) error { return d.Err } })
-	return opts
+// A saying is one thing that a Description says.
+type saying struct {
+	name  string
+	value any
+	opt   MsgOption // nil: an option before it says that, too
 }
 
-// pointers are the retries, the timeout and the countdown of a draft, nil for what no option has set.
-func (m *draft) pointers() (retries *int, timeout *time.Duration, countdown *int) {
-	if m.Retries != notSaid {
-		retries = &m.Retries
+// all are the things that it says.
+func (d Description) all() (all []saying) {
+	say := func(said bool, name string, value any, opt MsgOption) {
+		if said {
+			all = append(all, saying{name, value, opt})
+		}
 	}
-	if m.Timeout != 0 {
-		limit := max(m.Timeout, 0)
-		timeout = &limit
+	say(d.Timed && d.Schedule.IsZero(), "delay", d.Delay, WithDelay(d.Delay))
+	say(!d.Schedule.IsZero(), "schedule", d.Schedule.UTC().Format(time.RFC3339Nano), WithSchedule(d.Schedule))
+	say(d.Key != "", "key", d.Key, WithKey(d.Key, d.OnConflict))
+	say(d.PayloadKey, "key", "of the payload", WithPayloadKey(d.OnConflict))
+	say(d.OnConflict != Refuse, "on-conflict", d.OnConflict, nil)
+	say(d.KeyHold != 0, "key-hold", d.KeyHold, WithKeyHold(d.KeyHold))
+	say(d.MaxWait != 0, "max-wait", d.MaxWait, WithMaxWait(d.MaxWait))
+	say(d.MaxParts != 0, "max-parts", d.MaxParts, WithMaxParts(d.MaxParts))
+	say(d.Sequence != "", "sequence", fmt.Sprintf("%s:%d", d.Sequence, d.Number), WithSequence(d.Sequence, d.Number))
+	if d.Countdown != nil {
+		say(true, "countdown", *d.Countdown, WithCountdown(*d.Countdown))
 	}
-	if m.counted {
-		countdown = &m.Countdown
+	say(d.Counts != "", "counts", d.Counts, WithCounts(d.Counts))
+	say(d.Lane != "", "lane", fmt.Sprintf("%s:%d", d.Lane, d.LaneWidth), WithLane(d.Lane, max(d.LaneWidth, 1)))
+	if d.Retries != nil {
+		say(true, "retries", *d.Retries, WithRetryCount(*d.Retries))
 	}
-	return retries, timeout, countdown
+	say(d.TTL != 0, "ttl", d.TTL, WithMsgTTL(d.TTL))
+	if d.Timeout != nil {
+		say(true, "timeout", *d.Timeout, WithTimeout(*d.Timeout))
+	}
+	say(!d.Deadline.IsZero(), "deadline", d.Deadline.UTC().Format(time.RFC3339Nano), WithDeadline(d.Deadline))
+	say(d.Retention != 0, "retention", d.Retention, WithRetention(d.Retention))
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		say(true, "header "+name, fmt.Sprintf("%q", d.Headers[name]), WithHeader(name, d.Headers[name]))
+	}
+	say(d.Err != nil, "error", d.Err, func(*draft) error { return d.Err })
+	return all
+}
+
+// Options returns options that say the same. If Err is set, a send refuses the last of them with Err.
+func (d Description) Options() (opts []MsgOption) {
+	for _, s := range d.all() {
+		if s.opt != nil {
+			opts = append(opts, s.opt)
+		}
+	}
+	return opts
 }
 
 // String names the fields that are set, as in "delay=15m0s key=order-42".
 func (d Description) String() string {
-	var words []string
-	say := func(said bool, name string, value any) {
-		if said {
-			words = append(words, fmt.Sprintf("%s=%v", name, value))
-		}
-	}
-	say(d.Timed && d.Schedule.IsZero(), "delay", d.Delay)
-	say(!d.Schedule.IsZero(), "schedule", d.Schedule.UTC().Format(time.RFC3339Nano))
-	say(d.Key != "", "key", d.Key)
-	say(d.PayloadKey, "key", "of the payload")
-	say(d.OnConflict != Refuse, "on-conflict", d.OnConflict)
-	say(d.KeyHold != 0, "key-hold", d.KeyHold)
-	say(d.MaxWait != 0, "max-wait", d.MaxWait)
-	say(d.MaxParts != 0, "max-parts", d.MaxParts)
-	say(d.Sequence != "", "sequence", fmt.Sprintf("%s:%d", d.Sequence, d.Number))
-	if d.Countdown != nil {
-		say(true, "countdown", *d.Countdown)
-	}
-	say(d.Counts != "", "counts", d.Counts)
-	say(d.Lane != "", "lane", fmt.Sprintf("%s:%d", d.Lane, d.LaneWidth))
-	if d.Retries != nil {
-		say(true, "retries", *d.Retries)
-	}
-	say(d.TTL != 0, "ttl", d.TTL)
-	if d.Timeout != nil {
-		say(true, "timeout", *d.Timeout)
-	}
-	say(!d.Deadline.IsZero(), "deadline", d.Deadline.UTC().Format(time.RFC3339Nano))
-	say(d.Retention != 0, "retention", d.Retention)
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		say(true, "header "+name, fmt.Sprintf("%q", d.Headers[name]))
-	}
-	say(d.Err != nil, "error", d.Err)
+	words := conc.Mapped(d.all(), func(s *saying) string { return fmt.Sprintf("%s=%v", s.name, s.value) })
 	return strings.Join(words, " ")
 }

@@ -77,11 +77,11 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	for {
 		before := n.Load()
 		done, err := r.Drain(ctx, set)
+		if err == nil && !done {
+			err = ErrStopped
+		}
 		if err != nil {
 			return int(n.Load()), failed(err)
-		}
-		if !done {
-			return int(n.Load()), failed(ErrStopped)
 		}
 		if len(set.All) == 1 || n.Load() == before { // else a handler may have sent to a shard that was done
 			return int(n.Load()), nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -155,7 +154,6 @@ func (e *SendError) text() string {
 // Unwrap returns Err.
 func (e *SendError) Unwrap() error { return e.Err }
 
-// A batchError is the error of a SendBatch.
 type batchError struct {
 	queue  string
 	of     int
@@ -164,17 +162,14 @@ type batchError struct {
 
 func (e *batchError) Error() string {
 	const shown = 3
-	var b strings.Builder
-	fmt.Fprintf(&b, "delayqueue: queue %q: %d of %d messages failed", e.queue, len(e.failed), e.of)
-	for i, err := range e.failed {
-		if i == shown {
-			fmt.Fprintf(&b, "; and %d more", len(e.failed)-shown)
-			break
-		}
-		b.WriteString("; ")
-		b.WriteString(err.(*SendError).text())
+	text := fmt.Sprintf("delayqueue: queue %q: %d of %d messages failed", e.queue, len(e.failed), e.of)
+	for _, err := range e.failed[:min(len(e.failed), shown)] {
+		text += "; " + err.(*SendError).text()
 	}
-	return b.String()
+	if more := len(e.failed) - shown; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 func (e *batchError) Unwrap() []error { return e.failed }

@@ -81,9 +81,8 @@ type Subscription struct {
 	more    conc.Signal  // something waits
 	missed  atomic.Int64 // dropped and not said yet
 	dropped atomic.Int64
-	quit    chan struct{}
-	once    sync.Once
-	ended   func()
+	on      context.Context // until Stop
+	stop    context.CancelFunc
 	panics  conc.MinuteCount // of serve
 }
 
@@ -92,15 +91,10 @@ func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 
 // Stop ends the subscription. A call of the listener that has begun goes on, and no other follows.
 func (s *Subscription) Stop() {
-	s.once.Do(func() {
-		if _, listens := s.owner.subs.LoadAndDelete(s); listens {
-			s.owner.listening.Add(-1)
-		}
-		close(s.quit)
-		if s.ended != nil {
-			s.ended()
-		}
-	})
+	if _, listens := s.owner.subs.LoadAndDelete(s); listens {
+		s.owner.listeners.Add(-1)
+	}
+	s.stop()
 }
 
 // eventRoom is how many events may wait for a listener.
@@ -122,7 +116,6 @@ func (s *Subscription) put(e Event) {
 	s.more.Send()
 }
 
-// take takes up to n of the events that wait.
 func (s *Subscription) take(n int) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,13 +141,13 @@ func (s *Subscription) serve(listener func(Event)) {
 			go s.serve(listener)
 		}
 	}()
-	for !conc.Closed(s.quit) {
+	for s.on.Err() == nil {
 		if one := s.take(1); len(one) > 0 {
 			listener(one[0])
 			continue
 		}
 		select {
-		case <-s.quit:
+		case <-s.on.Done():
 		case <-s.more:
 		}
 	}
@@ -164,8 +157,8 @@ func (s *Subscription) serve(listener func(Event)) {
 // events tells the listeners of one process what happens to the messages of a queue. It is an event.Listeners.
 type events struct {
 	log       atomic.Pointer[slog.Logger] // contained; nil: slog.Default, as it is when it is needed first
-	subs      sync.Map                    // each *Subscription is a key
-	listening atomic.Int32                // subs that there are
+	subs      sync.Map                    // of each *Subscription
+	listeners atomic.Int32                // how many these are
 }
 
 func (e *events) Logger() *slog.Logger {
@@ -176,7 +169,7 @@ func (e *events) Logger() *slog.Logger {
 }
 
 // On reports whether anybody listens. If nobody does, an event costs this call alone.
-func (e *events) On() bool { return e.listening.Load() > 0 }
+func (e *events) On() bool { return e.listeners.Load() > 0 }
 
 // Tell tells the listeners that this happened to n messages, whose ids may be known.
 func (e *events) Tell(what event.Code, n int, ids ...string) {
@@ -192,10 +185,9 @@ func (e *events) RolledBack(n int, since time.Time) {
 }
 
 func (e *events) put(told Event) {
-	e.subs.Range(func(s, _ any) bool {
+	for s := range e.subs.Range {
 		s.(*Subscription).put(told)
-		return true
-	})
+	}
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
@@ -207,14 +199,15 @@ func (s *steerer) tell(what EventCode, n int, ids ...string) {
 }
 
 func (e *events) subscription() *Subscription {
-	return &Subscription{owner: e, more: conc.NewSignal(), quit: make(chan struct{})}
+	on, stop := context.WithCancel(context.Background())
+	return &Subscription{owner: e, more: conc.NewSignal(), on: on, stop: stop}
 }
 
-// subscribe makes a subscription that is told what happens in this process.
+// subscribe makes a subscription to what happens in this process.
 func (e *events) subscribe() *Subscription {
 	sub := e.subscription()
 	e.subs.Store(sub, nil)
-	e.listening.Add(1)
+	e.listeners.Add(1)
 	return sub
 }
 
@@ -282,17 +275,15 @@ func (m *Monitor) ListenEvent(ctx context.Context, listener func(Event)) (*Subsc
 		return nil, m.failed(err, "listen to events")
 	}
 	sub := m.events.subscription()
-	on, stop := context.WithCancel(context.Background())
-	sub.ended = stop
 	go sub.serve(listener)
-	go m.forward(on, published, sub)
+	go m.forward(published, sub)
 	return sub, nil
 }
 
-// forward gives the subscription what is published, until ctx ends.
-func (m *Monitor) forward(ctx context.Context, published *link.Subscriber, sub *Subscription) {
+// forward gives the subscription what is published, until Stop.
+func (m *Monitor) forward(published *link.Subscriber, sub *Subscription) {
 	var junk conc.MinuteCount
-	published.Forward(ctx, func(payload string) {
+	published.Forward(sub.on, func(payload string) {
 		var batch []Event
 		if err := json.Unmarshal([]byte(payload), &batch); err != nil {
 			if n := junk.Add(1, time.Now()); n > 0 {

@@ -92,7 +92,6 @@ func Throttle(d time.Duration, err error) error {
 	return &snoozeError{delay: min(max(d, 0), maxThrottle), throttle: true, why: err}
 }
 
-// judge reads a handler's error.
 func judge(err error) (v consume.Verdict) {
 	if err == nil {
 		return v

@@ -201,7 +201,11 @@ func TestDraftsAreZero(t *testing.T) {
 // The methods below show the tests of package delayqueue_test what no user sees.
 
 // Current is the latest run, nil before the first.
-func (q *DelayQueue) Current() *consume.Run { return q.current() }
+func (q *DelayQueue) Current() *consume.Run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.run
+}
 
 // Awaits says what becomes of the messages that are awaited.
 type Awaits struct {
@@ -213,11 +217,9 @@ type Awaits struct {
 
 func (s *steerer) Awaits() Awaits {
 	l := new(looker)
-	s.lookers.mu.Lock()
-	for _, one := range s.lookers.of { // there is one shard
-		l = one
+	for _, one := range s.lookers.Range { // there is one shard
+		l = one.(*looker)
 	}
-	s.lookers.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Awaits{Callers: l.n, Looked: len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun),

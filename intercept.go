@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -18,7 +19,7 @@ type steerer struct {
 	calls   script.LimitedCalls
 	timeout conc.SharedTimeout // of calls without a context
 	events  *events
-	lookers lookers     // of Await
+	lookers sync.Map    // *script.Store -> *looker: a shard has its own, so a silent node delays no answer of another one
 	report  func(Event) // tells the listeners of all processes; nil: only listeners of this process are told
 }
 

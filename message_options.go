@@ -64,8 +64,7 @@ func WithRetryCount(n int) MsgOption {
 
 // WithKey gives the message a key (order-42) of 1 to 512 bytes, not all of them blanks. While a message with that key is
 // live, a second send with the key is refused with ErrDuplicateKey (Refuse, the default). With another Conflict it keeps,
-// replaces, reschedules or appends to the first message. While a handler has the first message, Replace, Reschedule and Append store the new message beside it, and the new message
-// has the key: see Conflict.
+// replaces, reschedules or appends to the first message: see Conflict.
 //
 // The key is free again when the message is acked, intercepted or garbage. WithKeyHold keeps it taken for a while after the ack. A
 // batch with one key twice is two sends in order.

@@ -83,10 +83,7 @@ type Counts struct {
 // GetPendingCount, GetReadyCount and GetProcessingCount.
 func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 	c, err := m.store.ReadCounts(ctx)
-	if err != nil {
-		err = m.failed(err, "counts")
-	}
-	return Counts(c.QueueCounts), err
+	return Counts(c.QueueCounts), m.failed(err, "counts")
 }
 
 // A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each script of this library
@@ -123,10 +120,7 @@ type Balance struct {
 // Balance reads the books at one instant, by one script call of O(1). It returns ErrNoQueue for a queue that has no key.
 func (m *Monitor) Balance(ctx context.Context) (Balance, error) {
 	b, err := m.store.Balance(ctx)
-	if err != nil {
-		err = m.failed(err, "balance")
-	}
-	return Balance(b), err
+	return Balance(b), m.failed(err, "balance")
 }
 
 // GetPendingCount returns how many messages are not yet due. Those that wait for a retry do not count.

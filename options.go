@@ -28,10 +28,9 @@ type identity struct {
 // It panics if p is empty, is no UTF-8, holds {, }, a colon or control characters, or begins or ends with a blank. A name may
 // hold colons, because the first colon ends the prefix.
 func UseCustomPrefix(p string) QueueOption {
-	if p == "" || strings.ContainsAny(p, "{}:") || !script.Legible(p) {
-		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix is UTF-8, needs at least one character, none of { } : and no "+
-			"control characters, and begins and ends with no blank", p))
-	}
+	must(fmt.Sprintf("UseCustomPrefix(%q)", p), p != "" && !strings.ContainsAny(p, "{}:") && script.Legible(p),
+		"a prefix is UTF-8, needs at least one character, none of { } : and no control characters, and begins and ends "+
+			"with no blank")
 	return func(id *identity) { id.prefix = p }
 }
 
@@ -51,9 +50,7 @@ func UseCustomPrefix(p string) QueueOption {
 // takes no note of the option. Shards on a single server work, and gain nothing. WithShards panics if n is out of
 // bounds.
 func WithShards(n int) QueueOption {
-	if n < 1 || n > script.MaxShards {
-		panic(fmt.Sprintf("delayqueue: WithShards(%d): from 1 to %d", n, script.MaxShards))
-	}
+	must(fmt.Sprintf("WithShards(%d)", n), n >= 1 && n <= script.MaxShards, fmt.Sprintf("from 1 to %d", script.MaxShards))
 	return func(id *identity) { id.shards = n }
 }
 
@@ -128,12 +125,17 @@ func hook(f func(context.Context, *Message, error)) func(context.Context, *messa
 	return func(ctx context.Context, msg *message.Delivered, err error) { f(ctx, (*Message)(msg), err) }
 }
 
-// set changes a setting. It panics with the rule if ok is false, and while the queue consumes.
-func (q *DelayQueue) set(call string, ok bool, rule string, change func(*config)) *DelayQueue {
-	q.made()
+// must panics with the rule of a call if ok is false.
+func must(call string, ok bool, rule string) {
 	if !ok {
 		panic("delayqueue: " + call + ": " + rule)
 	}
+}
+
+// set changes a setting. It panics with the rule if ok is false, and while the queue consumes.
+func (q *DelayQueue) set(call string, ok bool, rule string, change func(*config)) *DelayQueue {
+	q.made()
+	must(call, ok, rule)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.consuming() {
@@ -266,7 +268,7 @@ func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 // delivery. The count travels with the message, so this setting does nothing for messages of other senders. A Publisher has a
 // setting of its own.
 func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, "must not be negative", func(*config) { q.defaultRetries = n })
+	return q.set(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, notNegative, func(*config) { q.defaultRetries = n })
 }
 
 // WithReplicaAck makes every send wait (Redis WAIT) until n replicas have the message, at most for timeout. If fewer replicas
@@ -286,13 +288,16 @@ func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 		func(*config) { q.sender.Replicas, q.sender.ReplicaTimeout = n, timeout })
 }
 
-const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"
+const (
+	notNegative    = "must not be negative"
+	loggerRule     = "the logger must not be nil; for silence use slog.DiscardHandler"
+	replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"
+	waitRule       = "must be 0, or at least 1ms and at most 150 years"
+)
 
 func validReplicaAck(n int, timeout time.Duration) bool {
 	return n == 0 || n > 0 && timeout >= message.MinDuration && timeout <= message.MaxDelay
 }
-
-const waitRule = "must be 0, or at least 1ms and at most 150 years"
 
 // validWait reports whether a setting may be the time that something waits.
 func validWait(d time.Duration) bool {
@@ -347,7 +352,7 @@ func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
 // WithLogger sets the log. If its handler panics, hangs or calls this queue, records are lost, and nothing else. Up to
 // 1,000 records wait for a handler that hangs. Default: slog.Default, as it is when the queue is made.
 func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
-	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(c *config) {
+	return q.set("WithLogger", log != nil, loggerRule, func(c *config) {
 		c.Log = userlog.Contain(log)
 		q.events.log.Store(c.Log)
 	})

@@ -209,8 +209,7 @@ func (r *poolRun) ended() bool {
 	})
 }
 
-// StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
-// StartConsume closes when all queues have ended. Before the first start, and after a stop, StopConsume does nothing.
+// StopConsume is DelayQueue.StopConsume for all queues of the pool.
 func (p *Pool) StopConsume() { p.stopAll() }
 
 // stopAll stops, and returns the consumers that may not have ended, also those of runs before the pool.
@@ -226,13 +225,9 @@ func (p *Pool) stopAll() (all []*consume.Consumer) {
 	return all
 }
 
-// Shutdown calls StopConsume, and waits until consuming has ended for all queues, also consuming that a queue began alone before it
-// entered the pool. If ctx ends first, the contexts of the running handlers end (ErrShutdown), and their messages are released,
-// which takes at most a second. Then the error wraps that of ctx, and says what each queue was still waiting for. A queue that
-// holds no message, or has no Redis, is not waited for beyond ctx. Another Shutdown goes on waiting for these handlers.
-//
-// A handler cannot wait for itself: with a handler's own context, or a context made of it, Shutdown stops the pool and returns
-// an error at once. A handler must not call it with any other context.
+// Shutdown is DelayQueue.Shutdown for all queues of the pool. It also waits for consuming that a queue began alone
+// before it entered the pool. With a context of a handler of one of the queues it stops the pool and returns an error
+// at once.
 func (p *Pool) Shutdown(ctx context.Context) error {
 	consumers := p.stopAll()
 	if err := p.ownHandler(ctx, "Shutdown"); err != nil {
@@ -251,9 +246,7 @@ func (p *Pool) ownHandler(ctx context.Context, call string) error {
 	return nil
 }
 
-// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers,
-// however long they take; Shutdown bounds that wait. Run returns nil, an error that wraps ErrShutdown if handlers run
-// on because Shutdown has given up on them, or an error at once if ctx belongs to one of the pool's own handlers.
+// Run is DelayQueue.Run for all queues of the pool.
 func (p *Pool) Run(ctx context.Context) error {
 	p.made()
 	if err := p.ownHandler(ctx, "Run"); err != nil {

@@ -30,7 +30,6 @@ func resultOf(id string, said *script.AwaitReply) *Result {
 	return r
 }
 
-// publish tells events to the Monitors of all machines.
 func publish(s *shard.Queue, limit time.Duration, batch []Event) error {
 	text, err := json.Marshal(batch)
 	if err != nil {

@@ -92,9 +92,7 @@ func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *
 // delivery. The sender of a message decides how often it is retried, so the setting of a consumer does not count. Call
 // WithDefaultRetryCount before the first send.
 func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
-	if n < 0 {
-		panic(fmt.Sprintf("delayqueue: WithDefaultRetryCount(%d): must not be negative", n))
-	}
+	must(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, notNegative)
 	p.defaultRetries = n
 	return p
 }
@@ -102,9 +100,7 @@ func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
 // WithLogger sets the log for outages while sending; see DelayQueue.WithLogger. Default: slog.Default. Call it
 // before the first send.
 func (p *Publisher) WithLogger(log *slog.Logger) *Publisher {
-	if log == nil {
-		panic("delayqueue: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
-	}
+	must("WithLogger", log != nil, loggerRule)
 	p.made()
 	p.events.log.Store(userlog.Contain(log))
 	return p
@@ -112,9 +108,7 @@ func (p *Publisher) WithLogger(log *slog.Logger) *Publisher {
 
 // WithReplicaAck is DelayQueue.WithReplicaAck. Call it before the first send.
 func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
-	if !validReplicaAck(n, timeout) {
-		panic(fmt.Sprintf("delayqueue: WithReplicaAck(%d, %v): %s", n, timeout, replicaAckRule))
-	}
+	must(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule)
 	p.sender.Replicas, p.sender.ReplicaTimeout = n, timeout
 	return p
 }
@@ -297,7 +291,7 @@ func refusedFor(refusal, replicated error) error {
 
 // findStops names in the errors of a batch's messages the number at which each sequence stopped.
 func findStops(items []produce.BatchItem, results []SendResult) {
-	var at map[string]int64
+	at := map[string]int64{}
 	for i := range items {
 		put, err := items[i].Put, results[i].Err
 		if err == nil || put == nil || put.Sequence == "" || items[i].Stored == produce.StoredYes || errors.Is(err, ErrSequence) {
@@ -309,9 +303,6 @@ func findStops(items []produce.BatchItem, results []SendResult) {
 				stopped.Last = first
 			}
 		} else if !some {
-			if at == nil {
-				at = make(map[string]int64)
-			}
 			at[put.Sequence] = put.Number
 		}
 	}
@@ -365,9 +356,6 @@ func fits(size int) error {
 // follows notes in o which number of its sequence stands before it in the batch, and refuses a number that is not greater. last has
 // the last number of each sequence by name.
 func follows(o *script.PutOptions, last map[string]int64) error {
-	if o.Sequence == "" {
-		return nil
-	}
 	before, some := last[o.Sequence]
 	if some && o.Number <= before {
 		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, and numbers must rise", ErrBadOption,

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A Mailbox is a queue between goroutines, first in, first out. Put never blocks. The zero value is empty. It is safe for concurrent use.
+// A Mailbox is a queue between goroutines, first in, first out. One of them takes items. Put never blocks. The zero
+// value is empty. It is safe for concurrent use.
 //
 // It may have a reader: a goroutine that starts when something is put in, and ends when nothing has been put in for readerIdle. So an idle
 // mailbox has no goroutine.
@@ -41,9 +42,7 @@ func (m *Mailbox[T]) PutAtMost(most int, items ...T) (dropped int) {
 		m.startReader()
 	}
 	m.mu.Unlock()
-	for range n {
-		m.filled.Signal() // one goroutine for each item
-	}
+	m.filled.Signal()
 	return len(items) - n
 }
 
@@ -55,14 +54,17 @@ func (m *Mailbox[T]) One() (item T, ok bool) {
 	if len(m.items) == 0 {
 		return item, false
 	}
-	return m.first(), true
+	item = m.items[0]
+	clear(m.items[:1])
+	m.items, m.used = m.items[1:], true
+	return item, true
 }
 
 // maxSpare is how many items may have room in memory that is kept to be filled again.
 const maxSpare = 4096
 
-// All waits for items and takes all that are inside. None means that the mailbox is empty, and closed or its reader is
-// to end. A reader that does not use them any more may give the slice back.
+// All waits for items and takes them. None means that the mailbox is empty, and closed or its reader is to end. A
+// reader that does not use them any more may give the slice back.
 func (m *Mailbox[T]) All() []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,13 +129,4 @@ func (m *Mailbox[T]) idle() {
 	}
 	m.used = false
 	m.timer.Reset(readerIdle) // a reader that finds an item before it ends goes on
-}
-
-// first takes the first item, with mu held.
-func (m *Mailbox[T]) first() (item T) {
-	item, m.items[0] = m.items[0], item
-	if m.items, m.used = m.items[1:], true; len(m.items) == 0 {
-		m.items = nil
-	}
-	return item
 }

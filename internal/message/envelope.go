@@ -168,8 +168,12 @@ func (e *Envelope) writeFlagged(b *envelopeWriter) {
 
 // writeFields writes what stands behind the key in version 2.
 func (e *Envelope) writeFields(b *envelopeWriter) {
-	b.textField(fieldLane, e.Lane.Text())
-	b.textField(fieldCounts, e.Counts)
+	if e.Lane.Width != 0 {
+		b.textField(fieldLane, e.Lane.Text())
+	}
+	if e.Counts != "" {
+		b.textField(fieldCounts, e.Counts)
+	}
 	if e.Countdown != 0 {
 		b.textField(fieldCountdown, fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
 	}
@@ -179,7 +183,9 @@ func (e *Envelope) writeFields(b *envelopeWriter) {
 		b.numberField(fieldTimeout, uint64(max(e.Timeout, 0)/time.Microsecond))
 	}
 	b.instantField(fieldDeadline, e.Deadline)
-	b.textField(fieldParts, e.Group.text())
+	if e.Group.Count != 0 {
+		b.textField(fieldParts, e.Group.text())
+	}
 	b.instantField(fieldSince, e.Since)
 	b.instantField(fieldLatest, e.Latest)
 	b.durationField(fieldTTL, e.TTL)
@@ -191,8 +197,7 @@ func (e *Envelope) writeFields(b *envelopeWriter) {
 		text.headers(e.Headers)
 		b.textField(fieldHeaders, text.String())
 	}
-	b.WriteByte(fieldPayload)
-	b.text(e.Payload)
+	b.textField(fieldPayload, e.Payload)
 }
 
 // An envelopeWriter writes the parts of an envelope one after the other.
@@ -210,30 +215,6 @@ func (b *envelopeWriter) instant(us int64) {
 	b.Write(digits)
 }
 
-// instantField writes a field of version 2 that is an instant, if there is one.
-func (b *envelopeWriter) instantField(kind byte, us int64) {
-	if us != 0 {
-		b.WriteByte(kind)
-		b.WriteByte(dueDigits)
-		b.instant(us)
-	}
-}
-
-// textField writes a field of version 2 that is a text, if there is one.
-func (b *envelopeWriter) textField(kind byte, text string) {
-	if text != "" {
-		b.WriteByte(kind)
-		b.text(text)
-	}
-}
-
-// durationField writes a field of version 2 that is a duration, if there is one.
-func (b *envelopeWriter) durationField(kind byte, d time.Duration) {
-	if d > 0 {
-		b.numberField(kind, uint64(d/time.Microsecond))
-	}
-}
-
 func (b *envelopeWriter) text(s string) {
 	b.uvarint(uint64(len(s)))
 	b.WriteString(s)
@@ -247,7 +228,29 @@ func (b *envelopeWriter) headers(headers map[string]string) {
 	}
 }
 
-// numberField writes a field of version 2 that is a number.
+// textField writes a field of version 2.
+func (b *envelopeWriter) textField(kind byte, value string) {
+	b.WriteByte(kind)
+	b.text(value)
+}
+
+// instantField writes an instant as a field, if there is one.
+func (b *envelopeWriter) instantField(kind byte, us int64) {
+	if us != 0 {
+		b.WriteByte(kind)
+		b.WriteByte(dueDigits)
+		b.instant(us)
+	}
+}
+
+// durationField writes a duration as a field, if there is one.
+func (b *envelopeWriter) durationField(kind byte, d time.Duration) {
+	if d > 0 {
+		b.numberField(kind, uint64(d/time.Microsecond))
+	}
+}
+
+// numberField writes a number as a field.
 func (b *envelopeWriter) numberField(kind byte, n uint64) {
 	value := binary.AppendUvarint(b.scratch[:0], n)
 	b.WriteByte(kind)
@@ -277,15 +280,14 @@ func decode(s string, whole bool) (Envelope, error) {
 	if len(s) < EnvelopeHead+2 || s[0] == 0 {
 		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
 	}
-	due, err := instantOf(s[1:EnvelopeHead])
-	if err != nil { // in every version there are digits
-		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:EnvelopeHead])
+	r := envelopeReader{s: s[1:]}
+	if e.Due = r.instant(); r.bad { // in every version there are digits
+		return Envelope{}, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:EnvelopeHead])
 	}
-	e.Due = due
-	r := envelopeReader{s: s[EnvelopeHead:]}
 	hi, lo := r.byte(), r.byte()
 	e.Key = r.take(uint64(hi)<<8 | uint64(lo))
 	head := e
+	var err error
 	switch {
 	case s[0] == FlagsVersion:
 		e.readFlagged(&r, whole)
@@ -411,15 +413,9 @@ func (r *envelopeReader) uvarint() uint64 {
 func (r *envelopeReader) retries() int { return int(min(r.uvarint(), math.MaxInt32)) }
 
 func (r *envelopeReader) instant() int64 {
-	us, err := instantOf(r.take(dueDigits))
+	us, err := strconv.ParseUint(r.take(dueDigits), 10, 63)
 	r.bad = r.bad || err != nil
-	return us
-}
-
-// instantOf reads the digits of an instant.
-func instantOf(digits string) (us int64, err error) {
-	n, err := strconv.ParseUint(digits, 10, 63)
-	return int64(n), err
+	return int64(us)
 }
 
 func (r *envelopeReader) duration() time.Duration {

@@ -28,15 +28,10 @@ type Group struct {
 	parts []string // all but the first, which the envelope does not have
 }
 
-// text is the value of the field; "" of what is no group.
 func (g *Group) text() string {
-	if g.Count == 0 {
-		return ""
-	}
 	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.Key)
 }
 
-// group reads such a value.
 func (r *envelopeReader) group() Group {
 	g := Group{Count: r.digits(partsDigits), Bytes: r.digits(partBytesDigits)}
 	g.Key, r.s = r.s, ""
@@ -44,7 +39,6 @@ func (r *envelopeReader) group() Group {
 	return g
 }
 
-// digits reads a number of n digits.
 func (r *envelopeReader) digits(n int) int {
 	number, err := strconv.ParseUint(r.take(uint64(n)), 10, 31)
 	r.bad = r.bad || err != nil

@@ -35,11 +35,8 @@ func (s *IdSource) Next() string {
 
 // WithShard is an id whose last ten bits say where the shard of its message lies on the circle of slots, from 0 to 1023.
 func WithShard(id string, at int) string {
-	head, rest := len(id)-3, uint64(0)
-	if head > 0 {
-		rest, _ = strconv.ParseUint(id[head:head+1], 16, 8)
-	}
-	return fmt.Sprintf("%s%03x", id[:max(head, 0)], rest<<8&0xc00|uint64(at)&0x3ff)
+	rest, _ := strconv.ParseUint(id[33:34], 16, 8)
+	return fmt.Sprintf("%s%03x", id[:33], rest<<8&0xc00|uint64(at)&0x3ff)
 }
 
 // ShardIn is what the last ten bits of an id say; 0 of a text that is no id.

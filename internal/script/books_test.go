@@ -49,10 +49,10 @@ func TestBooksOfRareWays(t *testing.T) {
 	}{
 		"acked, and gone, after a fetch was forgotten": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
+			r.forgot(r.Keys.of("pending"), "a")
 			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
 			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
-			r.do("HDEL", r.Keys.key, "k")
+			r.do("HDEL", r.Keys.of("key"), "k")
 		}, Balance{Entered: 1, Sent: 1, Unaccounted: 1}},
 		"too many in garbage": {func(r *rig) {
 			r.with.GarbageMax = 1
@@ -142,7 +142,7 @@ func TestHistoryOfLateness(t *testing.T) {
 		want("five and three seconds late", 2, 4*time.Second, 5*time.Second)
 		for _, envelope := range []string{"", "\x01", "\x01nan             x", "\x01-100000000000000"} {
 			r.do("HSET", r.Keys.msg, queuetest.IDOf("f"), envelope)
-			r.do("ZADD", r.Keys.pending, rigBase, queuetest.IDOf("f"))
+			r.do("ZADD", r.Keys.of("pending"), rigBase, queuetest.IDOf("f"))
 			c.Next()
 			queuetest.Must(r.t, queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 5, Settings: &r.with})))
 		}
@@ -165,7 +165,7 @@ func TestHistoryIsSmall(t *testing.T) {
 	const hours, days = 48, 30
 	onReal(t, func(r *rig) {
 		for i := range 200 { // what somebody else left, or another layout
-			r.do("HSET", r.Keys.history, fmt.Sprintf("%d:sent", i), 1)
+			r.do("HSET", r.Keys.of("history"), fmt.Sprintf("%d:sent", i), 1)
 		}
 		c, from := NewCaller(), 35*24
 		for h, step := 0, 6; h <= from; h += step {
@@ -185,7 +185,7 @@ func TestHistoryIsSmall(t *testing.T) {
 		if size > 4096 {
 			r.t.Errorf("history is %d bytes", size)
 		}
-		r.equal("history expires in", r.Cli.TTL(queuetest.CtxB, r.Keys.history).Val(), time.Duration(-1))
+		r.equal("history expires in", r.Cli.TTL(queuetest.CtxB, r.Keys.of("history")).Val(), time.Duration(-1))
 		got := r.history()
 		r.equal("hours", len(got.Hours), hours)
 		r.equal("days", len(got.Days), days)
@@ -202,7 +202,7 @@ func TestHistoryOfRubbish(t *testing.T) {
 		hour := rigBase / time.Hour.Microseconds()
 		for _, rubbish := range []string{"", "x", "nan", "inf", "-1", "1e3", "1.5", "1 2 3 4 5", "1 2 3 4 5 6 7 8 x",
 			"99999999999999999999999999 1 1 1 1 1 1 1 1"} {
-			r.do("HSET", r.Keys.history, fmt.Sprint(hour), rubbish)
+			r.do("HSET", r.Keys.of("history"), fmt.Sprint(hour), rubbish)
 			for _, field := range append([]string{"counted"}, counted...) {
 				r.do("HSET", r.Keys.State, field, rubbish)
 			}
@@ -215,7 +215,7 @@ func TestHistoryOfRubbish(t *testing.T) {
 				r.t.Errorf("with %q: %+v", rubbish, n)
 			}
 			r.intercept(NewCaller(), "id", queuetest.IDOf("a"))
-			r.do("DEL", r.Keys.history, r.Keys.State)
+			r.do("DEL", r.Keys.of("history"), r.Keys.State)
 		}
 	})
 }

@@ -145,14 +145,6 @@ const (
 	permitRevoked
 )
 
-// use returns ErrRevoked if the permit is revoked. It may be used again.
-func (p *WritePermit) use() error {
-	if p.state.CompareAndSwap(permitUnused, permitUsed) || p.state.Load() == permitUsed {
-		return nil
-	}
-	return link.ErrRevoked
-}
-
 // Revoke revokes the permit unless it was used, and says whether it is revoked now.
 func (p *WritePermit) Revoke() bool {
 	return p.state.CompareAndSwap(permitUnused, permitRevoked) || p.state.Load() == permitRevoked
@@ -160,8 +152,12 @@ func (p *WritePermit) Revoke() bool {
 
 func (p *WritePermit) String() string { return strconv.FormatInt(p.Call, 10) }
 
-// MarshalBinary makes the number of the call out of the permit, which is an argument of the command. go-redis calls it
-// when it writes the command to a connection.
+// MarshalBinary makes the number of the call out of the permit, which is an argument of the command, and uses it.
+// go-redis calls it when it writes the command to a connection. It returns ErrRevoked if the permit is revoked. The
+// permit may be used again.
 func (p *WritePermit) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, p.Call, 10), p.use()
+	if p.state.CompareAndSwap(permitUnused, permitUsed) || p.state.Load() == permitUsed {
+		return strconv.AppendInt(nil, p.Call, 10), nil
+	}
+	return nil, link.ErrRevoked
 }

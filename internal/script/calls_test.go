@@ -183,17 +183,17 @@ func (r *rig) forgot(key, tag string) {
 func (r *rig) unlease(name string) {
 	r.t.Helper()
 	lease := r.leases[tagFor(name)].Name
-	tags := strings.Fields(r.Cli.HGet(queuetest.CtxB, r.Keys.lease, lease).Val())
+	tags := strings.Fields(r.Cli.HGet(queuetest.CtxB, r.Keys.of("lease"), lease).Val())
 	left := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return tag == tagFor(name) })
 	if len(left) == len(tags) {
 		r.t.Fatalf("%s is not in the lease %s: %s", name, lease, names(strings.Join(tags, " ")))
 	}
 	if len(left) == 0 {
-		r.do("ZREM", r.Keys.unack, lease)
-		r.do("HDEL", r.Keys.lease, lease, lease+"#")
+		r.do("ZREM", r.Keys.of("unack"), lease)
+		r.do("HDEL", r.Keys.of("lease"), lease, lease+"#")
 		return
 	}
-	r.do("HSET", r.Keys.lease, lease, strings.Join(left, " "), lease+"#", len(left))
+	r.do("HSET", r.Keys.of("lease"), lease, strings.Join(left, " "), lease+"#", len(left))
 }
 
 // What extend says of a delivery.

@@ -17,7 +17,7 @@ func TestScriptConflict(t *testing.T) {
 	stored := func(r *rig, policies ...Conflict) {
 		r.t.Helper()
 		for _, policy := range policies {
-			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("a"))
+			r.do("HSET", r.Keys.of("key"), "k", queuetest.IDOf("a"))
 			m := part("b", 3*time.Second, 0)
 			if policy != ConflictAppend {
 				m = on(policy, true, msg("b", 3*time.Second, k))
@@ -42,7 +42,7 @@ func TestScriptConflict(t *testing.T) {
 		"rubbish in place of scores": {func(r *rig) {
 			for _, score := range []string{"-inf", "+inf", "1.5", "-5", "9e15"} {
 				r.put(msg("a", 5*time.Second, k))
-				r.do("ZADD", r.Keys.pending, score, queuetest.IDOf("a"))
+				r.do("ZADD", r.Keys.of("pending"), score, queuetest.IDOf("a"))
 				for _, timed := range []bool{false, true} {
 					r.equal("kind", r.send(NewCaller(), on(ConflictReplace, timed, msg("b", 3*time.Second, k))).Answers[0].Kind, AnswerKept)
 				}
@@ -145,7 +145,7 @@ func TestScriptSuperseded(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"the hand-out is forgotten, and the message is replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
+			r.forgot(r.Keys.of("pending"), "a")
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
 			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
 		}, "pending a@3s key k=a wake 0s~3s"},
@@ -163,7 +163,7 @@ func TestScriptSuperseded(t *testing.T) {
 		}, "pending b@3s unack a@10s key k=b wake 3s"},
 		"found in no structure": {func(r *rig) {
 			r.takenOver()
-			r.do("DEL", r.Keys.lease, r.Keys.unack)
+			r.do("DEL", r.Keys.of("lease"), r.Keys.of("unack"))
 			r.at(3 * time.Second)
 			r.take("b")
 			r.done(ack("b", "k"))
@@ -278,13 +278,13 @@ func TestScriptLeftRubbish(t *testing.T) {
 		subtest(t, name, onReal, func(r *rig) {
 			leaves(r)
 			r.put(msg("z", time.Hour, keyed("other")))
-			r.do("HSET", r.Keys.parts, ":k", list)
+			r.do("HSET", r.Keys.of("parts"), ":k", list)
 			queuetest.Must(r.t, queuetest.Failure(r.Store.Look(queuetest.CtxB, "key", "k", 0)))
 			r.takesOut(true, "pending b")
 			r.cancel("key", "k")
 			r.equal("the other one", r.intercept(NewCaller(), "key", "other"), statePending)
 			r.settle(NewCaller(), groupOf(2, ack("a", "k")))
-			r.do("HDEL", r.Keys.parts, ":k")
+			r.do("HDEL", r.Keys.of("parts"), ":k")
 			r.read()
 		})
 	}

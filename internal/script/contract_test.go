@@ -242,8 +242,8 @@ var contractCalls = map[string]contractCase{
 // is over, due messages in ready, pending and retry, all with keys, and a
 // lane whose message that has the turn is lost.
 func everywhere(r *rig) {
-	r.do("HSET", r.Keys.key, "held", "acked:"+queuetest.IDOf("held"))
-	r.do("ZADD", r.Keys.held, fmt.Sprint(r.now+10_000_000), "held")
+	r.do("HSET", r.Keys.of("key"), "held", "acked:"+queuetest.IDOf("held"))
+	r.do("ZADD", r.Keys.of("held"), fmt.Sprint(r.now+10_000_000), "held")
 	r.do("HSET", r.Keys.State, "held", fmt.Sprint(r.now+10_000_000))
 	r.put(inLane("l", 1, "gone", 0))
 	r.take("gone")
@@ -302,7 +302,7 @@ func (r *rig) contents() string {
 // TestKeysForMonitors: another program's keys in place of structures that only Monitors read stop no producer and no consumer.
 func TestKeysForMonitors(t *testing.T) {
 	onBoth(t, func(r *rig) {
-		for _, key := range []string{r.Keys.consumers, r.Keys.history} {
+		for _, key := range []string{r.Keys.of("consumers"), r.Keys.of("history")} {
 			r.do("SET", key, "somebody else's")
 		}
 		r.put(msg("a", 0), msg("b", 0))
@@ -321,7 +321,7 @@ func TestKeysForMonitors(t *testing.T) {
 		if _, err := r.Store.History(queuetest.CtxB); !errors.Is(err, ErrWrongType) {
 			r.t.Errorf("history: %v", err)
 		}
-		for _, key := range []string{r.Keys.consumers, r.Keys.history} {
+		for _, key := range []string{r.Keys.of("consumers"), r.Keys.of("history")} {
 			r.do("DEL", key)
 		}
 		r.equal("garbage", len(r.read().Garbage), 1)

@@ -101,7 +101,7 @@ func (c *costs) quietConsumer() {
 // over makes n keys held whose holds are over.
 func (c *costs) over(n int) {
 	for i := range n {
-		c.r.do("ZADD", c.r.Keys.held, i+1, fmt.Sprint("k", i))
+		c.r.do("ZADD", c.r.Keys.of("held"), i+1, fmt.Sprint("k", i))
 	}
 	c.r.do("HSET", c.r.Keys.State, "held", 1)
 }
@@ -272,7 +272,8 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 1 + 99},
-		{"settle, 100 acks of a lease that is over", func() { c.hand(100); c.r.do("DEL", c.r.Keys.unack, c.r.Keys.lease, c.r.Keys.msg) },
+		{"settle, 100 acks of a lease that is over",
+			func() { c.hand(100); c.r.do("DEL", c.r.Keys.of("unack"), c.r.Keys.of("lease"), c.r.Keys.msg) },
 			func() { c.r.equal("void", len(c.r.settle(NewCaller(), acksOf(100)...)), 100) }, 6 + 2 + 100},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
 			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 14 + 2 + 1 + 99*6 + 1},

@@ -78,13 +78,14 @@ func TestScriptCountdown(t *testing.T) {
 			r.do("HDEL", r.Keys.msg, queuetest.IDOf("p"))
 			r.done(counting("k", ack("a")))
 			r.equal("there", r.Cli.HExists(queuetest.CtxB, r.Keys.msg, queuetest.IDOf("p")).Val(), false)
-			r.do("DEL", r.Keys.pending, r.Keys.parts, r.Keys.key)
+			r.do("DEL", r.Keys.of("pending"), r.Keys.of("parts"), r.Keys.of("key"))
 		}, "wake 1h0m0s"},
 		"a billion": {func(r *rig) {
 			r.waits(message.MaxCountdown)
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(counting("k", ack("a")))
-			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
+			r.do("HSET", r.Keys.of("parts"), queuetest.IDOf("p")+":0",
+				fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
 			r.done(counting("k", ack("b")))
 		}, "pending p@0s missing p=0 key k=p wake 0s"},
 	})
@@ -173,7 +174,7 @@ func TestScriptSettleTooMuch(t *testing.T) {
 			r.equal("too much", got.TooMuch, []int{0})
 			got = r.settling(newCall(), all[2:]...)
 			r.equal("left", got.Left, []int(nil))
-			r.do("DEL", r.Keys.pending, r.Keys.msg, r.Keys.key, r.Keys.unack, r.Keys.lease, r.Keys.Wake)
+			r.do("DEL", r.Keys.of("pending"), r.Keys.msg, r.Keys.of("key"), r.Keys.of("unack"), r.Keys.of("lease"), r.Keys.Wake)
 		}, "armed 0s~1h0m0s"},
 		"of a group that they make": {func(r *rig) {
 			follow := []*SendMessage{on(ConflictAppend, true, msg("g", time.Hour, keyed("k"), grouped, sized(900<<10)))}

@@ -37,7 +37,7 @@ func TestScriptDoneAge(t *testing.T) {
 			for left := 150; left >= -50; left -= 100 {
 				f := r.fetch(NewCaller(), 0)
 				r.equal("more at once", int64(f.Next) == r.now, left > -50)
-				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), int64(max(left, 0)))
+				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), int64(max(left, 0)))
 			}
 		}, ""},
 		"whatever state.done says": {func(r *rig) {
@@ -71,8 +71,8 @@ func TestScriptDoneLimit(t *testing.T) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
 			r.done(kept("a", time.Minute, ""), kept("b", time.Minute, ""))
 			for _, record := range []string{"", "x", "2 0 0 99999999999999999999 x", "2 0 0 nan x"} {
-				r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), record, queuetest.IDOf("b"), record)
-				r.do("ZADD", r.Keys.done, "inf", queuetest.IDOf("b"))
+				r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), record, queuetest.IDOf("b"), record)
+				r.do("ZADD", r.Keys.of("done"), "inf", queuetest.IDOf("b"))
 			}
 			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}), false)
 			r.equal("settled", []any{got.DoneOverflow, err}, []any{2, nil})
@@ -171,9 +171,9 @@ func TestScriptAwait(t *testing.T) {
 		r.equal("the rest", ask("b", "c"), "b=done@2s 614400, c=garbage@2s no")
 		r.do("HDEL", r.Keys.msg, queuetest.IDOf("b")) // somebody else did
 		r.equal("without an envelope", ask("b"), "b=gone ")
-		r.do("ZREM", r.Keys.done, queuetest.IDOf("b"))
-		r.do("HDEL", r.Keys.result, queuetest.IDOf("b"))
-		r.do("HDEL", r.Keys.fail, queuetest.IDOf("b"))
+		r.do("ZREM", r.Keys.of("done"), queuetest.IDOf("b"))
+		r.do("HDEL", r.Keys.of("result"), queuetest.IDOf("b"))
+		r.do("HDEL", r.Keys.of("fail"), queuetest.IDOf("b"))
 	})
 }
 
@@ -186,7 +186,7 @@ func keepsAll(r *rig) func() string {
 	r.hand(msg("g", 0), msg("d", 0), msg("h", 0, keyed("k")))
 	r.done(ends(OutcomeGarbage, "g", 1, 0, "x"), kept("d", time.Hour, "r"), holding("h", time.Hour, "k"))
 	hour := fmt.Sprint(rigBase / time.Hour.Microseconds())
-	r.do("HSET", r.Keys.history, hour, "1 0 0 0 0 0 0 0 0 0")
+	r.do("HSET", r.Keys.of("history"), hour, "1 0 0 0 0 0 0 0 0 0")
 	r.do("HSET", r.Keys.State, "call:old", fmt.Sprintf("3 %d ", r.now))
 	return func() string {
 		s, there := r.read(), []string{}
@@ -209,14 +209,14 @@ func aged(r *rig) func() [3]int64 {
 	r.done(many(450, func(i int) Settlement { return ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "") })...)
 	r.hand(dueAlike(450, 0)...)
 	r.done(keptAll(450, time.Second, "")...)
-	held := []any{"ZADD", r.Keys.held}
+	held := []any{"ZADD", r.Keys.of("held")}
 	for i := range 2600 {
 		held = append(held, rigBase+1, fmt.Sprint("k", i))
 	}
 	r.do(held...)
 	r.do("HSET", r.Keys.State, "held", rigBase+1)
 	return func() [3]int64 {
-		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.garbage).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.done).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.held).Val()}
+		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.of("garbage")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("held")).Val()}
 	}
 }
 

@@ -81,9 +81,9 @@ type Totals struct {
 }
 
 // totals reads them. Those that another program has written count as 0.
-func (r *reply) totals() (t Totals) {
-	words := strings.Fields(r.text())
-	return Totals{countIn(words, 0), message.ServerTime(countIn(words, 1)), countIn(words, 2), countIn(words, 3)}
+func (r *reply) totals() Totals {
+	n := fourNumbers(strings.Fields(r.text()))
+	return Totals{n[0], message.ServerTime(n[1]), n[2], n[3]}
 }
 
 // A Lease is what one fetch handed out, as its holder knows it.
@@ -105,7 +105,7 @@ func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchRepl
 func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
 	args := q.args(c, s.shards)
 	name := c.lease()
-	got, err := s.runAs(ctx, FetchScript, args, link.SizeOf(args)+q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+	got, err := s.runAs(ctx, FetchScript, args, q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.Began != nil {
 			*q.Began = time.Now()
 		}
@@ -120,8 +120,8 @@ func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchRepl
 // readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat of the fetch brings what is
 // still held.
 func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
-	// The tags are ids, because these are first deliveries.
-	args := withTexts(append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg), got.Tags)
+	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
+	args = pointersTo(got.Tags, args) // ids, because these are first deliveries
 	var read *redis.StringSliceCmd
 	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		read = redis.NewStringSliceCmd(ctx, args...)
@@ -136,7 +136,6 @@ func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
 	return nil
 }
 
-// args are the arguments of the call.
 func (q *FetchRequest) args(c *Caller, shards any) []any {
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
 	if q.Lose {
@@ -188,10 +187,7 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 		got.Missing[r.nth(len(got.Tags), len(got.Dead))] = r.number()
 	}
 	got.Parts = r.parts(len(got.Tags), len(got.Dead))
-	if err := r.err("fetch"); err != nil {
-		return FetchReply{}, err
-	}
-	return got, nil
+	return got, r.err("fetch")
 }
 
 // parts reads those of groups, to the end of the reply.
@@ -227,21 +223,27 @@ type ExtendReply struct {
 
 // Extend renews leases by their names, and looks at messages by their ids.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []string) (ExtendReply, error) {
-	args := []any{lease.Microseconds(), len(names)}
-	r := s.run(ctx, ExtendScript, withTexts(withTexts(args, names), ids))
-	got := ExtendReply{Canceled: r.int64(), Left: make([]int, len(names))}
+	args := append(make([]any, 0, 2+len(names)+len(ids)), lease.Microseconds(), len(names))
+	args = pointersTo(ids, pointersTo(names, args))
+	r := s.run(ctx, ExtendScript, args)
+	got := ExtendReply{Canceled: r.int64(), Left: make([]int, len(names)), There: make([]bool, len(ids))}
 	for i := range got.Left {
 		if got.Left[i] = r.number(); got.Left[i] < 0 {
 			r.fail("count %d", got.Left[i])
 		}
 	}
-	got.There = r.flags(len(ids))
+	for i := range got.There {
+		word := r.number()
+		if got.There[i] = word == 1; word != 0 && word != 1 {
+			r.fail("answer %d", word)
+		}
+	}
 	return got, r.err("extend")
 }
 
 // Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how many messages do.
 func (s *Store) Keep(ctx context.Context, name string, tags []string) (others int, err error) {
-	r := s.run(ctx, KeepScript, withTexts([]any{name}, tags))
+	r := s.run(ctx, KeepScript, pointersTo(tags, append(make([]any, 0, 1+len(tags)), name)))
 	others = r.number()
 	return others, r.err("keep")
 }

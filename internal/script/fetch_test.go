@@ -31,7 +31,7 @@ func TestScriptByAlarm(t *testing.T) {
 		}), "pending a@1s wake 1s"},
 		"a lease that a clock made too long": {byAlarm(func(r *rig) {
 			r.hand(msg("a", 0))
-			r.do("ZADD", r.Keys.unack, rigBase+time.Hour.Microseconds(), r.leases[queuetest.IDOf("a")].Name)
+			r.do("ZADD", r.Keys.of("unack"), rigBase+time.Hour.Microseconds(), r.leases[queuetest.IDOf("a")].Name)
 		}), "unack a@10s"},
 	})
 }
@@ -59,8 +59,8 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.done(ends(OutcomeReady, "a", 1, 0, "x"), ends(OutcomeRetry, "b", 1, 0, "y"))
 			r.put(msg("c", 0))
 			for _, rubbish := range []string{"1:" + queuetest.IDOf("a"), "02:" + queuetest.IDOf("a"), "x:y", ":", "2:"} {
-				r.do("LPUSH", r.Keys.ready, rubbish)
-				r.do("ZADD", r.Keys.retry, 0, rubbish)
+				r.do("LPUSH", r.Keys.of("ready"), rubbish)
+				r.do("ZADD", r.Keys.of("retry"), 0, rubbish)
 			}
 			r.at(time.Second)
 			f := r.fetch(NewCaller(), 20)

@@ -155,7 +155,7 @@ func TestScriptGroupRaces(t *testing.T) {
 			r.done(ends(OutcomeRetry, "a", 1, 0, "x"))
 			r.at(time.Second)
 			r.take("2:a")
-			r.forgot(r.Keys.retry, "2:a")
+			r.forgot(r.Keys.of("retry"), "2:a")
 			r.equal("appended", r.answers(NewCaller(), untimed(part("c", 0, 0))), "~a@1s")
 			s := groupOf(2, kept("2:a", time.Hour, "v", "k"))
 			r.equal("void", r.settle(NewCaller(), s), []int{0})
@@ -166,11 +166,11 @@ func TestScriptGroupRaces(t *testing.T) {
 			before := r.Cli.HGet(queuetest.CtxB, r.Keys.msg, queuetest.IDOf("a")).Val()
 			r.answers(NewCaller(), three("c"))
 			r.equal("parts", r.partsFrom(r.fetch(NewCaller(), 1)), "a=a,b,c")
-			r.forgot(r.Keys.pending, "a")
-			r.do("ZADD", r.Keys.pending, r.now+time.Hour.Microseconds(), queuetest.IDOf("a"))
-			r.do("HDEL", r.Keys.parts, queuetest.IDOf("a")+":3")
+			r.forgot(r.Keys.of("pending"), "a")
+			r.do("ZADD", r.Keys.of("pending"), r.now+time.Hour.Microseconds(), queuetest.IDOf("a"))
+			r.do("HDEL", r.Keys.of("parts"), queuetest.IDOf("a")+":3")
 			r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), before)
-			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("a"))
+			r.do("HSET", r.Keys.of("key"), "k", queuetest.IDOf("a"))
 			r.equal("full again", r.answers(NewCaller(), three("d")), "~a@0s")
 			r.equal("void", r.settle(NewCaller(), groupOf(3, ack("a", "k"))), []int{0})
 			r.equal("parts", r.partsFrom(r.fetch(NewCaller(), 1)), "a=a,b,d")
@@ -180,7 +180,7 @@ func TestScriptGroupRaces(t *testing.T) {
 			r.take("a")
 			late := groupOf(1, ack("a", "k"))
 			late.Lease = r.leases[queuetest.IDOf("a")]
-			r.forgot(r.Keys.pending, "a")
+			r.forgot(r.Keys.of("pending"), "a")
 			r.equal("appended", r.answers(NewCaller(), untimed(part("b", 0, 0))), "~a@0s")
 			r.take("a")
 			r.equal("void", r.settle(NewCaller(), late), []int{0})
@@ -194,9 +194,9 @@ func TestScriptGroupRaces(t *testing.T) {
 func TestScriptGroupRubbish(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(r *rig){
-		"one is missing":  func(r *rig) { r.do("HDEL", r.Keys.parts, queuetest.IDOf("a")+":3") },
-		"all are missing": func(r *rig) { r.do("DEL", r.Keys.parts) },
-		"one is longer":   func(r *rig) { r.do("HSET", r.Keys.parts, queuetest.IDOf("a")+":2", "bb") },
+		"one is missing":  func(r *rig) { r.do("HDEL", r.Keys.of("parts"), queuetest.IDOf("a")+":3") },
+		"all are missing": func(r *rig) { r.do("DEL", r.Keys.of("parts")) },
+		"one is longer":   func(r *rig) { r.do("HSET", r.Keys.of("parts"), queuetest.IDOf("a")+":2", "bb") },
 	} {
 		subtest(t, name, onReal, func(r *rig) {
 			r.answers(NewCaller(), part("a", time.Second, 0), part("b", time.Second, 0), part("c", time.Second, 0))
@@ -227,7 +227,7 @@ func TestScriptGroupRubbish(t *testing.T) {
 			}
 			r.gave(f)
 			r.done(groupOf(3, ack("a", "k")))
-			r.do("DEL", r.Keys.parts, r.Keys.Wake, r.Keys.State, r.Keys.key)
+			r.do("DEL", r.Keys.of("parts"), r.Keys.Wake, r.Keys.State, r.Keys.of("key"))
 		}
 	})
 }

@@ -131,7 +131,7 @@ func TestScriptRubbishInLanes(t *testing.T) {
 				if i%8 != 0 && score != "0" {
 					continue
 				}
-				r.do("ZADD", r.Keys.lanes, score, member)
+				r.do("ZADD", r.Keys.of("lanes"), score, member)
 				for _, err := range laneCalls(r, i) {
 					r.t.Fatalf("with %q: %v", member, err)
 				}
@@ -154,15 +154,15 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 		r.put(inLane("l", 1, "first", 0), inLane("l", 1, "second", 0), inLane("l", 1, "third", time.Second))
 		for i, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
 			for _, tag := range append(rubbish, "2:nobody", queuetest.IDOf("nobody")) {
-				r.do("ZADD", r.Keys.waiting, score, tag)
+				r.do("ZADD", r.Keys.of("waiting"), score, tag)
 			}
-			r.do("ZADD", r.Keys.waiting, score, queuetest.IDOf("third"))
+			r.do("ZADD", r.Keys.of("waiting"), score, queuetest.IDOf("third"))
 			for _, err := range laneCalls(r, i) {
 				r.t.Fatalf("with %s: %v", score, err)
 			}
 			r.at(r.since(r.now) + time.Second)
 		}
-		r.do("DEL", r.Keys.waiting)
+		r.do("DEL", r.Keys.of("waiting"))
 		r.at(r.since(r.now) + time.Hour)
 		r.comesInOrder("first")
 		mended, err := r.Store.Repair(queuetest.CtxB, []Flaw{{"place", queuetest.IDOf("second")}, {"place", queuetest.IDOf("third")}})
@@ -176,7 +176,7 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 func TestScriptLanesAreGone(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("l", 1, "c", time.Minute), inLane("l", 1, "d", time.Minute))
-		r.do("DEL", r.Keys.lanes)
+		r.do("DEL", r.Keys.of("lanes"))
 		r.equal("intercept", r.cancel("id", queuetest.IDOf("b")), stateWaiting)
 		r.equal("delete", r.steered(SteerRequest{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("c")}}}), stateWaiting)
 		r.equal("reschedule", r.steered(SteerRequest{What: "by", Us: 1, Targets: []Spot{{Tag: queuetest.IDOf("d")}}}), stateWaiting)

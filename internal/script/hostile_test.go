@@ -160,11 +160,11 @@ func TestScriptRubbishScores(t *testing.T) {
 			r.hand(msg("u", 0), msg("q", 0), msg("g", 0), msg("d", 0))
 			r.done(kept("d", time.Minute, "v"), ends(OutcomeRetry, "q", 1, 0, "x"), ends(OutcomeGarbage, "g", 1, 0, "x"))
 			r.put(msg("p", 0))
-			r.do("ZADD", r.Keys.pending, score, queuetest.IDOf("p"))
-			r.do("ZADD", r.Keys.unack, score, r.leases[queuetest.IDOf("u")].Name)
-			r.do("ZADD", r.Keys.retry, score, tagFor("2:q"))
-			r.do("ZADD", r.Keys.garbage, score, queuetest.IDOf("g"))
-			r.do("ZADD", r.Keys.done, score, queuetest.IDOf("d"))
+			r.do("ZADD", r.Keys.of("pending"), score, queuetest.IDOf("p"))
+			r.do("ZADD", r.Keys.of("unack"), score, r.leases[queuetest.IDOf("u")].Name)
+			r.do("ZADD", r.Keys.of("retry"), score, tagFor("2:q"))
+			r.do("ZADD", r.Keys.of("garbage"), score, queuetest.IDOf("g"))
+			r.do("ZADD", r.Keys.of("done"), score, queuetest.IDOf("d"))
 			r.do("ZADD", r.Keys.Wake, score, "w")
 			for _, err := range everyCall(r, NewCaller(), 0) {
 				r.t.Error(err)
@@ -180,7 +180,7 @@ func TestScriptRubbishScores(t *testing.T) {
 			if f := r.fetch(c, 10); f.Next != 0 && f.Next <= f.Now {
 				r.t.Errorf("there is always more due: next %d, now %d", f.Next, f.Now)
 			}
-			if n, err := r.Cli.ZCard(queuetest.CtxB, r.Keys.unack).Result(); err != nil || n > 3 {
+			if n, err := r.Cli.ZCard(queuetest.CtxB, r.Keys.of("unack")).Result(); err != nil || n > 3 {
 				r.t.Errorf("%d are leased, %v", n, err)
 			}
 			goesOn(r)
@@ -196,7 +196,7 @@ func TestScriptRubbishRecords(t *testing.T) {
 		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x", "2 99999999999 99999999999 1 x") {
 			name := fmt.Sprint("m", i)
 			r.hand(msg(name, 0))
-			r.do("HSET", r.Keys.fail, queuetest.IDOf(name), record)
+			r.do("HSET", r.Keys.of("fail"), queuetest.IDOf(name), record)
 			if !another.MatchString(record) {
 				held++
 			}
@@ -221,18 +221,18 @@ func TestScriptRubbishCountdowns(t *testing.T) {
 		for i, value := range rubbish {
 			name := fmt.Sprint("m", i)
 			r.hand(msg(name, 0))
-			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", value)
+			r.do("HSET", r.Keys.of("parts"), queuetest.IDOf("p")+":0", value)
 			r.done(counting("k", ack(name)))
 			if l := r.looks("key", "k"); l == nil || l.State != statePending {
 				r.t.Errorf("after %q it is %+v", value, l)
 			}
 		}
-		r.do("HSET", r.Keys.key, "nowhere", "nobody")
-		r.do("HSET", r.Keys.parts, "nobody:0", 1)
+		r.do("HSET", r.Keys.of("key"), "nowhere", "nobody")
+		r.do("HSET", r.Keys.of("parts"), "nobody:0", 1)
 		r.hand(msg("a", 0))
 		r.done(counting("nowhere", ack("a")))
-		r.do("HDEL", r.Keys.parts, queuetest.IDOf("p")+":0", "nobody:0")
-		r.do("HDEL", r.Keys.key, "nowhere")
+		r.do("HDEL", r.Keys.of("parts"), queuetest.IDOf("p")+":0", "nobody:0")
+		r.do("HDEL", r.Keys.of("key"), "nowhere")
 		r.at(time.Hour)
 		r.handsOut(3)
 		r.done(ackOfP())
@@ -244,7 +244,7 @@ func TestScriptRubbishConsumers(t *testing.T) {
 	onReal(t, func(r *rig) {
 		for i, value := range rubbish {
 			for _, value := range []string{value, value + " " + value + " {}", "1 " + value + " {}"} {
-				r.do("HSET", r.Keys.consumers, fmt.Sprint(i), value)
+				r.do("HSET", r.Keys.of("consumers"), fmt.Sprint(i), value)
 				c := newCall()
 				r.ask(c, FetchRequest{Want: 1, Presence: "{}"})
 				c.Next()

@@ -96,7 +96,7 @@ func TestScriptNote(t *testing.T) {
 		_, said = r.notes("nobody", JournalStop, bulk, "")
 		r.equal("stop what is not there", said, JournalWord(""))
 		want("in the end", "c:done:[2, 3] b:done:4 a:done:10")
-		r.do("DEL", r.Keys.journal)
+		r.do("DEL", r.Keys.of("journal"))
 		r.notes("b", JournalRuns, bulk, "5")
 		want("written anew", "b:runs:5")
 	})
@@ -111,8 +111,8 @@ func TestScriptNoteMost(t *testing.T) {
 			}
 			r.notes(strconv.Itoa(i), JournalDone, "", "{}")
 		}
-		r.equal("entries", r.Cli.ZCard(queuetest.CtxB, r.Keys.journal).Val(), int64(1000))
-		if ttl := r.Cli.TTL(queuetest.CtxB, r.Keys.journal).Val(); ttl <= 0 || ttl > time.Hour {
+		r.equal("entries", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("journal")).Val(), int64(1000))
+		if ttl := r.Cli.TTL(queuetest.CtxB, r.Keys.of("journal")).Val(); ttl <= 0 || ttl > time.Hour {
 			r.t.Errorf("it expires in %v", ttl)
 		}
 		pages := strings.Fields(r.journaled(7))
@@ -135,7 +135,7 @@ func TestScriptNoteMost(t *testing.T) {
 		if _, said := r.notes("b", JournalStop, bulk, ""); said != JournalRuns {
 			r.t.Errorf("stopped: %q", said)
 		}
-		r.do("DEL", r.Keys.journal)
+		r.do("DEL", r.Keys.of("journal"))
 		for i := range 30 { // each of 64 KB
 			r.notes(strconv.Itoa(i), JournalDone, "", strings.Repeat("x", 64<<10))
 		}
@@ -183,8 +183,8 @@ func TestScriptNoteRubbish(t *testing.T) {
 		for i, member := range members {
 			now := strconv.FormatInt(r.now, 10)
 			for _, score := range testkit.Size([]string{"5", "+inf", "-inf", "1.5", now}, []string{"+inf", now}) {
-				r.do("ZADD", r.Keys.journal, score, member)
-				r.do("ZADD", r.Keys.journal, "1e300", member+"!")
+				r.do("ZADD", r.Keys.of("journal"), score, member)
+				r.do("ZADD", r.Keys.of("journal"), "1e300", member+"!")
 				name := fmt.Sprint(i % 10)
 				r.noted(name, JournalDone, "", "{}", time.Second)
 				at, _ := r.noted(name, JournalDone, "", "{}", time.Second)
@@ -206,7 +206,7 @@ func TestScriptNoteRubbish(t *testing.T) {
 						q.After = EntryName{last.Made, token}
 					}
 				}
-				r.do("DEL", r.Keys.journal)
+				r.do("DEL", r.Keys.of("journal"))
 			}
 		}
 	})

@@ -28,12 +28,11 @@ func Legible(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, lease, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
-	parts, Schedules, journal, lanes, waiting string
+	msg, Wake, State, Schedules string
 
 	Events string // a channel, which all databases of a server share
 
-	all []any // all but events, in the order of structures
+	all []any // in the order of structures
 }
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
@@ -42,13 +41,8 @@ var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "gar
 
 func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"
-	k := keys{Events: base + "events"}
-	for i, key := range [len(structures)]*string{&k.pending, &k.ready, &k.unack, &k.lease, &k.retry, &k.garbage, &k.msg, &k.fail, &k.key,
-		&k.Wake, &k.State, &k.consumers, &k.history, &k.sequence, &k.done, &k.result, &k.held, &k.parts, &k.Schedules, &k.journal,
-		&k.lanes, &k.waiting} {
-		*key = base + structures[i]
-		k.all = append(k.all, *key)
-	}
+	k := keys{msg: base + "msg", Wake: base + "wake", State: base + "state", Schedules: base + "schedules",
+		Events: base + "events"}
 	if db != 0 {
 		k.Events += ":" + strconv.Itoa(db)
 	}

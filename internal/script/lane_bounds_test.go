@@ -87,8 +87,8 @@ func (w *wideLanes) robs(l int) {
 		if i == 0 {
 			id = queuetest.IDOf(fmt.Sprintf("%02d", l))
 		}
-		w.do("ZREM", w.Keys.lanes, fmt.Sprintf("%s\x00\x00100%s", laneName(l), id))
-		w.do("ZREM", w.Keys.pending, id)
+		w.do("ZREM", w.Keys.of("lanes"), fmt.Sprintf("%s\x00\x00100%s", laneName(l), id))
+		w.do("ZREM", w.Keys.of("pending"), id)
 		w.do("HDEL", w.Keys.msg, id)
 	}
 }
@@ -119,7 +119,7 @@ func (w *wideLanes) sweeps() {
 		c.Next()
 		_, err := w.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Settings: &w.with})
 		queuetest.Must(w.t, err)
-		n, err := w.Cli.ZCard(queuetest.CtxB, w.Keys.pending).Result()
+		n, err := w.Cli.ZCard(queuetest.CtxB, w.Keys.of("pending")).Result()
 		queuetest.Must(w.t, err)
 		given := int(n) - before
 		before = int(n)

@@ -206,12 +206,12 @@ func TestScriptLanes(t *testing.T) {
 		r.equal("deleted", r.laneText(LanesRequest{Name: "a"}), "a/1 1+1 from 1s a gone; ")
 		r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), "x")
 		for _, member := range []string{"", "\x00", "\x00x", "rubbish", "a\x00", "b\x00\x00", "b\x00123 7"} {
-			r.do("ZADD", r.Keys.lanes, 0, member)
+			r.do("ZADD", r.Keys.of("lanes"), 0, member)
 		}
 		if got := r.laneText(LanesRequest{Limit: 100}); !strings.Contains(got, "\xff/1 1+0") {
 			r.t.Errorf("behind rubbish: %q", got)
 		}
-		r.do("DEL", r.Keys.lanes)
+		r.do("DEL", r.Keys.of("lanes"))
 	})
 }
 

@@ -166,7 +166,7 @@ func TestLeaseWithoutACount(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.limits = RateLimits{Concurrency: 3}
 		r.hand(msg("a", 0))
-		r.do("HDEL", r.Keys.lease, r.leases[tagFor("a")].Name+"#")
+		r.do("HDEL", r.Keys.of("lease"), r.leases[tagFor("a")].Name+"#")
 		r.put(msg("b", 0), msg("c", 0), msg("d", 0))
 		r.take("b c")
 		r.equal("lost", r.lapse(11*time.Second).Lost, 3)
@@ -179,7 +179,7 @@ func TestLeaseWithoutARecord(t *testing.T) {
 		r.hand(msg("a", 0), msg("b", 0))
 		r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeReady, "b", 0, 0, ""))
 		r.take("2:a 2:b")
-		r.do("DEL", r.Keys.fail)
+		r.do("DEL", r.Keys.of("fail"))
 		r.done(ack("2:a"))
 		r.equal("lost", r.lapse(11*time.Second).Lost, 1)
 		r.equal("messages in retry", len(r.read().Retry), 1)

@@ -109,9 +109,11 @@ func TestScriptRubbishInLimits(t *testing.T) {
 func TestScriptPlacesOfStrays(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(r *rig){
-		"msg":   func(r *rig) { r.do("HSET", r.Keys.msg, "stray 1", "", "stray 2", "") },
-		"retry": func(r *rig) { r.do("ZADD", r.Keys.retry, message.Forever, "2:stray 1", message.Forever, "2:stray 2") },
-		"unack": func(r *rig) { r.do("ZADD", r.Keys.unack, message.Forever, "stray 1", message.Forever, "stray 2") },
+		"msg": func(r *rig) { r.do("HSET", r.Keys.msg, "stray 1", "", "stray 2", "") },
+		"retry": func(r *rig) {
+			r.do("ZADD", r.Keys.of("retry"), message.Forever, "2:stray 1", message.Forever, "2:stray 2")
+		},
+		"unack": func(r *rig) { r.do("ZADD", r.Keys.of("unack"), message.Forever, "stray 1", message.Forever, "stray 2") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, limited(RateLimits{Concurrency: 2}, func(r *rig) {

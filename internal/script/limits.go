@@ -59,14 +59,12 @@ func (l RateLimits) text() string {
 	return fmt.Sprintf("%d %d %d %d", l.Rate, l.Per.Microseconds(), l.Burst, l.Concurrency)
 }
 
-// limitsOf reads what a script says, numbers with a blank between; what is none is 0.
 func limitsOf(words []string) (l RateLimits) {
-	us := countIn(words, 1)
-	l = RateLimits{Rate: int(countIn(words, 0)), Per: message.Microseconds(us), Burst: int(countIn(words, 2))}
-	if l.Rate == 0 || int64(l.Rate) > us || l.Burst == 0 {
-		l = RateLimits{}
+	n := fourNumbers(words)
+	if rate, us, burst := n[0], n[1], n[2]; rate > 0 && rate <= us && burst > 0 {
+		l = RateLimits{Rate: int(rate), Per: message.Microseconds(us), Burst: int(burst)}
 	}
-	l.Concurrency = int(countIn(words, 3))
+	l.Concurrency = int(n[3])
 	return l
 }
 
@@ -83,7 +81,6 @@ type AgreedLimits struct {
 	Left    int  // how many more may be handed out now, as far as two fetches reach
 }
 
-// limits reads them.
 func (r *reply) limits() (l AgreedLimits) {
 	words := strings.Fields(r.text())
 	if len(words) != 0 && len(words) != 6 {

@@ -76,7 +76,7 @@ type AwaitReply struct {
 
 // Await says what became of some messages, or of the first of them.
 func (s *Store) Await(ctx context.Context, ids []string) ([]AwaitReply, error) {
-	r := s.run(ctx, AwaitScript, withTexts(nil, ids))
+	r := s.run(ctx, AwaitScript, pointersTo(ids, make([]any, 0, len(ids))))
 	r.int64()
 	var out []AwaitReply
 	for len(r.rest) > 0 && r.bad == nil && len(out) < len(ids) {

@@ -201,7 +201,7 @@ func TestScriptReadLimit(t *testing.T) {
 			}
 		}
 		r.do("HDEL", r.Keys.msg, large)
-		r.do("ZREM", r.Keys.pending, large)
+		r.do("ZREM", r.Keys.of("pending"), large)
 		r.do("HDEL", r.Keys.msg, large)
 	})
 }
@@ -279,15 +279,15 @@ func TestScriptForecast(t *testing.T) {
 			}
 		}
 		at := func(d time.Duration) string { return fmt.Sprint(rigBase + d.Microseconds()) }
-		add(r.Keys.pending, at(-time.Microsecond), at(0), at(time.Second-time.Microsecond), at(time.Second),
+		add(r.Keys.of("pending"), at(-time.Microsecond), at(0), at(time.Second-time.Microsecond), at(time.Second),
 			at(2*time.Second-time.Microsecond), at(2*time.Second), "+inf")
-		add(r.Keys.retry, "-inf", at(-time.Hour), at(time.Second), at(time.Second)+".5", "1e300")
+		add(r.Keys.of("retry"), "-inf", at(-time.Hour), at(time.Second), at(time.Second)+".5", "1e300")
 		got := counted("from now on", 0, time.Second, 2, 1, 2, 2, 0, 2, 2, 2, 1)
 		r.equal("from", got.From, rigBase)
 		counted("from elsewhere", rigBase+1_000_000, time.Second, 1, 3, 2, 2, 2, 2, 1)
 		counted("from the beginning", 1, time.Hour, 1, 0, 1, 0, 0, 7, 4)
 		counted("to the end", rigBase, message.MaxDelay, 1, 1, 2, 5, 2, 1, 1)
 		queuetest.Must(r.t, queuetest.Failure(r.Store.Forecast(queuetest.CtxB, message.Forever, message.MaxDelay, 500)))
-		r.do("DEL", r.Keys.pending, r.Keys.retry)
+		r.do("DEL", r.Keys.of("pending"), r.Keys.of("retry"))
 	})
 }

@@ -146,7 +146,7 @@ func TestScriptErrorsAreBounded(t *testing.T) {
 			}
 		}
 		r.equal("bytes", got, []int{len(queuetest.LostText), len(long), 198, 198, 198})
-		record, err := r.Cli.HGet(queuetest.CtxB, r.Keys.fail, queuetest.IDOf("a")).Result()
+		record, err := r.Cli.HGet(queuetest.CtxB, r.Keys.of("fail"), queuetest.IDOf("a")).Result()
 		if err != nil || len(record) > 2000 {
 			r.t.Errorf("%d bytes, %v", len(record), err)
 		}
@@ -164,7 +164,7 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(msg("a", 0))
 		for _, raw := range slices.Concat(rows, someRubbish(0)) {
-			write := func(n int) { r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n, raw)) }
+			write := func(n int) { r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n, raw)) }
 			newest := func(what, want string) {
 				r.t.Helper()
 				if m := r.looks("id", queuetest.IDOf("a")); message.LastError(m.Errors) != want || len(message.KeptErrors(m.Errors, message.MaxErrors)) > 5 || m.broken != nil {
@@ -194,7 +194,7 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 			s := r.ending(OutcomeGarbage)
 			s.Text = "no"
 			r.done(s)
-			r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n+4, raw))
+			r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n+4, raw))
 			got, err := r.Store.Await(queuetest.CtxB, []string{queuetest.IDOf("a")})
 			if want := strings.TrimPrefix(message.LastError(raw), strings.Repeat("9", 40)+" 1 "); err != nil || got[0].Text != want {
 				r.t.Fatalf("await of %q: %+v, %v; want %q", raw, got, err, want)

@@ -258,7 +258,7 @@ func TestScriptKeysAreNumbered(t *testing.T) {
 	sc := New("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
 	k := keysOf("dq", "q", 0)
 	got := sc.command(false, &k, []any{"a"})
-	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.State, "a"}
+	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.of("pending"), k.of("key"), k.State, "a"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -75,9 +75,8 @@ func (m *SendMessage) laned() bool {
 	return m.Put != nil && (m.Put.Laned || m.Put.On != ConflictRefuse)
 }
 
-// putArgs are the arguments of put.
 func (q *SendRequest) putArgs(c *Caller, shards any) []any {
-	args := append(make([]any, 0, 4+12*len(q.Messages)), c.name(), c.number())
+	args := c.args(2 + 12*len(q.Messages))
 	if shards != "1" {
 		args = append(args, "shards", shards)
 	}

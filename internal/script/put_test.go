@@ -82,7 +82,7 @@ func TestScriptPutSequence(t *testing.T) {
 		}, "sequence s=9223372036854775807 wake 1s"},
 		"rubbish counts as none": {func(r *rig) {
 			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
-				r.do("HSET", r.Keys.sequence, "s", value)
+				r.do("HSET", r.Keys.of("sequence"), "s", value)
 				name := fmt.Sprint("n", i)
 				r.equal(fmt.Sprintf("answer %q", value), r.answers(NewCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
 				r.equal("cancel", r.cancel("id", queuetest.IDOf(name)), statePending)
@@ -138,7 +138,7 @@ func TestScriptSequenceWithoutMessages(t *testing.T) {
 			_, _, err := r.Store.PassSequence(queuetest.CtxB, older, "s", 9)
 			r.tooLate(err)
 			for _, value := range append(rubbish, "18446744073709551616") {
-				r.do("HSET", r.Keys.sequence, "s", value)
+				r.do("HSET", r.Keys.of("sequence"), "s", value)
 				pass(-1, nil)
 			}
 		}, "pending a@1s sequence s=-1 wake 1s"},
@@ -161,7 +161,7 @@ func TestScriptPutState(t *testing.T) {
 func TestScriptSequences(t *testing.T) {
 	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
 		const n = 1000
-		set := []any{"HSET", r.Keys.sequence, "rubbish", "x"}
+		set := []any{"HSET", r.Keys.of("sequence"), "rubbish", "x"}
 		for i := range n {
 			set = append(set, fmt.Sprint("s", i), message.SequenceDigits(int64(i-10)))
 		}
@@ -181,7 +181,7 @@ func TestScriptSequences(t *testing.T) {
 			got, err := r.Store.Sequences(queuetest.CtxB, name, "0")
 			r.equal(name, []any{len(got.Found), got.Cursor, err}, []any{found, "0", nil})
 		}
-		r.do("DEL", r.Keys.sequence)
+		r.do("DEL", r.Keys.of("sequence"))
 	}, ""}})
 }
 
@@ -235,7 +235,7 @@ func TestScriptPutIsBoundedByWhatItReads(t *testing.T) {
 	} {
 		subtest(t, name, onReal, func(r *rig) {
 			c.build(r)
-			n := int(r.Cli.HLen(queuetest.CtxB, r.Keys.key).Val())
+			n := int(r.Cli.HLen(queuetest.CtxB, r.Keys.of("key")).Val())
 			by, batch := NewCaller(), ontoKeys(c.on, n)
 			for len(batch) > 0 {
 				out := r.send(by, batch...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,9 +117,8 @@ func (sc *Script) command(byHash bool, keys *keys, args []any) []any {
 	return append(all, args...)
 }
 
-// withTexts appends pointers to texts, which go-redis writes as the texts. A text itself would cost an allocation.
-func withTexts(args []any, texts []string) []any {
-	args = slices.Grow(args, len(texts))
+// pointersTo appends texts as arguments. A pointer is made without an allocation.
+func pointersTo(texts []string, args []any) []any {
 	for i := range texts {
 		args = append(args, &texts[i])
 	}
@@ -129,15 +127,16 @@ func withTexts(args []any, texts []string) []any {
 
 // beginsByHash says whether a script is called by its hash at first, and by its text if the server does not know that.
 // If the server would say so only after so many bytes that the text is few beside them, the first call has the text.
-func beginsByHash(args []any) bool { return link.SizeOf(args) < link.AttemptBytesPerSecond }
+func beginsByHash(size int) bool { return size < link.AttemptBytesPerSecond }
 
-// eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it
-// has with its reply, as far as that is known.
-func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, size int,
+// eval makes one attempt at a script call, whose reply newCmd's commands understand. reply is how many bytes that has,
+// as far as is known.
+func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, reply int,
 	newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
-	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) (err error) {
-		for byHash := beginsByHash(args); ; byHash = false {
+	size := link.SizeOf(args)
+	attempt := func(ctx context.Context, cli redis.UniversalClient) (err error) {
+		for byHash := beginsByHash(size); ; byHash = false {
 			cmd = newCmd(ctx, sc.command(byHash, s.Keys, args)...)
 			if s.Link != nil {
 				err = cli.Process(ctx, cmd)
@@ -148,8 +147,8 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, 
 				return err
 			}
 		}
-	}})
-	if err != nil {
+	}
+	if err := s.Attempt(ctx, link.Effort{Bytes: size + reply, Call: attempt}); err != nil {
 		return none, refusedBy(err) // an attempt that is not waited for any longer may still set cmd
 	}
 	return cmd, nil
@@ -157,18 +156,18 @@ func eval[C redis.Cmder](ctx context.Context, s *Store, sc *Script, args []any, 
 
 // Eval makes one attempt at a script of a package outside the core. reply is about how many bytes come back.
 func (s *Store) Eval(ctx context.Context, sc *Script, reply int, args ...any) (*redis.Cmd, error) {
-	return eval(ctx, s, sc, args, link.SizeOf(args)+reply, redis.NewCmd)
+	return eval(ctx, s, sc, args, reply, redis.NewCmd)
 }
 
 // run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
 func (s *Store) run(ctx context.Context, sc *Script, args []any) *reply {
-	return s.runAs(ctx, sc, args, link.SizeOf(args), redis.NewStringSliceCmd)
+	return s.runAs(ctx, sc, args, 0, redis.NewStringSliceCmd)
 }
 
-// runAs is run with commands that newCmd makes, as soon as the attempt has a connection. size is that of eval.
-func (s *Store) runAs(ctx context.Context, sc *Script, args []any, size int,
+// runAs is run with commands that newCmd makes, as soon as the attempt has a connection.
+func (s *Store) runAs(ctx context.Context, sc *Script, args []any, bytes int,
 	newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
-	cmd, err := eval(ctx, s, sc, args, size, newCmd)
+	cmd, err := eval(ctx, s, sc, args, bytes, newCmd)
 	if err != nil {
 		return &reply{failed: err}
 	}
@@ -195,8 +194,9 @@ func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int
 // replicated makes one attempt at a script call with a WAIT for n replicas.
 func (s *Store) replicated(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
 	var last *link.ReplicatedCall
-	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		for byHash := beginsByHash(args); ; byHash = false {
+	size := link.SizeOf(args)
+	err := s.Attempt(ctx, link.Effort{Bytes: size, Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		for byHash := beginsByHash(size); ; byHash = false {
 			last = link.NewReplicatedCall(ctx, sc.command(byHash, s.Keys, args), n, timeout)
 			if err := last.Exec(ctx, cli.Pipeline()); !byHash || !link.Says(err, "NOSCRIPT") {
 				return err
@@ -230,7 +230,10 @@ func (s *Store) InShard(err error) error {
 	return fmt.Errorf("%s: %w", s.Shard, err)
 }
 
-// Failed says which call failed.
+// Failed says which call failed, if one has.
 func (s *Store) Failed(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.Queue, fmt.Sprintf(format, args...), err)
 }

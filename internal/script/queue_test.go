@@ -44,9 +44,10 @@ func TestWritePermit(t *testing.T) {
 	for range 1000 {
 		p := new(WritePermit)
 		used := make(chan bool)
-		go func() { used <- p.use() == nil }()
+		use := func() error { return queuetest.Failure(p.MarshalBinary()) }
+		go func() { used <- use() == nil }()
 		revoked := p.Revoke()
-		if <-used == revoked || p.Revoke() != revoked || (p.use() == nil) == revoked {
+		if <-used == revoked || p.Revoke() != revoked || (use() == nil) == revoked {
 			t.Fatal("a revoked permit was used, or one was neither used nor revoked")
 		}
 	}
@@ -145,7 +146,7 @@ func TestConsumersOfRubbish(t *testing.T) {
 			"rubbish": "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", r.now-4e6),
 		}
 		for name, entry := range dead {
-			r.do("HSET", r.Keys.consumers, name, entry)
+			r.do("HSET", r.Keys.of("consumers"), name, entry)
 		}
 		read := map[string]string{}
 		entries, err := r.Store.Consumers(queuetest.CtxB)
@@ -156,17 +157,17 @@ func TestConsumersOfRubbish(t *testing.T) {
 		}
 		r.equal("entries", read, dead)
 		c := NewCaller()
-		for round := 0; r.Cli.HLen(queuetest.CtxB, r.Keys.consumers).Val() > 1; round++ {
+		for round := 0; r.Cli.HLen(queuetest.CtxB, r.Keys.of("consumers")).Val() > 1; round++ {
 			if round > 1000 {
-				r.t.Fatalf("they stay: %v", r.Cli.HGetAll(queuetest.CtxB, r.Keys.consumers).Val())
+				r.t.Fatalf("they stay: %v", r.Cli.HGetAll(queuetest.CtxB, r.Keys.of("consumers")).Val())
 			}
 			r.at(time.Duration(round) * 5 * time.Second)
 			c.Next()
 			r.ask(c, FetchRequest{Presence: "{}"})
 		}
-		r.do("HDEL", r.Keys.consumers, c.ID)
+		r.do("HDEL", r.Keys.of("consumers"), c.ID)
 		for name, entry := range dead {
-			r.do("HSET", r.Keys.consumers, name, entry)
+			r.do("HSET", r.Keys.of("consumers"), name, entry)
 		}
 		if found, err := r.Store.Drop(queuetest.CtxB, DropEmpty); found != (Holding{}) || err != nil {
 			r.t.Errorf("drop: %+v, %v", found, err)
@@ -182,7 +183,7 @@ func TestConsumersExpire(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		c := newCall()
 		r.ask(c, FetchRequest{Presence: "{}"})
-		if ttl := r.Cli.TTL(queuetest.CtxB, r.Keys.consumers).Val(); ttl < 30*24*time.Hour || ttl > 31*24*time.Hour {
+		if ttl := r.Cli.TTL(queuetest.CtxB, r.Keys.of("consumers")).Val(); ttl < 30*24*time.Hour || ttl > 31*24*time.Hour {
 			r.t.Errorf("consumers expire in %v", ttl)
 		}
 	})
@@ -200,7 +201,7 @@ func TestDropOfAnothersKeys(t *testing.T) {
 		if left := r.contents(); strings.TrimSpace(left) != "journal string somebody else's" {
 			r.t.Errorf("left: %s", left)
 		}
-		r.do("DEL", r.Keys.journal)
+		r.do("DEL", r.Keys.of("journal"))
 	})
 }
 

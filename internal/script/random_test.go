@@ -403,14 +403,14 @@ func (m *machine) forgets(t *rapid.T) {
 	}
 	name := rapid.SampledFrom(names).Draw(t, "lease")
 	keys := m.store.Keys
-	calls := [][]any{{"zrem", keys.unack, name}, {"hdel", keys.lease, name, name + "#"}}
+	calls := [][]any{{"zrem", keys.of("unack"), name}, {"hdel", keys.of("lease"), name, name + "#"}}
 	tags := m.heldOf(name)
 	m.endLease(name)
 	for _, tag := range tags {
 		id, n := message.SplitTag(tag)
-		at, key, set := m.now, keys.retry, m.retry
+		at, key, set := m.now, keys.of("retry"), m.retry
 		if n == 1 {
-			at, key, set = m.envelope(id).Due, keys.pending, m.pending
+			at, key, set = m.envelope(id).Due, keys.of("pending"), m.pending
 		}
 		set[tag] = at
 		calls = append(calls, []any{"zadd", key, at, tag})

@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -68,51 +69,35 @@ func (r *reply) number() int { return int(r.int64()) }
 
 // last takes the last value, which is a number that counts.
 func (r *reply) last() int {
-	if len(r.rest) == 0 {
-		r.fail("no value where a number was expected")
-		return 0
-	}
-	end := reply{rest: r.rest[len(r.rest)-1:]}
-	r.rest = r.rest[:len(r.rest)-1]
+	end := reply{rest: r.rest[max(len(r.rest)-1, 0):]}
+	r.rest = r.rest[:len(r.rest)-len(end.rest)]
 	n := end.number()
 	if end.bad != nil || n < 0 {
-		r.fail("%d where a number was expected: %w", n, end.bad)
-		return 0
+		r.fail("%d where a number was expected: %v", n, end.bad)
 	}
 	return n
 }
 
-// countIn is the number at a place among words; 0 of what is none.
-func countIn(words []string, i int) int64 {
-	if i >= len(words) {
-		return 0
-	}
-	n, _ := strconv.ParseInt(words[i], 10, 64)
-	return max(n, 0)
-}
-
-// flags reads so many numbers of which each is 0 or 1.
-func (r *reply) flags(n int) []bool {
-	all := make([]bool, n)
-	for i := range all {
-		word := r.number()
-		if all[i] = word == 1; word != 0 && word != 1 {
-			r.fail("answer %d", word)
-		}
+// fourNumbers are words as numbers; 0 for what is missing, no number or negative.
+func fourNumbers(words []string) (all [4]int64) {
+	for i, word := range words[:min(len(words), len(all))] {
+		n, _ := strconv.ParseInt(word, 10, 64)
+		all[i] = max(n, 0)
 	}
 	return all
 }
 
-// indices reads a list of indices of so many, which scripts count from 1.
-func (r *reply) indices(of int) (list []int) {
+// ordered reads a list of indices, which scripts count from 1, of what order has the caller's indices of.
+func (r *reply) ordered(order []int) (list []int) {
 	for _, field := range strings.Fields(r.text()) {
 		i, err := strconv.Atoi(field)
-		if err != nil || i < 1 || i > of {
-			r.fail("index %q of %d", field, of)
+		if err != nil || i < 1 || i > len(order) {
+			r.fail("index %q of %d", field, len(order))
 			return nil
 		}
-		list = append(list, i-1)
+		list = append(list, order[i-1])
 	}
+	slices.Sort(list)
 	return list
 }
 

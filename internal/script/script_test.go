@@ -77,6 +77,11 @@ func serverName(embedded bool) string {
 	return "redis-server"
 }
 
+// of is the key of a structure.
+func (k *keys) of(structure string) string {
+	return k.all[slices.Index(structures[:], structure)].(string)
+}
+
 // A rig is one queue that a test drives call by call. Messages have short names, and
 // instants are durations since its base.
 type rig struct {

@@ -120,7 +120,7 @@ func (s *Store) sendSingle(ctx context.Context, c *Caller, m *SendMessage) (now 
 	if s.shards != "1" {
 		args = append(args, s.shards)
 	}
-	cmd, err := eval(ctx, s, SingleScript, args, link.SizeOf(args), redis.NewIntCmd)
+	cmd, err := eval(ctx, s, SingleScript, args, 0, redis.NewIntCmd)
 	if err != nil {
 		if noNumber := new(strconv.NumError); errors.As(err, &noNumber) {
 			err = fmt.Errorf("%w: single: %w", ErrBadReply, err)
@@ -138,7 +138,7 @@ func (q *SendRequest) args(c *Caller, shards any) []any {
 	if keyed {
 		shards = shards.(string) + "+"
 	}
-	args := append(make([]any, 0, 6+2*len(q.Messages)), c.name(), c.number(), shards)
+	args := append(c.args(4+2*len(q.Messages)), shards)
 	for rest := q.Messages; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].alike(rest[0]) {

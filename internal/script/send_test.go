@@ -48,7 +48,7 @@ func TestScriptSend(t *testing.T) {
 func TestScriptSendKeys(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"key whose holder has no envelope": {func(r *rig) {
-			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("x"))
+			r.do("HSET", r.Keys.of("key"), "k", queuetest.IDOf("x"))
 			r.equal("refused", refused(r.send(NewCaller(), msg("a", 0, keyed("k")), msg("b", 0, keyed("k")))), "1=a")
 		}, "pending a@0s key k=a wake 0s"},
 		"key of any bytes": {func(r *rig) {
@@ -277,14 +277,14 @@ func TestScriptKeyHoldRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
 		for i, score := range []string{"+inf", "-inf", "0", "-5", "9.1e15", fmt.Sprint(r.now + year.Microseconds() + 1)} {
 			heldKey(r)
-			r.do("ZADD", r.Keys.held, score, "k")
+			r.do("ZADD", r.Keys.of("held"), score, "k")
 			name := fmt.Sprint("m", i)
 			r.equal("held until "+score, r.answers(NewCaller(), on(ConflictKeep, true, msg(name, time.Second, keyed("k")))), "+1s")
 			r.equal("cancel", r.cancel("key", "k"), statePending)
-			r.do("DEL", r.Keys.held)
+			r.do("DEL", r.Keys.of("held"))
 		}
-		r.do("HSET", r.Keys.key, "k", "acked:", "l", "acked:x y")
-		r.do("ZADD", r.Keys.held, r.now+1e6, "l")
+		r.do("HSET", r.Keys.of("key"), "k", "acked:", "l", "acked:x y")
+		r.do("ZADD", r.Keys.of("held"), r.now+1e6, "l")
 		r.equal("answers", r.answers(NewCaller(), on(ConflictKeep, true, msg("n", time.Second, keyed("k"))),
 			on(ConflictKeep, true, msg("o", time.Second, keyed("l")))), "+1s ~x?y")
 		r.equal("cancel", r.cancel("key", "k"), statePending)
@@ -303,7 +303,7 @@ func TestScriptKeyHoldSweep(t *testing.T) {
 	onReal(t, func(r *rig) {
 		const n = 9_700 // of Go's making; the bound does not depend on it
 		for i := 0; i < n; i += 100 {
-			held, keys := []any{"ZADD", r.Keys.held}, []any{"HSET", r.Keys.key}
+			held, keys := []any{"ZADD", r.Keys.of("held")}, []any{"HSET", r.Keys.of("key")}
 			for j := range 100 {
 				key := fmt.Sprint("k", i+j)
 				held, keys = append(held, r.now+1, key), append(keys, key, "acked:"+queuetest.IDOf("a"))
@@ -319,8 +319,8 @@ func TestScriptKeyHoldSweep(t *testing.T) {
 			r.equal("the alarm is for now", next == message.ServerTime(r.now), left > 0)
 			wake, _ := r.Cli.ZScore(queuetest.CtxB, r.Keys.Wake, "w").Result()
 			r.equal("and set", int64(wake) == r.now, left > 0)
-			r.equal("held", r.Cli.ZCard(queuetest.CtxB, r.Keys.held).Val(), int64(left))
-			r.equal("keys", r.Cli.HLen(queuetest.CtxB, r.Keys.key).Val(), int64(left))
+			r.equal("held", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("held")).Val(), int64(left))
+			r.equal("keys", r.Cli.HLen(queuetest.CtxB, r.Keys.of("key")).Val(), int64(left))
 		}
 		r.expect("")
 	})

@@ -220,7 +220,6 @@ func leasesOf(all []Settlement) (leases []settledLease, of []int) {
 	return leases, of
 }
 
-// read reads the reply.
 func (c *settleCall) read(r *reply) (SettleReply, error) {
 	got := SettleReply{Now: r.int64()}
 	got.Overflow, got.DoneOverflow = r.number(), r.number()
@@ -250,13 +249,4 @@ func (c *settleCall) read(r *reply) (SettleReply, error) {
 	}
 	got.More = r.number() == 1
 	return got, r.err("settle")
-}
-
-// ordered reads a list of the script's indices, of which order has the caller's.
-func (r *reply) ordered(order []int) (list []int) {
-	for _, i := range r.indices(len(order)) {
-		list = append(list, order[i])
-	}
-	slices.Sort(list)
-	return list
 }

@@ -17,7 +17,7 @@ func TestScriptSettle(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a key that points elsewhere stays": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")))
-			r.do("HDEL", r.Keys.key, "1", "2")
+			r.do("HDEL", r.Keys.of("key"), "1", "2")
 			r.put(msg("c", time.Hour, keyed("1")), msg("d", time.Hour, keyed("2")))
 			r.done(ack("a", "1"), ends(OutcomeGarbage, "b", 1, 0, "", "2"))
 		}, "pending c@1h0m0s d@1h0m0s garbage b@0s fail b=2/1/0@0s key 1=c 2=d wake 1h0m0s"},
@@ -44,7 +44,7 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.done(ends(OutcomeReady, "a", 0, 0, "", "k"))
 			r.take("2:a")
 			r.unlease("2:a")
-			r.do("RPUSH", r.Keys.ready, tagFor("2:a"))
+			r.do("RPUSH", r.Keys.of("ready"), tagFor("2:a"))
 			r.do("HSET", r.Keys.State, "armed", rigBase)
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
 			r.equal("void", r.settle(NewCaller(), ack("2:a", "k")), []int{0})
@@ -54,12 +54,12 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.done(ends(OutcomeReady, "a", 0, 0, ""))
 			r.take("2:a")
 			r.unlease("2:a")
-			r.do("RPUSH", r.Keys.ready, tagFor("2:a"))
+			r.do("RPUSH", r.Keys.of("ready"), tagFor("2:a"))
 			r.do("HSET", r.Keys.State, "armed", rigBase)
 			r.equal("void", r.settle(NewCaller(), ack("2:a")), []int{0}) // it would be looked for from end to end
 			r.expect("ready 2:a fail a=2/0/0@0s armed 0s")
-			r.do("LPOP", r.Keys.ready)
-			r.do("ZADD", r.Keys.retry, rigBase, tagFor("2:a"))
+			r.do("LPOP", r.Keys.of("ready"))
+			r.do("ZADD", r.Keys.of("retry"), rigBase, tagFor("2:a"))
 			r.equal("void", r.settle(NewCaller(), ack("2:a")), []int(nil))
 		}, "armed 0s"},
 	})
@@ -72,7 +72,7 @@ func TestScriptFailoverForgetsFetch(t *testing.T) {
 		"a replaced message": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k"))) // to A
 			a := r.leases[tagFor("a")]
-			r.forgot(r.Keys.pending, "a")
+			r.forgot(r.Keys.of("pending"), "a")
 			r.equal("the second is accepted", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 0, keyed("k")))), "~a@0s")
 			r.take("a") // by B, with the payload of the second
 			r.at(4 * time.Second)
@@ -89,9 +89,9 @@ func TestScriptFailoverForgetsFetch(t *testing.T) {
 			r.answers(NewCaller(), untimed(part("b", 0, 0)))
 			r.take("a") // by A, of two parts
 			a := r.leases[tagFor("a")]
-			r.forgot(r.Keys.pending, "a") // and the second part
+			r.forgot(r.Keys.of("pending"), "a") // and the second part
 			r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), first)
-			r.do("HDEL", r.Keys.parts, queuetest.IDOf("a")+":2")
+			r.do("HDEL", r.Keys.of("parts"), queuetest.IDOf("a")+":2")
 			r.equal("another part", r.answers(NewCaller(), untimed(part("c", 0, 0))), "~a@0s")
 			r.equal("parts of B", r.partsFrom(r.fetch(NewCaller(), 1)), "a=a,c")
 			r.leases[tagFor("a")] = a
@@ -130,7 +130,7 @@ func TestScriptThen(t *testing.T) {
 		}, "pending b@1s wake 1s"},
 		"a key that was left behind": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.do("HSET", r.Keys.key, "k", "somebody else's")
+			r.do("HSET", r.Keys.of("key"), "k", "somebody else's")
 			r.follows(then(ack("a"), msg("b", time.Second, keyed("k"))))
 		}, "pending b@1s key k=b wake 1s"},
 	})
@@ -166,7 +166,7 @@ func TestScriptInterceptNotDue(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"at an infinite instant": {func(r *rig) {
 			r.put(msg("a", time.Second), msg("b", time.Second))
-			r.do("ZADD", r.Keys.pending, "+inf", queuetest.IDOf("a"), "-inf", queuetest.IDOf("b"))
+			r.do("ZADD", r.Keys.of("pending"), "+inf", queuetest.IDOf("a"), "-inf", queuetest.IDOf("b"))
 			r.equal("later", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), statePending)
 			r.equal("sooner", r.intercept(NewCaller(), "id", queuetest.IDOf("b")), stateReady)
 		}, "wake 1s"},
@@ -192,17 +192,17 @@ func TestScriptInterceptNotDue(t *testing.T) {
 func TestScriptInterceptKeys(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a key that points nowhere": {func(r *rig) {
-			r.do("HSET", r.Keys.key, "k", queuetest.IDOf("x"))
+			r.do("HSET", r.Keys.of("key"), "k", queuetest.IDOf("x"))
 			r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
 			r.equal("state", r.intercept(NewCaller(), "key", "k"), StateGone)
 			r.put(msg("a", time.Second, keyed("k")))
 		}, "pending a@1s key k=a wake 1s"},
 		"a key whose entry somebody else wrote": {func(r *rig) {
 			r.put(msg("a", time.Second, keyed("k")), msg("b", time.Second))
-			r.do("HSET", r.Keys.key, "x", queuetest.IDOf("a"), "y", queuetest.IDOf("b"))
+			r.do("HSET", r.Keys.of("key"), "x", queuetest.IDOf("a"), "y", queuetest.IDOf("b"))
 			r.equal("another's key", r.intercept(NewCaller(), "key", "x"), StateGone)
 			r.equal("the key of a message without one", r.intercept(NewCaller(), "key", "y"), StateGone)
-			r.do("HDEL", r.Keys.key, "x", "y")
+			r.do("HDEL", r.Keys.of("key"), "x", "y")
 		}, "pending a@1s b@1s key k=a wake 1s"},
 	})
 }

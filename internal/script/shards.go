@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -31,7 +30,7 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-func crc16(crc uint16, text string) uint16 {
+func crc16[T string | []byte](crc uint16, text T) uint16 {
 	for i := range len(text) {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^text[i]]
 	}
@@ -63,17 +62,12 @@ func shardName(prefix, name string, i, of int) string {
 	crc := crc16(0, prefix+":"+name)
 	slot := (int(crc%slots) + i*slots/of) % slots
 	crc = crc16(crc, "/")
-	crcs := make([]uint16, 0, 2*slots) // of each number with all before it; some 16,000 are tried
-	for salt := 0; ; salt++ {
-		before := crc
-		if salt >= 10 {
-			before = crcs[salt/10]
+	var room [8]byte
+	for salt := int64(0); ; salt++ { // some 16,000 are tried
+		digits := strconv.AppendInt(room[:0], salt, 10)
+		if int(crc16(crc, digits)%slots) == slot {
+			return name + "/" + string(digits)
 		}
-		last := crc16(before, "0123456789"[salt%10:salt%10+1])
-		if int(last%slots) == slot {
-			return name + "/" + strconv.Itoa(salt)
-		}
-		crcs = append(crcs, last)
 	}
 }
 
@@ -95,7 +89,7 @@ func (s *Store) CopyShards(ctx context.Context, n int) error {
 }
 
 func (s *Store) askShards(ctx context.Context, args ...any) (has int, err error) {
-	cmd, err := eval(ctx, s, ShardsScript, args, link.SizeOf(args), redis.NewIntCmd)
+	cmd, err := eval(ctx, s, ShardsScript, args, 0, redis.NewIntCmd)
 	if err != nil {
 		return 0, err
 	}

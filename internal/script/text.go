@@ -3,7 +3,6 @@ package script
 import (
 	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"regexp"
@@ -60,13 +59,11 @@ var ScriptTexts []string
 
 // ListScripts are the script list for each structure that it can read, and held for unack. The texts of list are the same.
 var ListScripts = func() map[string]*Script {
-	all := map[string]*Script{}
-	all[stateUnack] = loadScript("held")
+	all := map[string]*Script{stateUnack: loadScript("held")}
 	for _, state := range StateWords[1:] {
-		if state == stateUnack {
-			continue
+		if state != stateUnack {
+			all[state] = known(New(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
 		}
-		all[state] = known(New(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
 	}
 	return all
 }()
@@ -101,6 +98,7 @@ func luaFile(name string) string {
 var (
 	luaTake  = regexp.MustCompile(`^ *-- from (\w+): (\w+(?:, \w+)*)\n`)
 	luaSteps = regexp.MustCompile(`^ *-- step (\w+(?:, \w+)*)\n`)
+	luaKey   = regexp.MustCompile(`KEYS\.[a-zA-Z]*`)
 	luaLocal = regexp.MustCompile(`^local (?:function )?(\w+(?:, \w+)*)`)
 )
 
@@ -232,28 +230,23 @@ func (w *luaWriter) take(subject, name string, at int) {
 // New numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
 // look for that. It panics if no structure has such a name.
 func New(text string) *Script {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	sc, pieces := &Script{}, strings.Split(text, "KEYS.")
-	names := make([]string, len(pieces)) // with which each piece but the first begins
-	for i, piece := range pieces[1:] {
-		pieces[i+1] = strings.TrimLeft(piece, letters)
-		names[i+1] = strings.TrimSuffix(piece, pieces[i+1])
+	named := map[string]bool{}
+	for _, found := range luaKey.FindAllString(text, -1) {
+		named[found] = true
 	}
-	numbers := map[string]string{}
+	sc, numbers := &Script{}, map[string]string{}
 	for i, structure := range structures {
-		if slices.Contains(names, structure) {
+		if named["KEYS."+structure] {
 			sc.keys = append(sc.keys, i)
-			numbers[structure] = fmt.Sprintf("KEYS[%d]", len(sc.keys))
+			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(sc.keys))
 		}
 	}
-	for i, name := range names {
-		if i > 0 && numbers[name] == "" {
-			panic("delayqueue: a script names an unknown key: KEYS." + name)
+	sc.Text = luaKey.ReplaceAllStringFunc(text, func(key string) string {
+		if numbers[key] == "" {
+			panic("delayqueue: a script names an unknown key: " + key)
 		}
-		pieces[i] = numbers[name] + pieces[i]
-	}
-	sc.Text = strings.Join(pieces, "")
-	sum := sha1.Sum([]byte(sc.Text))
-	sc.SHA = hex.EncodeToString(sum[:])
+		return numbers[key]
+	})
+	sc.SHA = fmt.Sprintf("%x", sha1.Sum([]byte(sc.Text)))
 	return sc
 }

@@ -57,19 +57,19 @@ func (h *handler) WithGroup(name string) slog.Handler {
 
 // made is the user's handler, in the owner's goroutine. If the user's code does not make it, it is the one that it was to
 // be made of.
-func (h *handler) made() slog.Handler {
-	if h.user == nil {
-		h.user = h.from.made() // if what follows ends this goroutine
-		h.derive()
+func (h *handler) made() (user slog.Handler) {
+	if h.user != nil {
+		return h.user
 	}
-	return h.user
-}
-
-func (h *handler) derive() {
-	defer func() { _ = recover() }()
+	h.user = h.from.made() // if what follows panics, or ends this goroutine
+	defer func() {
+		_ = recover()
+		user = h.user
+	}()
 	if made := h.make(h.user); made != nil {
 		h.user = made
 	}
+	return h.user
 }
 
 type record struct {
@@ -166,13 +166,9 @@ func (o *owner) handle(r *record) {
 		o.mu.Unlock()
 		close(r.done)
 	}()
-	r.err = handle(r)
-}
-
-func handle(r *record) error {
-	user := r.handler.made()
-	if !user.Enabled(r.ctx, r.record.Level) {
-		return nil
+	var err error
+	if user := r.handler.made(); user.Enabled(r.ctx, r.record.Level) {
+		err = user.Handle(r.ctx, r.record)
 	}
-	return user.Handle(r.ctx, r.record)
+	r.err = err
 }
