@@ -42,45 +42,16 @@ func (r *rig) handsOutInOrder(want string, ack func(name string) Settlement) {
 	}
 }
 
-// TestScriptLane: messages of a lane have their turns one after the other, in order of their instants.
-// TestModel compares the rest.
-func TestScriptLane(t *testing.T) {
-	inL := func(name string, d time.Duration) *SendMessage { return inLane("l", 1, name, d) }
-	ackL := func(name string) Settlement { return lane("l", ack(name)) }
-	runScripts(t, map[string]scriptCase{
-		"Again ends the turn": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0), inL("c", time.Minute))
-			r.take("a")
-			s := lane("l", ends(OutcomeRetry, "a", 0, 0, ""))
-			s.Leaves, s.Delay = true, time.Second
-			r.done(s)
-			r.expect("pending b@0s waiting 2:a@1s c@1m0s fail a=2/0/0@0s turns l=b wake 0s")
-			r.handsOutInOrder("b", ackL)
-			r.at(time.Minute)
-			r.handsOutInOrder("2:a c", ackL)
-		}, ""},
-		"what is requeued stands behind what waits": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0), inL("c", 0))
-			r.take("a")
-			r.done(lane("l", ends(OutcomeGarbage, "a", 1, 0, "x")))
-			r.at(time.Second)
-			r.equal("requeue", r.steers(SteerRequeue, r.now, "a"), stateGarbage)
-			r.handsOutInOrder("b c 2:a", ackL)
-		}, ""},
-		"what is put off gives up its turn, and what is put forward gets it": {func(r *rig) {
-			r.put(inL("a", time.Minute), inL("b", 2*time.Minute), inL("c", 3*time.Minute))
-			r.equal("reschedule", r.steers(SteerAt, r.now+4*time.Minute.Microseconds(), "a"), "pending")
-			r.expect("pending b@2m0s waiting c@3m0s a@4m0s turns l=b wake 1m0s")
-			r.equal("reschedule", r.steers(SteerAt, r.now, "c"), "waiting")
-			r.expect("pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s")
-		}, "pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s"},
-		"a message that its consumer cannot read": {func(r *rig) {
-			r.put(inL("a", 0), inL("b", 0))
-			r.take("a")
-			s := ends(OutcomeGarbage, "a", 1, 0, "x")
-			s.Lane = LaneUnknown
-			r.done(s)
-		}, "pending b@0s garbage a@0s fail a=2/1/0@0s!x turns l=b wake 0s"},
+// TestScriptLaneUnknown: a message that its consumer cannot read gives up its turn all the same. TestModel compares all
+// other turns.
+func TestScriptLaneUnknown(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", 0))
+		r.take("a")
+		s := ends(OutcomeGarbage, "a", 1, 0, "x")
+		s.Lane = LaneUnknown
+		r.done(s)
+		r.expect("pending b@0s garbage a@0s fail a=2/1/0@0s!x turns l=b wake 0s")
 	})
 }
 
