@@ -112,9 +112,7 @@ func TestCallbacksThatHang(t *testing.T) {
 		s := NewServer(cli, "q").ForConsumer(time.Hour)
 		defer s.Release()
 		p := s.Link.poolAt(place{consuming: true})
-		err := s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
-			return cli.Ping(ctx).Err()
-		}})
+		err := call(s)
 		if !TimedOut(err) || !NoEffect(err) || len(p.inFlight) > 0 || !p.retired() {
 			t.Errorf("%s: %d calls in flight, retired %v: %v", name, len(p.inFlight), p.retired(), err)
 		}

@@ -1,10 +1,8 @@
 package link
 
 import (
-	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -29,11 +27,6 @@ func TestFrozenNodeIsSlowAlone(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	cli := cluster.Client(t)
 	l := linkOf(cli)
-	call := func(s *Server) error {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
-			return cli.Exists(ctx, s.slot).Err()
-		}})
-	}
 	servers := map[string]*Server{} // one for each node
 	for i := 0; len(servers) < 3; i++ {
 		s := patient(cli, string(rune('a'+i)))
@@ -81,20 +74,13 @@ func TestLinkFollowsAFailover(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 1)
 	f := queuetest.BaseOn(t, cluster.Client(t))
 	s := NewServer(f.Cli, f.Key("state"))
-	call := func() error {
-		return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
-			return cli.Exists(ctx, s.slot).Err()
-		}})
-	}
-	queuetest.Eventually(t, "the owner answers", func() bool { return call() == nil })
+	queuetest.Eventually(t, "the owner answers", func() bool { return call(s) == nil })
 	owner, err := s.Node(queuetest.CtxB)
 	f.Must(err)
 	frozen := slices.IndexFunc(cluster.Nodes, func(n *redistest.Server) bool { return n.Addr() == owner.Options().Addr })
 	cluster.Nodes[frozen].Pause()
 	defer cluster.Nodes[frozen].Resume()
-	begun := time.Now()
-	queuetest.Eventually(t, "another node answers", func() bool { return call() == nil })
-	t.Logf("after %v", time.Since(begun))
+	queuetest.Eventually(t, "another node answers", func() bool { return call(s) == nil })
 	if now, err := s.Node(queuetest.CtxB); err != nil || now.Options().Addr == owner.Options().Addr {
 		t.Errorf("the client knows nothing of it: %v, %v", now, err)
 	}

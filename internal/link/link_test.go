@@ -22,12 +22,15 @@ func patient(cli redis.UniversalClient, slot string) *Server {
 	return s
 }
 
-// ping calls a server over the link of a client.
-func ping(cli redis.UniversalClient) error {
-	return patient(cli, "a key").Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		return cli.Ping(ctx).Err()
+// call makes one attempt at a call of a server, about its slot.
+func call(s *Server) error {
+	return s.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		return cli.Exists(ctx, s.slot).Err()
 	}})
 }
+
+// ping calls a server over the link of a client.
+func ping(cli redis.UniversalClient) error { return call(patient(cli, "a key")) }
 
 // TestLinkIsIdle: connections of the library's own are closed when nobody has used them for a while, and not before.
 func TestLinkIsIdle(t *testing.T) {

@@ -93,15 +93,6 @@ func TestScriptMaxWait(t *testing.T) {
 			}
 			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
 		}, "pending a@10s key k=a wake 4s"},
-		"behind fields that must be known": {func(r *rig) {
-			long := func(e *message.Envelope) {
-				e.Timeout, e.Retention, e.Deadline, e.TTL = time.Hour, time.Hour, 1<<50, time.Hour
-			}
-			r.equal("answers", r.answers(NewCaller(), put("a", ConflictReplace, time.Second, long, sized(300)), put("b", ConflictReplace, time.Minute, long)),
-				"+1s ~a@10s")
-			e := r.read().Messages[queuetest.IDOf("a")]
-			r.equal("fields", []time.Duration{e.Timeout, e.Retention, e.TTL}, []time.Duration{time.Hour, time.Hour, time.Hour})
-		}, "pending a@10s key k=a wake 1s"},
 	})
 }
 
@@ -143,12 +134,6 @@ func (r *rig) takenOver(more ...func(*message.Envelope)) {
 // delivery, also beside what other programs do. TestModel compares the rest.
 func TestScriptSuperseded(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"the hand-out is forgotten, and the message is replaced": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.of("pending"), "a")
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
-			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
-		}, "pending a@3s key k=a wake 0s~3s"},
 		"somebody else deleted it": {func(r *rig) {
 			r.takenOver()
 			r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
@@ -208,20 +193,6 @@ func (r *rig) takesOut(running bool, want string) {
 	r.equal("taken out", strings.TrimSpace(got.State+" "+names(got.ID)), want)
 	again, err2 := r.Store.Intercept(queuetest.CtxB, c, "key", "k", running)
 	r.equal("the same again", []any{again, err, err2}, []any{got, nil, nil})
-}
-
-// TestScriptLeft: a group that left its key is listed under it as long as the group lives. TestModel compares each end of the group.
-func TestScriptLeft(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"expired": {func(r *rig) {
-			r.answers(NewCaller(), part("a", 0, 0, func(e *message.Envelope) { e.Deadline = rigBase + 1e6 }))
-			r.at(2 * time.Second)
-			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
-			r.byKey("b a")
-		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
-		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
-			"pending b@1h0m0s retry 2:a@11s~11.5s parts a:2=1 left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
-	})
 }
 
 // TestScriptLeftByKey: calls by key reach the message that has the key, and then the groups that left it, the newest first.

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
-	"github.com/redis/go-redis/v9"
 )
 
 // A contractCase is a call of a script, in a queue that build makes. c is one call of one caller, which is repeated.
@@ -257,46 +255,6 @@ func everywhere(r *rig) {
 	r.tickTo(9 * time.Second)
 	r.at(11 * time.Second)
 	r.with.GarbageAge, r.with.MaxLosses = time.Second, 1
-}
-
-// contents is every key of the queue, byte for byte.
-func (r *rig) contents() string {
-	r.t.Helper()
-	types, reads := r.Cli.Pipeline(), r.Cli.Pipeline()
-	for _, key := range r.Keys.all {
-		types.Type(queuetest.CtxB, key.(string))
-	}
-	kinds, err := types.Exec(queuetest.CtxB)
-	queuetest.Must(r.t, err)
-	var heads []string
-	for i, kind := range kinds {
-		args, key := []any{}, r.Keys.all[i]
-		switch kind := kind.(*redis.StatusCmd).Val(); kind {
-		case "zset":
-			args = append(args, "ZRANGE", key, 0, -1, "WITHSCORES")
-		case "list":
-			args = append(args, "LRANGE", key, 0, -1)
-		case "hash":
-			args = append(args, "HGETALL", key)
-		case "string":
-			args = append(args, "GET", key)
-		case "none":
-			continue
-		}
-		reads.Do(queuetest.CtxB, args...)
-		heads = append(heads, fmt.Sprintf("%s %v", structures[i], kind.(*redis.StatusCmd).Val()))
-	}
-	got, err := reads.Exec(queuetest.CtxB)
-	queuetest.Must(r.t, err)
-	var out strings.Builder
-	for i, cmd := range got {
-		v := cmd.(*redis.Cmd).Val()
-		if fields, hash := v.(map[any]any); hash { // which fmt sorts
-			v = fmt.Sprintf("%q", fields)
-		}
-		fmt.Fprintf(&out, "%s %v\n", heads[i], v)
-	}
-	return names(out.String())
 }
 
 // TestKeysForMonitors: another program's keys in place of structures that only Monitors read stop no producer and no consumer.

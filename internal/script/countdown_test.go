@@ -3,7 +3,6 @@ package script
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,41 +36,15 @@ func counting(key string, s Settlement) Settlement {
 }
 
 // waits sends a message p with the key k and a countdown, which is due in an hour.
-func (r *rig) waits(n int, rest ...func(*message.Envelope)) {
+func (r *rig) waits(n int) {
 	r.t.Helper()
-	r.equal("answers", r.answers(NewCaller(), waitsFor(n, msg("p", time.Hour, append(rest, keyed("k"))...))), "+1h0m0s")
+	r.equal("answers", r.answers(NewCaller(), waitsFor(n, msg("p", time.Hour, keyed("k")))), "+1h0m0s")
 }
 
-// handsOut wants a fetch to bring p with so many acks missing.
-func (r *rig) handsOut(missing int) {
-	r.t.Helper()
-	f := r.fetch(NewCaller(), 10)
-	r.equal("handed out", names(strings.Join(f.Tags, " ")), "p")
-	r.equal("missing", f.Missing, map[int]int{0: missing})
-}
-
-// ackOfP is the ack of p.
-func ackOfP() Settlement {
-	s := ack("p", "k")
-	s.Countdown = true
-	return s
-}
-
-// TestScriptCountdown: acks count for the message that waits, and it is due with the last of them.
-// TestModel compares the rest.
+// TestScriptCountdown: acks count for the longest countdown, and for none of a message that is gone. TestModel compares all
+// others.
 func TestScriptCountdown(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"due with the last ack": {func(r *rig) {
-			r.waits(3)
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			r.done(counting("k", ack("a")), counting("k", ack("b")))
-			r.expect("pending p@1h0m0s unack c@10s missing p=1 key k=p wake 10s~1h0m0s")
-			r.at(time.Second)
-			r.done(counting("k", ack("c")))
-			r.expect("pending p@1s missing p=0 key k=p wake 1s")
-			r.handsOut(0)
-			r.done(ackOfP())
-		}, ""},
 		"whose envelope another program has deleted": {func(r *rig) {
 			r.waits(1)
 			r.hand(msg("a", 0))
@@ -88,31 +61,6 @@ func TestScriptCountdown(t *testing.T) {
 				fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
 			r.done(counting("k", ack("b")))
 		}, "pending p@0s missing p=0 key k=p wake 0s"},
-	})
-}
-
-// TestScriptThenPolicies: what follows an ack does to the message that has its key what a send would.
-// TestModel compares the rest.
-func TestScriptThenPolicies(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"replace and reschedule": {func(r *rig) {
-			r.put(msg("o", time.Hour, keyed("k")))
-			r.hand(msg("a", 0), msg("b", 0))
-			_, answers := r.follows(then(ack("a"), on(ConflictReplace, true, msg("x", 3*time.Hour, keyed("k")))),
-				then(ack("b"), on(ConflictReschedule, true, msg("y", 2*time.Hour, keyed("k")))))
-			r.equal("answers", answers, "0.0~o@3h0m0s 1.0~o@2h0m0s")
-			r.equal("changed", r.read().Fields["changed"], "1")
-		}, "pending o@2h0m0s key k=o wake 1h0m0s"},
-		"append to a group that is handled, and ends in the same call": {func(r *rig) {
-			r.answers(NewCaller(), part("g", 0, 0))
-			r.fetch(NewCaller(), 1)
-			r.hand(msg("a", 0))
-			r.follows(then(ack("a"), part("x", time.Hour, 3)), ends(OutcomeGarbage, "g", 1, 0, "no", "k"))
-		}, "pending x@1h0m0s garbage g@0s fail g=2/1/0@0s!no key k=x wake 1h0m0s"},
-		"replace a message that is handled, and ends in the same call": {func(r *rig) {
-			r.hand(msg("a", 0), msg("o", 0, keyed("k")))
-			r.follows(then(ack("a"), on(ConflictReplace, true, msg("x", time.Hour, keyed("k")))), ends(OutcomeRetry, "o", 1, 0, "no", "k"))
-		}, "pending x@1h0m0s key k=x wake 1h0m0s"},
 	})
 }
 

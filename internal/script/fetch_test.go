@@ -266,14 +266,6 @@ func TestScriptFetchBudget(t *testing.T) {
 		return r.hand(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
 	}
 	runScripts(t, map[string]scriptCase{
-		"what has no room goes back": {func(r *rig) {
-			c := three(r)
-			f := r.ask(c, FetchRequest{Want: 3, Bytes: 300})
-			r.equal("handed out", handed(f), "a c")
-			r.equal("next", f.Next, f.Now)
-			r.equal("again", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 300})), "a c")
-			r.take("2:b")
-		}, "unack a@10s c@10s 2:b@10s fail b=2/0/0@0s"},
 		"one is handed out alone": {func(r *rig) {
 			c := three(r)
 			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 1})), "a")

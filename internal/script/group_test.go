@@ -58,69 +58,11 @@ func (r *rig) steers(what string, us int64, name string) string {
 	return got[0].State
 }
 
-// growGroup sends a group of three parts, a, b and an empty one.
-func growGroup(r *rig, d time.Duration, rest ...func(*message.Envelope)) {
-	r.equal("answers", len(r.send(NewCaller(), part("a", d, 0, rest...), part("b", d, 0), part("c", d, 0, sized(0))).Answers), 3)
-}
-
-// handGroup sends that group and hands it out.
-func handGroup(r *rig, rest ...func(*message.Envelope)) {
-	growGroup(r, 0, rest...)
-	r.equal("parts", r.partsFrom(r.fetch(NewCaller(), 1)), "a=a,b,")
-}
-
-// restThere are the second and third part of that group.
-const restThere = "parts a:2=1 a:3=0 "
-
-// TestScriptGroup: parts stay with their message at each end of a delivery, and go with it when it is replaced, taken out or deleted.
-// TestModel compares the rest.
-func TestScriptGroup(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"poison": {func(r *rig) {
-			handGroup(r)
-			r.with.MaxLosses = 1
-			f := r.lapse(11 * time.Second)
-			e, err := message.DecodeEnvelope(f.Dead[0].Envelope)
-			r.equal("the dead one", []any{f.Dead[0].ID, e.Payload, f.Parts[-1], err}, []any{queuetest.IDOf("a"), "a", []string{"b", ""}, nil})
-		}, "garbage a@11s " + restThere + "fail a=2/0/1@11s!poison"},
-		"fields on both sides": {func(r *rig) {
-			handGroup(r, func(e *message.Envelope) {
-				e.Timeout, e.Retention, e.Deadline, e.TTL, e.KeyHold = time.Hour, time.Hour, rigBase+1e12, time.Hour, time.Hour
-				e.Headers = map[string]string{"h": "v"}
-			})
-		}, "unack a@10s " + restThere + "key k=a"},
-	})
-}
-
 // TestScriptGroupFull: a full group is due at once, and leaves its key to the next group, but shows it to the handler.
 func TestScriptGroupFull(t *testing.T) {
 	long := strings.Repeat("x", 700<<10)
 	large := func(name string, n int, d time.Duration) *SendMessage { return part(name, d, 0, sized(n)) }
-	key := func(r *rig) string {
-		return takenOf(r.fetch(NewCaller(), 1))[0].msg.Key
-	}
 	runScripts(t, map[string]scriptCase{
-		"that waits for a retry, and was to wait no longer": {func(r *rig) {
-			bound := func(name string) *SendMessage {
-				m := part(name, 4*time.Second, 0, bounded)
-				m.Put.MaxWait = 5 * time.Second
-				return m
-			}
-			r.equal("answers", r.answers(NewCaller(), bound("a"), bound("b")), "+4s ~a@4s")
-			r.at(3 * time.Second)
-			r.equal("bound", r.answers(NewCaller(), bound("c")), "~a@5s")
-			r.at(5 * time.Second)
-			r.take("a")
-			s := ends(OutcomeRetry, "a", 1, 0, "x")
-			s.Delay = time.Hour
-			r.done(s)
-			r.equal("its time", r.answers(NewCaller(), bound("d"), part("e", 0, 0)), "~a@1h0m5s ~a@1h0m5s")
-		}, "retry 2:a@1h0m5s parts a:2=1 a:3=1 a:4=1 a:5=1 fail a=2/1/0@5s!x key k=a wake 1h0m5s"},
-		"by number": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3),
-				part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
-			r.equal("its name", key(r), "k")
-		}, "pending d@1m0s unack a@10s parts a:2=1 a:3=1 left k=a key k=d wake 1m0s"},
 		"by bytes": {func(r *rig) {
 			r.equal("answers", r.answers(NewCaller(), large("a", 700<<10, time.Minute)), "+1m0s")
 			r.equal("no room", r.answers(NewCaller(), large("b", 400<<10, time.Minute)), "+1m0s")
@@ -139,7 +81,7 @@ func TestScriptGroupFull(t *testing.T) {
 				return m
 			}
 			r.equal("answers", r.answers(NewCaller(), named("a"), named("b")), "+1m0s ~a@0s")
-			r.equal("its name", key(r), long)
+			r.equal("its name", takenOf(r.fetch(NewCaller(), 1))[0].msg.Key, long)
 		}, "unack a@10s parts a:2=1 left " + strings.Repeat("k", 512) + "=a"},
 	})
 }

@@ -234,8 +234,10 @@ func TestScriptRubbishCountdowns(t *testing.T) {
 		r.do("HDEL", r.Keys.of("parts"), queuetest.IDOf("p")+":0", "nobody:0")
 		r.do("HDEL", r.Keys.of("key"), "nowhere")
 		r.at(time.Hour)
-		r.handsOut(3)
-		r.done(ackOfP())
+		r.equal("missing", r.fetch(NewCaller(), 10).Missing, map[int]int{0: 3})
+		p := ack("p", "k")
+		p.Countdown = true
+		r.done(p)
 	})
 }
 

@@ -53,37 +53,6 @@ func TestLeaseTakenBackByParts(t *testing.T) {
 	})
 }
 
-// TestLeaseCanceled: if one of several held messages is canceled, its holder is told by the next renewal, and its outcome is void.
-func TestLeaseCanceled(t *testing.T) {
-	t.Parallel()
-	canceled := func(r *rig) *Lease {
-		r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-		l := r.leases[queuetest.IDOf("a")]
-		r.equal("cancel", r.cancel("id", queuetest.IDOf("b")), stateUnack)
-		got, err := r.Store.Extend(queuetest.CtxB, r.with.Lease, []string{l.Name}, nil)
-		if err != nil || got.Canceled == l.Canceled.Load() {
-			r.t.Errorf("a renewal: %+v, %v", got, err)
-		}
-		r.equal("renewal", r.extend("a", "b", "c"), []string{renewed, gone, renewed})
-		return l
-	}
-	for name, known := range map[string]bool{"before the holder knows": false, "when the holder knows": true} {
-		subtest(t, name, onBoth, func(r *rig) {
-			l := canceled(r)
-			if known { // it let go of b
-				l.Canceled.Store(1)
-				r.done(ack("a"), ack("c"))
-			} else {
-				r.equal("void", r.settle(NewCaller(), ack("a"), ack("b"), ack("c")), []int{1})
-			}
-			r.equal("left, held", []int{int(r.lease("a").Left), r.lease("a").Held}, []int{1, 0})
-			f := r.lapse(11 * time.Second)
-			r.equal("lost, leases", []int{f.Lost, len(r.read().Leases)}, []int{0, 0})
-			r.expect("")
-		})
-	}
-}
-
 // TestLeaseGivenBackTwice: each repeat of a fetch whose reply has less room gives back more. The lease has the rest.
 func TestLeaseGivenBackTwice(t *testing.T) {
 	runScripts(t, map[string]scriptCase{"": {func(r *rig) {

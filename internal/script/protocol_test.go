@@ -253,54 +253,6 @@ func TestScriptText(t *testing.T) {
 	}
 }
 
-// TestScriptKeysAreNumbered: keys are numbered in the order of structures, whatever the order in which the text names them.
-func TestScriptKeysAreNumbered(t *testing.T) {
-	sc := New("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
-	k := keysOf("dq", "q", 0)
-	got := sc.command(false, &k, []any{"a"})
-	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.of("pending"), k.of("key"), k.State, "a"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestScriptKeysAreKnown: a name that is no structure's panics, also if it begins like one.
-func TestScriptKeysAreKnown(t *testing.T) {
-	for _, name := range []string{"KEYS.keys", "KEYS.pend", "KEYS.events", "KEYS.Pending"} {
-		func() {
-			defer func() {
-				if said, _ := recover().(string); !strings.HasSuffix(said, name) {
-					t.Errorf("%s: %q", name, said)
-				}
-			}()
-			New("redis.call('DEL', KEYS.pending, " + name + ")")
-		}()
-	}
-}
-
-// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done, waiting and
-// unack.
-func TestListScriptsShareAText(t *testing.T) {
-	for state, sc := range ListScripts {
-		if state == stateUnack {
-			if sc.Text != New(luaText("held")).Text {
-				t.Errorf("what is held is read with %s", sc.Text)
-			}
-			continue
-		}
-		at := 0
-		switch state {
-		case StateDone:
-			at = len(sc.keys) - 2 // before parts
-		case stateWaiting:
-			at = len(sc.keys) - 1
-		}
-		if structures[sc.keys[at]] != state || at == 0 && sc.Text != ListScripts[statePending].Text {
-			t.Errorf("%s reads %s, with %s", state, structures[sc.keys[at]], sc.Text)
-		}
-	}
-}
-
 // TestScriptOfALargeCall: a large call goes with the text of its script at once. If it went by the hash, and the server did not
 // know that, all bytes would have to be sent again.
 func TestScriptOfALargeCall(t *testing.T) {

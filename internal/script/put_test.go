@@ -145,18 +145,6 @@ func TestScriptSequenceWithoutMessages(t *testing.T) {
 	})
 }
 
-// TestScriptPutState: a put counts what it stores, and notes what is long.
-func TestScriptPutState(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"big, sent": {func(r *rig) {
-			long := numbered(msg("a", time.Second, sized(3000)), "s", 1)
-			r.answers(NewCaller(), long, numbered(msg("b", time.Second), "s", 2), numbered(msg("c", 0), "s", 2))
-			s := r.read()
-			r.equal("big, sent", []string{s.Fields["big"], s.Fields["in:stored"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "2"})
-		}, "pending a@1s b@1s sequence s=2 wake 1s"},
-	})
-}
-
 // TestScriptSequences: all names come, on pages, and one by itself.
 func TestScriptSequences(t *testing.T) {
 	runScripts(t, map[string]scriptCase{"": {func(r *rig) {

@@ -224,16 +224,7 @@ func names(text string) string {
 
 // msg is a message that is due after d; its payload is its name unless rest says otherwise.
 func msg(name string, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
-	return draftOf(name, message.When{Us: d.Microseconds()}, rest)
-}
-
-// msgAt is due at an instant.
-func msgAt(name string, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
-	return draftOf(name, message.When{Us: rigBase + d.Microseconds(), Absolute: true}, rest)
-}
-
-func draftOf(name string, w message.When, rest []func(*message.Envelope)) *SendMessage {
-	e := message.Envelope{Payload: name, Retries: 3}
+	e, w := message.Envelope{Payload: name, Retries: 3}, message.When{Us: d.Microseconds()}
 	for _, f := range rest {
 		f(&e)
 	}

@@ -11,26 +11,15 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestScriptSettle: each outcome puts its message where it belongs.
-// TestModel compares the rest.
-func TestScriptSettle(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"a key that points elsewhere stays": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")))
-			r.do("HDEL", r.Keys.of("key"), "1", "2")
-			r.put(msg("c", time.Hour, keyed("1")), msg("d", time.Hour, keyed("2")))
-			r.done(ack("a", "1"), ends(OutcomeGarbage, "b", 1, 0, "", "2"))
-		}, "pending c@1h0m0s d@1h0m0s garbage b@0s fail b=2/1/0@0s key 1=c 2=d wake 1h0m0s"},
-		"text of any bytes": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.done(ends(OutcomeReady, "a", 1, 0, "\x00 %s\n 9 \"é"))
-			f := r.fetch(NewCaller(), 1)
-			record, err := message.ParseFail(f.Fails[0])
-			if err != nil || message.LastError(record.Errors) != "\x00 %s\n 9 \"é" {
-				r.t.Errorf("record %+v, %v", record, err)
-			}
-			r.done(ack("2:a"))
-		}, ""},
+// TestScriptErrorOfAnyBytes: an error is kept as it is. TestModel compares where each outcome puts its message.
+func TestScriptErrorOfAnyBytes(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0))
+		r.done(ends(OutcomeReady, "a", 1, 0, "\x00 %s\n 9 \"é"))
+		record, err := message.ParseFail(r.fetch(NewCaller(), 1).Fails[0])
+		if err != nil || message.LastError(record.Errors) != "\x00 %s\n 9 \"é" {
+			r.t.Errorf("record %+v, %v", record, err)
+		}
 	})
 }
 
@@ -39,16 +28,6 @@ func TestScriptSettle(t *testing.T) {
 // TestModel compares the rest.
 func TestScriptSettleForgottenFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.done(ends(OutcomeReady, "a", 0, 0, "", "k"))
-			r.take("2:a")
-			r.unlease("2:a")
-			r.do("RPUSH", r.Keys.of("ready"), tagFor("2:a"))
-			r.do("HSET", r.Keys.State, "armed", rigBase)
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
-			r.equal("void", r.settle(NewCaller(), ack("2:a", "k")), []int{0})
-		}, "retry 2:a@3s fail a=2/0/0@0s key k=a armed 0s"},
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(OutcomeReady, "a", 0, 0, ""))
