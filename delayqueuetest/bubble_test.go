@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestBubble: in a bubble of testing/synctest all clocks are one, and what the code under test does by itself at some time is
@@ -27,9 +28,7 @@ func TestBubble(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		})
-		if err := q.SendScheduleMsg("a", time.Now().Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, q.SendScheduleMsg("a", time.Now().Add(time.Hour)))
 		send(t, q, "b", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(61*time.Minute+time.Second)))
 		send(t, q, "hangs", delayqueue.WithDelay(2*time.Hour), delayqueue.WithTimeout(10*time.Minute), delayqueue.WithRetryCount(0))
 		go func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/delayqueuetest"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // newRig makes a rig, of which the invariant checker reads all queues at the end.
@@ -29,9 +30,7 @@ type sender interface {
 func send(t testing.TB, q sender, payload string, opts ...delayqueue.MsgOption) *delayqueue.MessageInfo {
 	t.Helper()
 	info, err := q.Send(context.Background(), payload, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return info
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/delayqueuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/typed"
 )
@@ -120,30 +121,23 @@ func TestServerTime(t *testing.T) {
 			t.Errorf("%s: handled at %v, want %v", what, at, want)
 		}
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	send(t, q, "deadline", delayqueue.WithDeadline(rig.Now().Add(90*time.Minute)))
 	step("a deadline", 3*time.Hour, 0, time.Hour)
 	if got := rig.Garbage("q"); len(got) != 1 || !strings.Contains(got[0].LastError, delayqueue.ErrExpired.Error()) {
 		t.Errorf("after the deadline: %+v", got)
 	}
-	must(m.PauseUntil(ctx, rig.Now().Add(time.Hour)))
+	testkit.Must(t, m.PauseUntil(ctx, rig.Now().Add(time.Hour)))
 	send(t, q, "paused", delayqueue.WithRetryCount(0))
 	send(t, q, "expires", delayqueue.WithMsgTTL(time.Minute))
 	step("a pause", 2*time.Hour, time.Hour)
 	_, err := m.SetLimits(ctx, ops.Limits{Rate: 1, Per: time.Minute, Burst: 1})
-	must(err)
+	testkit.Must(t, err)
 	for range 3 {
 		send(t, q, "rated", delayqueue.WithRetryCount(0))
 	}
 	step("a rate", time.Hour, 0, time.Minute, 2*time.Minute)
 	_, err = m.SetLimits(ctx, ops.Limits{})
-	must(err)
+	testkit.Must(t, err)
 	send(t, q, "throttle", delayqueue.WithRetryCount(0))
 	send(t, q, "behind it", delayqueue.WithRetryCount(0))
 	step("a throttle", 2*time.Hour, 0, time.Hour, time.Hour)
@@ -229,9 +223,7 @@ func TestSentAndGone(t *testing.T) {
 	var before []*ops.MessageStatus
 	for _, id := range ids {
 		status, err := m.Get(context.Background(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		status.State, status.At = delayqueue.StateGone, time.Time{}
 		before = append(before, status)
 	}
@@ -267,9 +259,7 @@ func TestClock(t *testing.T) {
 	rig := delayqueuetest.NewAt(t, start)
 	q := rig.Queue("q", delayqueue.UseCustomPrefix("mine")).
 		WithHandler(func(context.Context, *delayqueue.Message) error { return delayqueue.ErrSkipRetry })
-	if err := q.SendScheduleMsg("x", start.Add(24*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, q.SendScheduleMsg("x", start.Add(24*time.Hour)))
 	if n := rig.AdvanceTo(start.Add(24*time.Hour - time.Microsecond)); n != 0 {
 		t.Errorf("%d before it is due", n)
 	}

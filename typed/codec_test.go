@@ -23,9 +23,7 @@ var closeOrder = Kind[order]("close-order")
 func there[T any](t *testing.T, k KindOf[T], v T) {
 	t.Helper()
 	out, err := k.Outgoing(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	got, err := k.decode("a payload", out.Payload)
 	if err != nil || !reflect.DeepEqual(got, v) {
 		t.Errorf("%v came back as %v, %v; payload %q", v, got, err, out.Payload)
@@ -80,9 +78,7 @@ func TestOutgoing(t *testing.T) {
 	mine := make([]delayqueue.MsgOption, 1, 2)
 	mine[0] = delayqueue.WithRetryCount(7)
 	out, err := closeOrder.Outgoing(order{ID: 1}, mine...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	settings := delayqueue.Describe(out.Options...)
 	if settings.Err != nil || settings.Headers[Header] != "close-order" || *settings.Retries != 7 || out.Payload != `{"id":1}` {
 		t.Errorf("%v, payload %s", settings, out.Payload)

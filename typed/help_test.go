@@ -24,11 +24,9 @@ type fixture struct {
 // onBoth runs a test on the embedded server and on a real one. The invariant checker reads what it leaves.
 func onBoth(t *testing.T, test func(f *fixture)) {
 	t.Helper()
-	queuetest.OnServers(t, func(t *testing.T, b *queuetest.Base) { test(fixtureOf(t, b)) })
-}
-
-func fixtureOf(t *testing.T, b *queuetest.Base) *fixture {
-	return &fixture{t, b, delayqueue.NewPublisher(b.Name, b.Cli), ops.Of(delayqueue.NewMonitor(b.Name, b.Cli))}
+	queuetest.OnServers(t, func(t *testing.T, b *queuetest.Base) {
+		test(&fixture{t, b, delayqueue.NewPublisher(b.Name, b.Cli), ops.Of(delayqueue.NewMonitor(b.Name, b.Cli))})
+	})
 }
 
 // mux makes a Mux whose unknown kinds come back soon, and are given up on after a time of the test's.

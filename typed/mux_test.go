@@ -184,18 +184,14 @@ func TestUnknownKindsAreLogged(t *testing.T) {
 func TestImports(t *testing.T) {
 	t.Parallel()
 	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	n := 0
 	for _, file := range files {
 		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, one := range parsed.Imports {
 			n++
 			path := strings.Trim(one.Path.Value, `"`)
@@ -210,7 +206,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Of a group each part is handled, and what does not decode is said with its number.
+// Of a group each part is handled, and what does not decode is said with its number. What a handler returns is returned
+// as it is.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	var each []int
@@ -235,6 +232,10 @@ func TestGroups(t *testing.T) {
 	if err := group("each", "1", "2", "3"); err != nil || !slices.Equal(each, []int{1, 2, 3}) {
 		t.Error(each, err)
 	}
+	if err := m.Handler(t.Context(), of("each", "13")); err != fail {
+		t.Error(err)
+	}
+	each = each[:3]
 	if err := group("each", "12", "13", "14"); err != fail || !slices.Equal(each[3:], []int{12, 13}) {
 		t.Error(each, err)
 	}

@@ -3,9 +3,6 @@ package typed
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,6 +115,9 @@ func TestUnknownKindWaitsForItsTurn(t *testing.T) {
 			msg, err = f.mon.Get(f.Context(), info.ID)
 			return err == nil && msg.State == delayqueue.StateRetry
 		})
+		if msg.LastError != `typed: kind "close-order": `+ErrUnknownKind.Error() {
+			f.Error(msg.LastError)
+		}
 		if away := msg.At.Sub(msg.EndedAt); away < comeBack || away > 2*comeBack || msg.Failures != 0 {
 			f.Errorf("comes back after %v, %d failures", away, msg.Failures)
 		}
@@ -159,34 +159,6 @@ func TestHandleUntyped(t *testing.T) {
 	})
 }
 
-// What a handler returns means what it means to any Handler.
-func TestErrorsOfHandlers(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(f *fixture) {
-		got := make(chan int, 3)
-		var calls atomic.Int32 // Delivery counts those, too, that no handler started
-		mux := f.mux(0)
-		Handle(mux, closeOrder, func(_ context.Context, _ order, msg *delayqueue.Message) error {
-			got <- msg.Failures
-			switch calls.Add(1) {
-			case 1:
-				return errors.New("once more")
-			case 2:
-				return delayqueue.Snooze(time.Millisecond)
-			}
-			return fmt.Errorf("%w: never", delayqueue.ErrSkipRetry)
-		})
-		f.consume(mux)
-		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(5)))
-		for _, want := range []int{0, 1, 1} {
-			if n := testkit.Receive(f, "a delivery", got); n != want {
-				f.Errorf("%d failures, want %d", n, want)
-			}
-		}
-		testkit.Has(f, f.garbage(info.ID).LastError, "never")
-	})
-}
-
 func TestChain(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {
@@ -207,29 +179,6 @@ func TestChain(t *testing.T) {
 		}
 		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrNotHandling) {
 			f.Error(err)
-		}
-	})
-}
-
-// A group of which one part does not decode is garbage as a whole: nothing of it is lost.
-func TestGroupThatDoesNotDecode(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(f *fixture) {
-		mux := f.mux(0)
-		HandleGroup(mux, closeOrder, func(context.Context, []order, *delayqueue.Message) error {
-			f.Error("it was handled")
-			return nil
-		})
-		var id string
-		for _, part := range []string{`{"id":1}`, "x", `{"id":3}`} {
-			id = f.sent(f.pub.Send(f.Context(), part, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithDelay(time.Hour),
-				delayqueue.WithKey("digest", delayqueue.Append), delayqueue.WithMaxParts(3))).ID
-		}
-		f.consume(mux)
-		msg := f.garbage(id)
-		testkit.Has(f, msg.LastError, `kind "close-order"`, "part 2 of 3, of 1 bytes", "at byte 1")
-		if !slices.Equal(msg.Parts, []string{`{"id":1}`, "x", `{"id":3}`}) {
-			f.Error(msg.Parts)
 		}
 	})
 }

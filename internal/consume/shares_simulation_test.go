@@ -44,10 +44,10 @@ type simulatedQueue struct {
 
 // simulatedCounts say what a queue got.
 type simulatedCounts struct {
-	handled, running, most, released, aside, fetches int
-	fetching                                         bool
-	busy                                             time.Duration // of all its workers together
-	begun                                            time.Time     // when its last handler began
+	handled, running, most, released, aside int
+	fetching                                bool
+	busy                                    time.Duration // of all its workers together
+	begun                                   time.Time     // when its last handler began
 }
 
 func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
@@ -186,7 +186,7 @@ func (q *simulatedQueue) poll() {
 func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 	n, began := q.ask(script.MaxBatch, hungry, q.measured), time.Now()
 	defer q.endFetch()
-	q.count(func(c *simulatedCounts) { c.fetches++; c.fetching = true })
+	q.count(func(c *simulatedCounts) { c.fetching = true })
 	defer q.count(func(c *simulatedCounts) { c.fetching = false })
 	defer func() {
 		took := time.Since(began)

@@ -53,9 +53,7 @@ func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 			node.logIfFailed(t)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return c
 }
 

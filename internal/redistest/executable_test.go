@@ -5,20 +5,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestOtherServer: the variable names the executable, a wrapper too.
 func TestOtherServer(t *testing.T) {
 	path, err := executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ran := filepath.Join(t.TempDir(), "ran")
 	wrapper := filepath.Join(t.TempDir(), "wrapper")
 	text := "#!/bin/sh\ntouch '" + ran + "'\nexec '" + path + "' \"$@\"\n"
-	if err := os.WriteFile(wrapper, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(wrapper, []byte(text), 0o700))
 	t.Setenv(ServerEnv, wrapper)
 	if err := Start(t).Client(t).Ping(testCtx(t)).Err(); err != nil {
 		t.Error(err)

@@ -15,9 +15,7 @@ func TestDropReplyOfScript(t *testing.T) {
 	both(t, func(t *testing.T, s *Server, w *Wire, cli *redis.Client) {
 		ctx := testCtx(t)
 		script := redis.NewScript(`return redis.call("INCR", KEYS[1])`)
-		if err := script.Load(ctx, cli).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, script.Load(ctx, cli).Err())
 		struck := w.DropReply(Script(script.Hash()))
 		if err := cli.Incr(ctx, "other").Err(); err != nil {
 			t.Fatalf("another command was harmed: %v", err)
@@ -124,9 +122,7 @@ func TestHoldReply(t *testing.T) {
 		}
 		release()
 		release()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, <-result)
 		if n, err := cli.Incr(ctx, "n").Result(); n != 2 {
 			t.Fatalf("next call: %d, %v", n, err)
 		}
@@ -151,9 +147,7 @@ func TestHoldCommandOutlivesItsClient(t *testing.T) {
 		if err := <-given; err == nil {
 			t.Fatal("the reply came")
 		}
-		if err := direct.RPush(ctx, "l", "repeat").Err(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, direct.RPush(ctx, "l", "repeat").Err())
 		got, err := direct.LRange(ctx, "l", 0, -1).Result()
 		if err != nil || fmt.Sprint(got) != "[before repeat]" {
 			t.Fatalf("while held: %v, %v", got, err)

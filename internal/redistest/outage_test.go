@@ -18,9 +18,7 @@ func TestCutReply(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	s, w, _ := wired(t, 3)
-	if err := s.Client(t).Set(ctx, "k", "0123456789", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Client(t).Set(ctx, "k", "0123456789", 0).Err())
 	struck := w.CutReply(is("get"))
 	conn := dial(t, w.Addr())
 	write(t, conn, "GET none\r\nPING\r\nGET k\r\n")
@@ -177,9 +175,7 @@ func TestTrickle(t *testing.T) {
 	_, w, cli := wired(t, 3)
 	w.SetTrickle(true)
 	value := bytes.Repeat([]byte("0123456789"), 1000)
-	if err := cli.Set(ctx, "k", value, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cli.Set(ctx, "k", value, 0).Err())
 	if got, err := cli.Get(ctx, "k").Bytes(); err != nil || !bytes.Equal(got, value) {
 		t.Fatalf("%d bytes came back, %v", len(got), err)
 	}
@@ -190,9 +186,7 @@ func TestTrickle(t *testing.T) {
 	reads := 0
 	for got := 0; got < len(value); reads++ {
 		n, err := conn.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		got += n
 	}
 	if reads < 2 {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -63,9 +64,7 @@ func Start(t testing.TB, args ...string) *Server {
 func start(t testing.TB, s *Server) *Server {
 	t.Helper()
 	s, err := run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		s.Close()
 		s.logIfFailed(t)
@@ -152,9 +151,7 @@ func (s *Server) Kill() { s.onProcess((*Process).Kill) }
 // if the server has not answered after 5 minutes.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	if err := s.restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.restart())
 }
 
 // Pause freezes the server by SIGSTOP: connections stay open and are even

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // A test binary that is killed cannot clean up: Linux ends its servers.
@@ -16,12 +18,8 @@ func TestServerDiesWithBinary(t *testing.T) {
 	cmd := exec.CommandContext(testCtx(t), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	addr := strings.TrimSpace(line)
 	if err != nil || strings.HasPrefix(addr, "error") {

@@ -17,9 +17,7 @@ func TestStartServesAndIsOnItsOwn(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	a, b := Start(t), Start(t)
-	if err := a.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.Client(t).Set(ctx, "k", "v", 0).Err())
 	if n, err := b.Client(t).Exists(ctx, "k").Result(); err != nil || n != 0 {
 		t.Fatalf("the other server has the key: %d, %v", n, err)
 	}
@@ -31,17 +29,6 @@ func TestStartServesAndIsOnItsOwn(t *testing.T) {
 	}
 	if version, err := Version(ctx); err != nil || !strings.Contains(a.Output(), strings.Fields(version)[1]) {
 		t.Errorf("version %q, %v; output: %s", version, err, a.Output())
-	}
-}
-
-func TestArgsWinOverDefaults(t *testing.T) {
-	t.Parallel()
-	cli := Start(t, "--appendonly", "yes", "--maxmemory", "77mb").Client(t)
-	for option, want := range map[string]string{"appendonly": "yes", "maxmemory": "80740352", "save": ""} {
-		got, err := cli.ConfigGet(testCtx(t), option).Result()
-		if err != nil || got[option] != want {
-			t.Errorf("%s is %q, want %q: %v", option, got[option], want, err)
-		}
 	}
 }
 
@@ -58,9 +45,7 @@ func TestStopKillRestart(t *testing.T) {
 			ctx := testCtx(t)
 			s := Start(t, "--appendonly", "yes")
 			cli := s.Client(t)
-			if err := cli.Set(ctx, "k", "v", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, cli.Set(ctx, "k", "v", 0).Err())
 			addr, pid := s.Addr(), s.Pid()
 			end(s)
 			end(s) // what has ended is left alone
@@ -85,24 +70,12 @@ func TestStopKillRestart(t *testing.T) {
 	}
 }
 
-func TestRestartOfRunningServer(t *testing.T) {
-	t.Parallel()
-	s := Start(t)
-	pid := s.Pid()
-	s.Restart(t)
-	if s.Pid() == pid || s.Pid() == 0 {
-		t.Fatalf("pid %d, was %d", s.Pid(), pid)
-	}
-}
-
 func TestRestartWaitsForThePort(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
 	s.Stop()
 	ln, err := net.Listen("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	restarted := make(chan error, 1)
 	go func() { restarted <- s.restart() }()
 	// The port's holder goes once a server has failed on it.
@@ -113,12 +86,8 @@ func TestRestartWaitsForThePort(t *testing.T) {
 		t.Error("no server tried the port")
 	}
 	ln.Close()
-	if err := <-restarted; err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client(t).Ping(testCtx(t)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, <-restarted)
+	testkit.Must(t, s.Client(t).Ping(testCtx(t)).Err())
 }
 
 func TestRestartTakesNoStrangerForItsOwn(t *testing.T) {
@@ -147,17 +116,13 @@ func TestPauseResume(t *testing.T) {
 		t.Fatalf("a paused server answered: %v", err)
 	}
 	s.Resume()
-	if err := s.Client(t).Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Client(t).Ping(ctx).Err())
 }
 
 func TestRunCloses(t *testing.T) {
 	t.Parallel()
 	s, err := Run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s.Close()
 	s.Close()
 	if s.Pid() != 0 {

@@ -17,9 +17,7 @@ func TestQuietly(t *testing.T) { // not parallel, because others' chatter would 
 	t.Setenv("TMPDIR", t.TempDir())
 	files := func() []string {
 		all, err := filepath.Glob(filepath.Join(os.TempDir(), "*.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return all
 	}
 	var out strings.Builder

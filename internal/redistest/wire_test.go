@@ -75,9 +75,7 @@ func TestWirePassesAllUnharmed(t *testing.T) {
 			return false
 		})
 		value := bytes.Repeat([]byte("0123456789abcdef"), testkit.Size(2<<20, 1<<18)) // 32 MB or 4
-		if err := cli.Set(ctx, "big", value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, cli.Set(ctx, "big", value, 0).Err())
 		got, err := cli.Get(ctx, "big").Bytes()
 		if err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("%d bytes came back, %v", len(got), err)
@@ -269,9 +267,7 @@ func TestWireClosesWhateverIsUnderWay(t *testing.T) {
 
 func ping(t *testing.T, cli *redis.Client) {
 	t.Helper()
-	if err := cli.Ping(testCtx(t)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cli.Ping(testCtx(t)).Err())
 }
 
 func write(t *testing.T, conn net.Conn, text string) {
@@ -285,9 +281,7 @@ func write(t *testing.T, conn net.Conn, text string) {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() { conn.Close() })
 	return conn

@@ -43,6 +43,14 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	panic("unreachable")
 }
 
+// Must ends the test if a call failed.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Has fails the test if a text lacks one of these.
 func Has(t testing.TB, text string, all ...string) {
 	t.Helper()

@@ -21,36 +21,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestBatcherLogsOutages: once when an outage has begun, once when it is over.
-func TestBatcherLogsOutages(t *testing.T) {
-	t.Parallel()
-	f, server := face.OwnServer(t)
-	f.CheckEmpty()
-	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DialerRetries: 1})
-	p := delayqueue.NewPublisher(f.Name, cli).WithLogger(f.Logger())
-	const n = 10
-	// An attempt without an answer in time is an outage too, of a machine that stands still.
-	const away, slow = "cannot work with Redis", "within "
-	for outage := range 2 {
-		server.Kill()
-		sent := make(chan error)
-		for range n {
-			go func() { _, err := p.Send(queuetest.CtxB, "x", face.InAnHour); sent <- err }()
-		}
-		queuetest.Eventually(t, "it is in the log", func() bool { return f.Log.Count(away) > outage })
-		server.Restart(t)
-		for range n {
-			if err := queuetest.Receive(t, "it is sent", sent); err != nil {
-				t.Error(err)
-			}
-		}
-		queuetest.Eventually(t, "the end is in the log", func() bool { return f.Log.Count("working with Redis again") == f.Log.Count(away) })
-		if begun := f.Log.Count(away); begun-f.Log.Count(away, slow) > outage+1 || !strings.Contains(f.Log.String(), "queue="+f.Name) {
-			t.Errorf("the beginning of outage %d was logged %d times:\n%s", outage+1, begun, f.Log)
-		}
-	}
-}
-
 // TestBatcherConcurrentSends: callers share script calls, of which they need a third of what one after the other would, and each
 // gets its own outcome.
 func TestBatcherConcurrentSends(t *testing.T) {

@@ -104,23 +104,13 @@ func TestClientOptions(t *testing.T) {
 	}
 }
 
-// answers is a hook that answers in place of a server.
-type answers struct{ err func(cmd redis.Cmder) error }
-
-func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error { return a.err(cmd) }
-}
-
-func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestClientThatPretends: a client with a hook that is its server is refused, with a word for the package that is for tests, and
 // nothing reaches the address in its options. A hook that looks on, or keeps commands for another reason, is none.
 func TestClientThatPretends(t *testing.T) {
 	t.Parallel()
+	answers := func(err func(redis.Cmder) error) queuetest.CommandHook { // in place of a server
+		return func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error { return err(cmd) }
+	}
 	unexpected := func(cmd redis.Cmder) error { return fmt.Errorf("call to cmd '%v' was not expected", cmd.Args()) }
 	broken := func(redis.Cmder) error { return errors.New("circuit breaker is open") }
 	var hooks atomic.Int64
@@ -132,10 +122,10 @@ func TestClientThatPretends(t *testing.T) {
 		hook    redis.Hook
 		refused bool
 	}{
-		"a mock": {answers{unexpected}, true}, "a stub": {answers{func(redis.Cmder) error { return nil }}, true},
-		"a stub without data": {answers{func(redis.Cmder) error { return redis.Nil }}, true},
-		"a circuit breaker":   {answers{broken}, false}, "one that looks on": {watching, false},
-		"one that panics": {answers{func(redis.Cmder) error { panic("no") }}, false},
+		"a mock": {answers(unexpected), true}, "a stub": {answers(func(redis.Cmder) error { return nil }), true},
+		"a stub without data": {answers(func(redis.Cmder) error { return redis.Nil }), true},
+		"a circuit breaker":   {answers(broken), false}, "one that looks on": {watching, false},
+		"one that panics": {answers(func(redis.Cmder) error { panic("no") }), false},
 	} {
 		var dialled atomic.Int64
 		dial := func(context.Context, string, string) (net.Conn, error) { dialled.Add(1); return nil, queuetest.ErrBoom }
@@ -144,18 +134,11 @@ func TestClientThatPretends(t *testing.T) {
 		one.AddHook(c.hook)
 		many.AddHook(c.hook)
 		for _, cli := range []redis.UniversalClient{one, many} {
-			func() {
-				defer func() {
-					said := fmt.Sprint(recover())
-					if refused := strings.Contains(said, "NewPublisher") && strings.Contains(said, "delayqueuetest"); refused != c.refused {
-						t.Errorf("%s, %T: %s", name, cli, said)
-					}
-				}()
-				delayqueue.NewPublisher("q", cli)
-			}()
-			if err := cli.Close(); err != nil {
-				t.Error(err)
+			said := queuetest.PanicText(func() { delayqueue.NewPublisher("q", cli) })
+			if refused := strings.Contains(said, "NewPublisher") && strings.Contains(said, "delayqueuetest"); refused != c.refused {
+				t.Errorf("%s, %T: %s", name, cli, said)
 			}
+			queuetest.Must(t, cli.Close())
 		}
 		if n := dialled.Load(); n != 0 {
 			t.Errorf("%s: %d connections", name, n)
@@ -216,18 +199,13 @@ func TestRing(t *testing.T) {
 		"in a wrapper, NewQueue": func() { delayqueue.NewQueue("q", struct{ *redis.Ring }{ring}, nil) },
 		"deeper, NewPublisher":   func() { delayqueue.NewPublisher("q", &struct{ wrapped }{wrapped{ring}}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				_, call, wrapped := strings.Cut(name, ", ")
-				if !wrapped {
-					call = name
-				}
-				if text := fmt.Sprint(recover()); !strings.Contains(text, call) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
-					t.Errorf("panics with %q", text)
-				}
-			}()
-			make()
-		})
+		_, call, wrapped := strings.Cut(name, ", ")
+		if !wrapped {
+			call = name
+		}
+		if text := queuetest.PanicText(make); !strings.Contains(text, call) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
+			t.Errorf("%s panics with %q", name, text)
+		}
 	}
 	for _, err := range ops.Queues(context.Background(), ring) {
 		if !errors.Is(err, link.ErrRing) {

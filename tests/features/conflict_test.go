@@ -127,8 +127,6 @@ func TestConflictBadOptions(t *testing.T) {
 			[]string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
 		"too short": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(999 * time.Microsecond)},
 			[]string{"WithMaxWait", "1ms"}},
-		"without a unit": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(30)},
-			[]string{"did you mean 30*time.Second"}},
 		"too long": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(message.MaxDelay + 1)},
 			[]string{"WithMaxWait", message.MaxDelay.String()}},
 		"two policies, no key": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(delayqueue.Keep, delayqueue.Replace)},
@@ -139,8 +137,7 @@ func TestConflictBadOptions(t *testing.T) {
 		"a short hold":          {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(999 * time.Microsecond)}, []string{"WithKeyHold", "1ms"}},
 		"a long hold": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(365*24*time.Hour + 1)},
 			[]string{"WithKeyHold", "8760h0m0s"}},
-		"a hold without a unit": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(3600)}, []string{"did you mean"}},
-		"a negative wait":       {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
+		"a negative wait": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
 	})
 	f.CheckEmpty()
 }
@@ -291,18 +288,14 @@ func TestKeyHoldIsRespected(t *testing.T) {
 		t.Errorf("find: %+v, %v", found, err)
 	}
 	drain()
-	if err := m.ReleaseKey(queuetest.CtxB, "event-1"); err != nil {
-		t.Error(err)
-	}
+	f.Must(m.ReleaseKey(queuetest.CtxB, "event-1"))
 	if err := m.ReleaseKey(queuetest.CtxB, "event-1"); !errors.Is(err, delayqueue.ErrNotFound) {
 		t.Errorf("released twice: %v", err)
 	}
 	if page, err := m.Journal(queuetest.CtxB, 0, ""); err != nil || page.Entries[0].Act != ops.ActReleaseKey || page.Entries[0].Target != "event-1" {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if err := m.Requeue(queuetest.CtxB, first.ID); err != nil {
-		t.Error(err)
-	}
+	f.Must(m.Requeue(queuetest.CtxB, first.ID))
 	if drain(); paid != 2 {
 		t.Errorf("handled %d times", paid)
 	}

@@ -109,12 +109,7 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil }).
 		WithLease(lease).WithFetchInterval(time.Hour)
 	info := f.Send(q, "lost")
-	dead := script.NewCaller() // a consumer that takes it and is never heard of again
-	dead.Next()
-	taken, err := f.CallsOf(info.ID).Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
-	if err != nil || len(taken.Tags) != 1 {
-		t.Fatalf("%d taken: %v", len(taken.Tags), err)
-	}
+	f.Lost(info.ID, lease)
 	q.StartConsume()
 	if msg := queuetest.Receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
 		t.Errorf("it comes back as %+v", msg)
@@ -127,10 +122,6 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 func TestPoisonIsTold(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	type death struct {
-		msg *delayqueue.Message
-		err error
-	}
 	deaths, handled := make(chan death, 1), make(chan string, 1)
 	const lease = 300 * time.Millisecond // of the one that dies
 	q := f.Queue(func(payload string) bool { handled <- payload; return true }).WithLease(3 * time.Second).
@@ -193,11 +184,7 @@ func TestLossIsToldToTheErrorHandler(t *testing.T) {
 			return nil
 		})
 	info := f.Send(q, "work")
-	dying := script.NewCaller()
-	dying.Next()
-	settings := script.FetchSettings{Lease: 300 * time.Millisecond, MaxLosses: 3}
-	_, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: 1, Settings: &settings})
-	f.Must(err)
+	f.Lost(info.ID, 300*time.Millisecond)
 	q.StartConsume()
 	for _, want := range []call{{2, delayqueue.ErrDeliveryLost}, {2, nil}, {2, queuetest.ErrBoom}, {3, nil}} {
 		if got := queuetest.Receive(t, "the next call", calls); got.delivery != want.delivery || !errors.Is(got.err, want.err) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,64 +88,6 @@ func TestFetchedAheadIsGivenToOthers(t *testing.T) {
 	queuetest.Eventually(t, "only the slow one is left", func() bool { return len(f.Check().Messages) == 1 })
 	if n := got.Of("quick"); n == 0 {
 		t.Error("the idle consumer got none")
-	}
-	close(release)
-	f.Drained()
-}
-
-func TestGarbageRetention(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	deaths := make(chan string, 20)
-	q := f.Queue(nil).WithGarbageRetention(0, 3).WithLease(2 * time.Second).WithFetchInterval(100 * time.Millisecond).
-		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { return delayqueue.ErrSkipRetry }).
-		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { deaths <- msg.Payload })
-	for i := range 10 {
-		f.Send(q, strconv.Itoa(i), delayqueue.WithKey(strconv.Itoa(i)))
-	}
-	done := q.StartConsume()
-	for range 10 {
-		queuetest.Receive(t, "each dies", deaths)
-	}
-	queuetest.Eventually(t, "only the newest 3 stay", func() bool { return len(f.Check().Garbage) == 3 })
-	queuetest.Eventually(t, "what was trimmed is in the log", func() bool { return f.Log.Count("deleted garbage") > 0 })
-	q.StopConsume()
-	queuetest.Receive(t, "it stops", done)
-	q.WithGarbageRetention(time.Millisecond, 0).StartConsume()
-	queuetest.Eventually(t, "garbage ages out", func() bool { return len(f.Check().Messages) == 0 })
-}
-
-// TestFetchedAheadIsGivenBackOnce: what was fetched ahead on the strength of quick handlers is
-// given back once, not again and again.
-func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	started, release := make(chan struct{}), make(chan struct{})
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if msg.Payload == "slow" {
-			close(started)
-			<-release
-		}
-		return nil
-	}).WithFetchInterval(300 * time.Millisecond)
-	quick := make([]delayqueue.Outgoing, 3000)
-	for i := range quick {
-		quick[i].Payload = "quick"
-	}
-	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
-	q.StartConsume()
-	f.Drained()
-	f.Send(q, "slow")
-	queuetest.Receive(t, "the slow one starts", started)
-	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
-	for range 4 {
-		seen := f.Check().Fields["seen"]
-		queuetest.Eventually(t, "the consumer ticks", func() bool { return f.Check().Fields["seen"] != seen })
-	}
-	for id, record := range f.Check().Fail { // of those that were handed out
-		if record.Delivery > 2 {
-			t.Errorf("message %s comes as delivery %d though nothing failed, want the second", id, record.Delivery)
-		}
 	}
 	close(release)
 	f.Drained()

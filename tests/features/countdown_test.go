@@ -179,13 +179,7 @@ func TestThenAppends(t *testing.T) {
 			}
 			return err
 		})
-	var told atomic.Int64
-	events := q.ListenEvent(func(e delayqueue.Event) {
-		if e.Code == delayqueue.RescheduledEvent {
-			told.Add(int64(e.Count))
-		}
-	})
-	defer events.Stop()
+	told := face.CountEvents(t, q, delayqueue.RescheduledEvent)
 	for i := range n {
 		f.Send(q, strconv.Itoa(i), delayqueue.WithKey("{sum}"+strconv.Itoa(i)))
 	}

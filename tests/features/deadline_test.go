@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,7 +100,6 @@ func TestDeadlineRace(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	const n = 200
-	var acked atomic.Int64
 	q := f.Queue(nil).WithConcurrent(20)
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		at, err := time.Parse(time.RFC3339Nano, msg.Payload)
@@ -111,12 +109,7 @@ func TestDeadlineRace(t *testing.T) {
 		<-time.After(time.Until(at))
 		return nil
 	})
-	events := q.ListenEvent(func(e delayqueue.Event) {
-		if e.Code == delayqueue.AckEvent {
-			acked.Add(int64(e.Count))
-		}
-	})
-	defer events.Stop()
+	acked := face.CountEvents(t, q, delayqueue.AckEvent)
 	q.StartConsume()
 	for i := range n {
 		err := delayqueue.ErrBadOption

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +48,12 @@ func setAside(t *testing.T, newer, readable func(envelope string) string) {
 	info := f.Send(q, "newer", delayqueue.WithRetryCount(0))
 	rewriteIn(f.Base, info.ID, newer)
 	q.StartConsume()
-	at := queuetest.ScoreIn(f.Base, f.KeyOf(info.ID, "retry"), "2:"+info.ID)
+	var at float64 // us
+	queuetest.Eventually(t, "it is set aside", func() bool {
+		var err error
+		at, err = f.Cli.ZScore(queuetest.CtxB, f.KeyOf(info.ID, "retry"), "2:"+info.ID).Result()
+		return err == nil
+	})
 	record, err := f.Cli.HGet(context.Background(), f.KeyOf(info.ID, "fail"), info.ID).Result()
 	f.Must(err)
 	var when float64 // us
@@ -83,12 +87,7 @@ func TestTagsWithoutMessages(t *testing.T) {
 	f.Cli.ZAdd(ctx, f.Key("retry"), redis.Z{Score: 1, Member: "2:orphan"})
 	f.Cli.RPush(ctx, f.Key("ready"), "3:orphan")
 	f.Send(q, "ours")
-	var vanished atomic.Int64
-	defer q.ListenEvent(func(e delayqueue.Event) {
-		if e.Code == delayqueue.VanishedEvent {
-			vanished.Add(int64(e.Count))
-		}
-	}).Stop()
+	vanished := face.CountEvents(t, q, delayqueue.VanishedEvent)
 	unhurried(q).WithConcurrent(10).StartConsume() // a lost reply tells nobody
 	queuetest.Receive(t, "the rest goes on", got)
 	queuetest.Eventually(t, "events count all three", func() bool { return vanished.Load() == 3 })

@@ -127,14 +127,12 @@ func TestDrainRefuses(t *testing.T) {
 		"StartConsume": func() { q.StartConsume() }, "Run": func() { _ = q.Run(context.Background()) },
 		"WithConcurrent": func() { q.WithConcurrent(2) }, "NewPool": func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}) },
 	} {
-		if !panics(f) {
+		if queuetest.PanicText(f) == "" {
 			t.Errorf("%s does not panic", call)
 		}
 	}
 	close(release)
-	if err := queuetest.Receive(t, "it ends", ended); err != nil {
-		t.Error(err)
-	}
+	f.Must(queuetest.Receive(t, "it ends", ended))
 	q.StartConsume()
 	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrConsuming) ||
 		!strings.HasPrefix(err.Error(), `delayqueue: queue "`+f.Name+`": `) {
@@ -145,15 +143,9 @@ func TestDrainRefuses(t *testing.T) {
 	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrConsuming) {
 		t.Errorf("in a pool: %v", err)
 	}
-	if !panics(func() { _, _ = f.Queue(nil).Drain(context.Background()) }) {
+	if queuetest.PanicText(func() { _, _ = f.Queue(nil).Drain(context.Background()) }) == "" {
 		t.Error("without a callback it does not panic")
 	}
-}
-
-func panics(f func()) (did bool) {
-	defer func() { did = recover() != nil }()
-	f()
-	return false
 }
 
 // TestDrainInTrouble: what waiting mends is waited for until the context ends, and what it does not is returned.
@@ -240,11 +232,7 @@ func TestDrainAfterADeath(t *testing.T) {
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got = append(got, msg.Delivery); return nil })
 	server.SetTime(now)
 	info := f.Send(q, "x")
-	dead, err := f.CallsOf(info.ID).Fetch(context.Background(), &script.Caller{ID: "dead", N: 1},
-		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3}})
-	if err != nil || len(dead.Tags) != 1 {
-		t.Fatal(dead, err)
-	}
+	f.Lost(info.ID, 10*time.Second)
 	runs := 0
 	for ; len(got) == 0 && runs < 3; runs++ {
 		now = now.Add(time.Hour)

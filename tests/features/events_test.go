@@ -11,7 +11,6 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
@@ -70,10 +69,7 @@ func TestLostEvent(t *testing.T) {
 	heard := make(chan delayqueue.Event, 100)
 	defer q.ListenEvent(func(e delayqueue.Event) { heard <- e }).Stop()
 	info := f.Send(q, "x")
-	if _, err := f.CallsOf(info.ID).Fetch(queuetest.CtxB, &script.Caller{ID: "dies", N: 1},
-		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Second, MaxLosses: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	f.Lost(info.ID, time.Second)
 	q.StartConsume()
 	for _, want := range []delayqueue.Event{{Code: delayqueue.NewMessageEvent, IDs: []string{info.ID}}, {Code: delayqueue.LostEvent},
 		{Code: delayqueue.FinalFailedEvent, IDs: []string{info.ID}}} {

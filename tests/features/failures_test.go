@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/ops"
-	"github.com/go-delayqueue/delayqueue/typed"
 )
 
 // TestFailures covers a callback that returns false, a handler that returns an error,
@@ -88,31 +86,6 @@ func TestFailures(t *testing.T) {
 			f.Send(q, "work", delayqueue.WithRetryCount(0))
 			queuetest.Receive(t, "the next message is handled", failures)
 			queuetest.Receive(t, "its death is told", deaths)
-		})
-	}
-}
-
-// TestReasonOfASnooze: a snooze is no failure, and what an error around it says is the last error.
-func TestReasonOfASnooze(t *testing.T) {
-	t.Parallel()
-	for want, result := range map[string]error{
-		"":             delayqueue.Snooze(time.Hour),
-		"no rates yet": fmt.Errorf("no rates yet: %w", delayqueue.Snooze(time.Hour)),
-		"done so far":  fmt.Errorf("done so far: %w", delayqueue.Again(time.Hour)),
-		"too many":     fmt.Errorf("a wrapper: %w", delayqueue.Throttle(time.Hour, errors.New("too many"))),
-		`typed: kind "nobody": no handler knows this kind of message`: typed.NewMux().WithLogger(slog.New(slog.DiscardHandler)).
-			Handler(t.Context(), &delayqueue.Message{Headers: map[string]string{typed.Header: "nobody"}}),
-	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error { return result })
-			info := f.Send(q, "x")
-			q.StartConsume()
-			queuetest.Eventually(t, "it waits", func() bool { return f.Where(info.ID) == "retry" })
-			if record := f.Check().Fail[info.ID]; record.Error != want || record.Failures != 0 {
-				t.Errorf("record %+v, want the error %q", record, want)
-			}
 		})
 	}
 }

@@ -2,7 +2,6 @@ package features
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -67,14 +66,12 @@ func TestLanes(t *testing.T) {
 				Options: []delayqueue.MsgOption{delayqueue.WithLane(fmt.Sprint("customer-", lane))}})
 		}
 	}
-	begun := time.Now()
 	for _, q := range queues {
 		q.StartConsume()
 	}
 	_, err := queues[0].SendBatch(queuetest.CtxB, batch)
 	f.Must(err)
 	f.Drained()
-	t.Logf("%d messages in %v, at most %d lanes at a time", lanes*each, time.Since(begun), most)
 	f.CheckEmpty()
 	for lane := range lanes {
 		if n := next[fmt.Sprint("customer-", lane)]; n != each {
@@ -98,35 +95,15 @@ func TestLaneOptions(t *testing.T) {
 	})
 }
 
-// laneTrips counts the round trips of the queues of a client.
-type laneTrips struct{ all, settles, fetches, waits, broken atomic.Int64 }
-
-func countTrips(t *testing.T, cli redis.UniversalClient) *laneTrips {
-	n := new(laneTrips)
-	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
-		n.all.Add(1)
-		if calls(cmds[0], script.FetchScript.SHA) {
-			n.fetches.Add(1)
-		} else if calls(cmds[0], script.SettleScript.SHA) {
-			n.settles.Add(1)
-		}
-		return next()
-	})))
-	t.Cleanup(link.InterposeWaits(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
-		n.waits.Add(1)
-		err := next()
-		if cmds[0].Name() == "bzpopmin" && err != nil && !errors.Is(err, redis.Nil) {
-			n.broken.Add(1)
-		}
-		return err
-	})))
-	return n
-}
-
-// calls reports whether a command calls the script with that sum.
-func calls(cmd redis.Cmder, sha string) bool {
-	args := cmd.Args()
-	return len(args) > 1 && args[1] == sha
+// countTrips counts the round trips of the queues of a client, and how often they wait for wake-ups.
+func countTrips(t *testing.T, cli redis.UniversalClient) (all, waits *atomic.Int64) {
+	counts := func(n *atomic.Int64) queuetest.TripHook {
+		return func(_ []redis.Cmder, next func() error) error { n.Add(1); return next() }
+	}
+	all, waits = new(atomic.Int64), new(atomic.Int64)
+	t.Cleanup(link.Interpose(cli, counts(all)))
+	t.Cleanup(link.InterposeWaits(cli, counts(waits)))
+	return all, waits
 }
 
 // sendsLane sends so many messages of one lane, which have their numbers as payloads.
@@ -161,22 +138,22 @@ func TestLaneWithoutWakeUps(t *testing.T) {
 		t.Run(strconv.Itoa(workers), func(t *testing.T) {
 			t.Parallel()
 			const messages, trips, more = 100, 2 * 100, 25
-			var n *laneTrips
+			var all, waits *atomic.Int64
 			for try := range 3 { // a machine that stands still makes more of them: the best counts
 				f := face.New(t)
 				f = &face.Fixture{Base: f.Named(fmt.Sprint(f.Name, "-try-", try))}
 				cli := f.Client()
-				n = countTrips(t, cli)
+				all, waits = countTrips(t, cli)
 				var next atomic.Int64
 				sendsLane(f, messages)
 				unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(workers).WithHandler(inOrder(t, &next)).StartConsume()
 				queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
-				if n.all.Load() <= trips+more && n.waits.Load() <= more {
+				if all.Load() <= trips+more && waits.Load() <= more {
 					break
 				}
 			}
-			t.Logf("%d messages in %d round trips, and %d waits", messages, n.all.Load(), n.waits.Load())
-			if n.all.Load() > trips+more || n.waits.Load() > more {
+			t.Logf("%d messages in %d round trips, and %d waits", messages, all.Load(), waits.Load())
+			if all.Load() > trips+more || waits.Load() > more {
 				t.Errorf("want %d at most, and %d waits", trips+more, more)
 			}
 		})
@@ -188,15 +165,15 @@ func TestLanesWithoutBacklog(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	cli := f.Client()
-	n := countTrips(t, cli)
+	fetches := face.CountCalls(t, cli, script.FetchScript.SHA)
 	q := unhurried(face.NoTick(f.QueueOn(cli, func(string) bool { return true }))).WithConcurrent(4)
 	q.StartConsume()
 	for range 20 {
 		sendsLane(f, 1)
 		f.Drained()
 	}
-	if n.fetches.Load() > 30 {
-		t.Errorf("%d fetches of 20 messages", n.fetches.Load())
+	if n := fetches.Load(); n > 30 {
+		t.Errorf("%d fetches of 20 messages", n)
 	}
 }
 
@@ -205,12 +182,13 @@ func TestLanesLoseReplies(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	cli := f.Client()
-	n := countTrips(t, cli)
-	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
-		err := next()
-		if calls(cmds[0], script.SettleScript.SHA) && n.settles.Load()%5 == 0 {
-			cmds[0].SetErr(io.EOF)
-			return io.EOF
+	_, waits := countTrips(t, cli)
+	var settles atomic.Int64
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); len(args) > 1 && args[1] == script.SettleScript.SHA && settles.Add(1)%5 == 0 {
+			err = io.EOF
+			cmd.SetErr(err)
 		}
 		return err
 	})))
@@ -219,7 +197,7 @@ func TestLanesLoseReplies(t *testing.T) {
 	sendsLane(f, messages)
 	face.NoTick(f.QueueOn(cli, nil)).WithConcurrent(4).WithHandler(inOrder(t, &next)).StartConsume()
 	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(next.Load()) })
-	if n.waits.Load() > 20 {
-		t.Errorf("%d waits for wake-ups", n.waits.Load())
+	if n := waits.Load(); n > 20 {
+		t.Errorf("%d waits for wake-ups", n)
 	}
 }

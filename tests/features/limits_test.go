@@ -94,7 +94,8 @@ func TestQueueConcurrency(t *testing.T) {
 	seldomInVain(t, &book, messages/2+6*int(time.Since(begun)/time.Second+1))
 }
 
-// TestQueueConcurrencyWithoutWakeUps: a consumer whose server refuses wake-ups notices the places that it frees itself.
+// TestQueueConcurrencyWithoutWakeUps: a consumer over a client of an unknown kind says that it cannot wait for wake-ups,
+// and notices the places that it frees itself.
 func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -107,6 +108,7 @@ func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 	if took := testkit.Worked() - begun; took > 100*time.Second { // 2 at a tick would take 200 s
 		t.Errorf("that took %v", took)
 	}
+	f.Log.Says(t, f.ShardCount(), "cannot wait for wake-ups")
 }
 
 // TestAnyNumberOfWorkers: the largest number that there is means no bound, for a queue and for a pool.
@@ -203,17 +205,6 @@ func TestLimitsDiffer(t *testing.T) {
 	})
 }
 
-// farther puts a time on the way to the server, and the same on the way back, of all commands of the library's own connections beside
-// a client.
-func farther(t *testing.T, cli redis.UniversalClient, way time.Duration) {
-	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(_ []redis.Cmder, next func() error) error {
-		time.Sleep(way)
-		err := next()
-		time.Sleep(way)
-		return err
-	})))
-}
-
 // TestPlacesAreRefilled: while messages wait for a place, a consumer fetches for those that it frees as soon as they are settled. So a place
 // needs two round trips for a message, without a wake-up.
 func TestPlacesAreRefilled(t *testing.T) {
@@ -244,10 +235,12 @@ func placesOverALine(t *testing.T, round, places, messages int) (n, trips int) {
 	var book queuetest.Ledger
 	var all atomic.Int64
 	cli := f.Client()
-	farther(t, cli, 10*time.Millisecond)
 	t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
 	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(_ []redis.Cmder, next func() error) error {
 		all.Add(1)
+		const way = 10 * time.Millisecond // to the server, and the same back
+		time.Sleep(way)
+		defer time.Sleep(way)
 		return next()
 	})))
 	q := unhurried(face.NoTick(f.QueueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -19,14 +18,6 @@ func TestMain(m *testing.M) {
 	link.ReadFor = queuetest.Patience / 2 // what was not read is so for another reason than a slow machine
 	link.AttemptTimeout, link.SilentAfter = time.Hour, time.Hour
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
-}
-
-// withMonitor runs a test with a Monitor of its queue.
-func withMonitor(t *testing.T, test func(f *face.Fixture, m *ops.Queue)) {
-	t.Helper()
-	t.Parallel()
-	f := face.New(t)
-	test(f, ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)))
 }
 
 // statusInQueue gets a message that must be there.

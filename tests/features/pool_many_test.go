@@ -10,12 +10,10 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestPoolOfManyQueues: many queues of a pool with one message each for one instant need no more than twice the scripts of queues
@@ -26,13 +24,7 @@ func TestPoolOfManyQueues(t *testing.T) {
 	scripts := func(t *testing.T, start func([]*delayqueue.DelayQueue) (stop func(context.Context) error)) int64 {
 		f := face.New(t)
 		cli := f.Client()
-		var count atomic.Int64
-		t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
-				count.Add(1)
-			}
-			return next(ctx, cmd)
-		})))
+		count := face.CountCalls(t, cli, script.FetchScript.SHA)
 		var handled atomic.Int64
 		var all []*delayqueue.DelayQueue
 		for i := range queues {

@@ -77,12 +77,9 @@ func TestPoolIsLeft(t *testing.T) {
 	old := face.PoolOf(t, 2, delayqueue.Share{Queue: a}, delayqueue.Share{Queue: b})
 	panics := func(what, want string, call func()) {
 		t.Helper()
-		defer func() {
-			if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
-				t.Errorf("%s: it says %s", what, p)
-			}
-		}()
-		call()
+		if text := queuetest.PanicText(call); !strings.Contains(text, want) {
+			t.Errorf("%s: it says %s", what, text)
+		}
 	}
 	old.StartConsume()
 	fs[0].Send(a, "slow")
@@ -145,9 +142,7 @@ func TestPoolShutdown(t *testing.T) {
 	queuetest.Receive(t, "one runs again", started)
 	queuetest.Receive(t, "two run again", started)
 	cancel()
-	if err := queuetest.Receive(t, "Run returns", ran); err != nil {
-		t.Error(err)
-	}
+	fs[0].Must(queuetest.Receive(t, "Run returns", ran))
 	fs[0].CheckEmpty()
 }
 
@@ -173,31 +168,5 @@ func TestPoolShutdownWithoutAServer(t *testing.T) {
 	cancel()
 	if err := p.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), first.Name()) {
 		t.Errorf("it says %v", err)
-	}
-}
-
-// TestPoolShutdownWaitsForFormerRuns: handlers of a run that a queue had alone are waited for, whether the pool has started or not.
-func TestPoolShutdownWaitsForFormerRuns(t *testing.T) {
-	t.Parallel()
-	for _, starts := range []bool{false, true} {
-		t.Run(fmt.Sprint(starts), func(t *testing.T) {
-			f, started, release := face.New(t), make(chan struct{}), make(chan struct{})
-			q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true })
-			q.StartConsume()
-			info := f.Send(q, "x")
-			queuetest.Receive(t, "it runs", started)
-			q.StopConsume()
-			p := face.PoolOf(t, 1, delayqueue.Share{Queue: q})
-			if starts {
-				done := p.StartConsume()
-				p.StopConsume()
-				queuetest.Receive(t, "the pool's run ends", done)
-			}
-			if err := p.Shutdown(queuetest.Over()); err == nil || !strings.Contains(err.Error(), "1 handlers were still running") {
-				t.Errorf("it says %v", err)
-			}
-			queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })
-			close(release)
-		})
 	}
 }

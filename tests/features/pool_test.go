@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/redis/go-redis/v9"
 )
 
 // poolFixture is one fixture for each queue of a pool, each with a client of its own.
@@ -48,19 +46,6 @@ func reported(f *face.Fixture) (all []script.Presence) {
 		all = append(all, p)
 	}
 	return all
-}
-
-// countFetches counts the fetches over a fixture's client that were answered.
-func countFetches(t *testing.T, f *face.Fixture) *atomic.Int64 {
-	var fetches atomic.Int64
-	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
-			fetches.Add(1)
-		}
-		return err
-	})))
-	return &fetches
 }
 
 func TestPoolBadInput(t *testing.T) {
@@ -104,14 +89,9 @@ func TestPoolBadInput(t *testing.T) {
 		"a pool of nobody's": {func() { new(delayqueue.Pool).StartConsume() }, "was not made by NewPool"},
 		"no pool":            {func() { (*delayqueue.Pool)(nil).StopConsume() }, "was not made by NewPool"},
 	} {
-		func() {
-			defer func() {
-				if p := fmt.Sprint(recover()); !strings.HasPrefix(p, "delayqueue: ") || !strings.Contains(p, c.want) {
-					t.Errorf("%s: it says %s", name, p)
-				}
-			}()
-			c.call()
-		}()
+		if text := queuetest.PanicText(c.call); !strings.HasPrefix(text, "delayqueue: ") || !strings.Contains(text, c.want) {
+			t.Errorf("%s: it says %s", name, text)
+		}
 	}
 }
 
@@ -227,7 +207,7 @@ func TestPoolMarkers(t *testing.T) {
 		t.Run(fmt.Sprint(strict), func(t *testing.T) {
 			fs := poolFixture(t, 2)
 			started, release := make(chan string, 20), make(chan struct{})
-			fetches := countFetches(t, fs[0])
+			fetches := face.CountCalls(t, fs[0].Cli, script.FetchScript.SHA)
 			first := fs[0].Queue(func(string) bool { started <- "first"; return true })
 			bulk := fs[1].Queue(func(string) bool { started <- "bulk"; <-release; return true })
 			p := face.PoolOf(t, 2, delayqueue.Share{Queue: first}, delayqueue.Share{Queue: bulk})

@@ -85,35 +85,6 @@ func TestSetResultOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestResultOfAHandlerPastItsLimit: it is void, nothing follows it, and what it says later is refused.
-func TestResultOfAHandlerPastItsLimit(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	said := make(chan error, 2)
-	q := f.Queue(nil).WithMaxConsumeDuration(10 * time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		f.Must(delayqueue.SetResult(ctx, "early"))
-		f.Must(delayqueue.Then(ctx, "in time"))
-		<-ctx.Done()
-		queuetest.Eventually(t, "it is over", func() bool { return delayqueue.SetResult(ctx, "late") != nil })
-		said <- delayqueue.SetResult(ctx, "late")
-		said <- delayqueue.Then(ctx, "late")
-		return nil
-	})
-	q.StartConsume()
-	r, err := q.Call(queuetest.WithTimeout(t), "x", delayqueue.WithRetryCount(0))
-	if err != nil || r.State != delayqueue.StateGarbage || !strings.Contains(r.Err, delayqueue.ErrConsumeTimeout.Error()) || r.Value != "" {
-		t.Errorf("%+v, %v", r, err)
-	}
-	for range 2 {
-		if err := queuetest.Receive(t, "the handler returns", said); !errors.Is(err, delayqueue.ErrNotHandling) {
-			t.Error(err)
-		}
-	}
-	if n := len(f.Check().Messages); n != 1 {
-		t.Errorf("%d messages", n)
-	}
-}
-
 // TestDoneLimitSparesCalls: where messages that are kept for long have filled the queue, a Call finds its result all the
 // same, and so does who awaits one of those that came last.
 func TestDoneLimitSparesCalls(t *testing.T) {

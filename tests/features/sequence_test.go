@@ -72,7 +72,8 @@ func TestSequenceWithdrawn(t *testing.T) {
 		}
 		return err
 	})))
-	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	ctx, cancel := context.WithCancelCause(queuetest.CtxB)
+	stop := errors.New("the user's own reason")
 	result := make(chan []delayqueue.SendResult)
 	go func() {
 		var batch []delayqueue.Outgoing
@@ -83,12 +84,13 @@ func TestSequenceWithdrawn(t *testing.T) {
 		result <- got
 	}()
 	<-flying
-	cancel()
+	cancel(stop)
 	got := <-result
 	close(answer)
 	queuetest.Eventually(t, "nothing is in flight", func() bool { return calls.Load() == 0 })
 	for i, r := range got {
-		if want := map[bool]delayqueue.Stored{true: delayqueue.StoredUnknown, false: delayqueue.StoredNo}[i < script.MaxPut]; face.Fate(f, r.Err) != want {
+		want := map[bool]delayqueue.Stored{true: delayqueue.StoredUnknown, false: delayqueue.StoredNo}[i < script.MaxPut]
+		if face.Fate(f, r.Err) != want || !errors.Is(r.Err, stop) {
 			t.Fatalf("message %d: %v, want %v", i, r.Err, want)
 		}
 	}

@@ -93,6 +93,7 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	}
 }
 
+// TestShutdownWhoseContextEndsFirst: it releases what is handled before it returns, because a process may exit then.
 func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -108,9 +109,14 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	done := q.StartConsume()
 	queuetest.Receive(t, "a handler runs", started)
 	queuetest.Receive(t, "another handler runs", started)
+	begun := time.Now()
 	err := q.Shutdown(queuetest.Over())
+	inTime := time.Since(begun) < time.Second // which releases may take
 	if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "2 handlers were still running") {
 		t.Errorf("Shutdown returned %v", err)
+	}
+	if s := f.Check(); len(s.Ready) != 2 && inTime {
+		t.Errorf("when Shutdown returned, %d were released", len(s.Ready))
 	}
 	for range 2 {
 		if cause := queuetest.Receive(t, "the handlers' contexts end", causes); !errors.Is(cause, delayqueue.ErrShutdown) {
@@ -174,78 +180,42 @@ func TestShutdownTellsEverybody(t *testing.T) {
 	}
 }
 
-func TestShutdownTellsOfLostDeliveries(t *testing.T) {
+// TestShutdownWaitsForFormerRuns: handlers of a run that a queue had alone are waited for, by the queue that has started
+// again, and by its pool, whether that has started or not.
+func TestShutdownWaitsForFormerRuns(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
-	entered, ended, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	q := f.Queue(nil).WithLease(3 * time.Second).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
-		close(entered)
-		<-ctx.Done()
-		close(ended)
-		<-release // goes on for long
-		return nil
-	})
-	done := q.StartConsume()
-	info := f.Send(q, "x")
-	queuetest.Receive(t, "it starts", entered)
-	f.Must(queuetest.Failure(q.Cancel(context.Background(), info.ID)))
-	queuetest.Receive(t, "its context ends", ended)
-	if err := q.Shutdown(queuetest.Over()); err == nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("Shutdown: %v", err)
+	for name, shutdown := range map[string]func(t *testing.T, q *delayqueue.DelayQueue) error{
+		"queue": func(_ *testing.T, q *delayqueue.DelayQueue) error {
+			q.StartConsume()
+			return q.Shutdown(queuetest.Over())
+		},
+		"pool": func(t *testing.T, q *delayqueue.DelayQueue) error {
+			return face.PoolOf(t, 1, delayqueue.Share{Queue: q}).Shutdown(queuetest.Over())
+		},
+		"pool that has started": func(t *testing.T, q *delayqueue.DelayQueue) error {
+			p := face.PoolOf(t, 1, delayqueue.Share{Queue: q})
+			done := p.StartConsume()
+			p.StopConsume()
+			queuetest.Receive(t, "the pool's run ends", done)
+			return p.Shutdown(queuetest.Over())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, started, release := face.New(t), make(chan struct{}, 2), make(chan struct{})
+			q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true })
+			first := q.StartConsume()
+			info := f.Send(q, "x")
+			queuetest.Receive(t, "it runs", started)
+			q.StopConsume()
+			if err := shutdown(t, q); err == nil || !strings.Contains(err.Error(), "1 handlers were still running") {
+				t.Errorf("it says %v", err)
+			}
+			queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })
+			close(release)
+			queuetest.Receive(t, "the former run has ended", first)
+		})
 	}
-	close(release)
-	queuetest.Receive(t, "done closes", done)
-}
-
-// TestShutdownReleasesBeforeItReturns: a process may exit right after it.
-func TestShutdownReleasesBeforeItReturns(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	for range 10 {
-		entered, release := make(chan struct{}), make(chan struct{})
-		q := f.Queue(func(string) bool { close(entered); <-release; return true })
-		info := f.Send(q, "x")
-		q.StartConsume()
-		queuetest.Receive(t, "it starts", entered)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-		begun := time.Now()
-		if err := q.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Shutdown: %v", err)
-		}
-		inTime := time.Since(begun) < time.Second // which releases may take
-		cancel()
-		if where := f.Where(info.ID); where != "ready" && inTime {
-			t.Errorf("when Shutdown returned the message was %s", where)
-		}
-		close(release)
-		queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })
-		f.Must(queuetest.Failure(q.TryIntercept(info)))
-	}
-}
-
-// TestShutdownWaitsForEarlierRuns that were stopped and have not ended.
-func TestShutdownWaitsForEarlierRuns(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	entered, release := make(chan struct{}, 1), make(chan struct{})
-	q := f.Queue(func(string) bool { entered <- struct{}{}; <-release; return true })
-	first := q.StartConsume()
-	f.Send(q, "x")
-	queuetest.Receive(t, "it starts", entered)
-	q.StopConsume()
-	q.StartConsume()
-	result := make(chan error)
-	go func() { result <- q.Shutdown(context.Background()) }()
-	select {
-	case err := <-result:
-		t.Errorf("Shutdown returned %v with a handler of the earlier run at work", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	close(release)
-	if err := queuetest.Receive(t, "Shutdown returns", result); err != nil {
-		t.Error(err)
-	}
-	queuetest.Receive(t, "the earlier run has ended", first)
 }
 
 func TestShutdownDoesNotWaitForAGarbageHandler(t *testing.T) {

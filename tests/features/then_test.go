@@ -210,32 +210,41 @@ func TestThenRefuses(t *testing.T) {
 	}
 }
 
-// TestThenAfterShutdown: what a handler says that Shutdown has given up on is refused, and nothing of it is done.
-func TestThenAfterShutdown(t *testing.T) {
+// TestSaidTooLate: what a handler says past its limit, or when Shutdown has given up on it, is refused, and nothing of
+// what it said before is done.
+func TestSaidTooLate(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
-	started, late := make(chan struct{}), make(chan error, 2)
-	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		f.Must(delayqueue.Then(ctx, "in time"))
-		close(started)
-		<-ctx.Done()
-		late <- delayqueue.Then(ctx, "late")
-		late <- delayqueue.SetResult(ctx, "late")
-		return nil
-	})
-	info := f.Send(q, "x", delayqueue.WithRetention(time.Hour))
-	q.StartConsume()
-	queuetest.Receive(t, "it handles", started)
-	if err := q.Shutdown(queuetest.Over()); err == nil {
-		t.Error("Shutdown with a handler at work returns nil")
-	}
-	for range 2 {
-		if err := queuetest.Receive(t, "it goes on", late); !errors.Is(err, delayqueue.ErrNotHandling) {
-			t.Errorf("said too late: %v", err)
-		}
-	}
-	queuetest.Eventually(t, "it is given back", func() bool { return f.Where(info.ID) == "ready" })
-	if n := len(f.Check().Messages); n != 1 {
-		t.Errorf("%d messages", n)
+	for where, limited := range map[string]bool{"garbage": true, "ready": false} { // the message is afterwards
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			f := face.New(t)
+			started, late := make(chan struct{}), make(chan error, 2)
+			q := f.Queue(nil).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
+				f.Must(errors.Join(delayqueue.SetResult(ctx, "in time"), delayqueue.Then(ctx, "in time")))
+				close(started)
+				<-ctx.Done()
+				late <- delayqueue.SetResult(ctx, "late")
+				late <- delayqueue.Then(ctx, "late")
+				return nil
+			})
+			if limited {
+				q.WithMaxConsumeDuration(100 * time.Millisecond)
+			}
+			info := f.Send(q, "x", delayqueue.WithRetention(time.Hour), delayqueue.WithRetryCount(0))
+			q.StartConsume()
+			queuetest.Receive(t, "it handles", started)
+			if !limited && q.Shutdown(queuetest.Over()) == nil {
+				t.Error("Shutdown with a handler at work returns nil")
+			}
+			for range 2 {
+				if err := queuetest.Receive(t, "it goes on", late); !errors.Is(err, delayqueue.ErrNotHandling) {
+					t.Errorf("said too late: %v", err)
+				}
+			}
+			queuetest.Eventually(t, "it has ended", func() bool { return f.Where(info.ID) == where })
+			if s := f.Check(); len(s.Messages) != 1 || len(s.Results) != 0 {
+				t.Errorf("%s", s.Dump())
+			}
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,24 +13,18 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// stuckUntil is a callback that says what it starts with, and does not return from "stuck" before release is closed.
-func stuckUntil(release <-chan struct{}, started chan<- string) func(payload string) bool {
-	return func(payload string) bool {
-		started <- payload
-		if payload == "stuck" {
-			<-release
-		}
-		return true
-	}
-}
-
 // TestLimitOfStuckCallbacks: one that runs on past its limit has a successor, until as many run on as there
 // are workers; the log says of each, and when that is reached. What it returns then is void.
 func TestLimitOfStuckCallbacks(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	started, release := make(chan string, 10), make(chan struct{})
-	q := f.Queue(stuckUntil(release, started)).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
+	q := f.Queue(func(payload string) bool {
+		if started <- payload; payload == "stuck" {
+			<-release
+		}
+		return true
+	}).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
 	q.StartConsume()
 	const replaced, bound = "another worker takes its place", "too many callbacks run on"
 	var quick, stuck *delayqueue.MessageInfo
@@ -60,44 +53,6 @@ func TestLimitOfStuckCallbacks(t *testing.T) {
 	if where := f.Where(stuck.ID); where != "garbage" {
 		t.Errorf("the late result was not void: message is %s", where)
 	}
-}
-
-func TestLimitWhenTheSettlementIsVoid(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	entered, release := make(chan string, 2), make(chan struct{})
-	q := f.Queue(stuckUntil(release, entered)).WithMaxConsumeDuration(8 * time.Second).WithLease(time.Minute) // no renewal notices the cancellation first
-	q.StartConsume()
-	info := f.Send(q, "stuck", delayqueue.WithRetryCount(0))
-	queuetest.Receive(t, "it starts", entered)
-	if r, err := q.Cancel(context.Background(), info.ID); err != nil || r.State != delayqueue.StateUnack {
-		t.Fatalf("cancel: %+v, %v", r, err)
-	}
-	queuetest.Eventually(t, "its failure comes too late", func() bool { return f.Log.Count("came too late") == 1 })
-	close(release)
-	f.Send(q, "next")
-	if p := queuetest.Receive(t, "consuming goes on", entered); p != "next" {
-		t.Errorf("handled %q", p)
-	}
-}
-
-func TestLimitThenGoexit(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	entered := make(chan string, 2)
-	q := f.Queue(nil).WithMaxConsumeDuration(50 * time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		entered <- msg.Payload
-		if msg.Payload == "exits" {
-			<-ctx.Done()
-			runtime.Goexit()
-		}
-		return nil
-	})
-	q.StartConsume()
-	f.Send(q, "exits", delayqueue.WithRetryCount(0))
-	queuetest.Receive(t, "it starts", entered)
-	f.Send(q, "next")
-	queuetest.Receive(t, "consuming goes on", entered)
 }
 
 // TestHandlerHasADeadline: what bounds a handler is the deadline of its context, and of all that is made of it, which end with

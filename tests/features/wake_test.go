@@ -17,19 +17,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestWakeUpsRefusedByTheHost: the queue says so once, and lives on the tick and on what its own
-// process sends.
-func TestWakeUpsRefusedByTheHost(t *testing.T) {
-	t.Parallel()
-	mini := miniredis.RunT(t)
+// refusesToBlock is a fixture on an embedded server that answers the wait for wake-ups with an error, and counts that.
+func refusesToBlock(t *testing.T, text string) (*face.Fixture, *atomic.Int64) {
+	mini, refused := miniredis.RunT(t), new(atomic.Int64)
 	mini.Server().SetPreHook(func(c *miniserver.Peer, cmd string, _ ...string) bool {
 		if cmd != "BZPOPMIN" {
 			return false
 		}
-		c.WriteError("ERR unknown command 'bzpopmin'")
+		refused.Add(1)
+		c.WriteError(text)
 		return true
 	})
-	f := face.On(t, redis.NewClient(&redis.Options{Addr: mini.Addr()}))
+	return face.On(t, redis.NewClient(&redis.Options{Addr: mini.Addr()})), refused
+}
+
+// TestWakeUpsRefusedByTheHost: the queue says so once, and lives on the tick and on what its own
+// process sends.
+func TestWakeUpsRefusedByTheHost(t *testing.T) {
+	t.Parallel()
+	f, _ := refusesToBlock(t, "ERR unknown command 'bzpopmin'")
 	got := make(chan string, 1)
 	q := f.Queue(func(payload string) bool { got <- payload; return true }).WithLease(time.Minute).WithFetchInterval(time.Hour)
 	q.StartConsume()
@@ -64,17 +70,6 @@ func TestWakeUpsRefusedFromNowOn(t *testing.T) {
 	if f.Log.Count("wake-ups work again") != 0 {
 		t.Error("it says that they work again")
 	}
-}
-
-func TestWakeUpsOfAnUnknownClient(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	got := make(chan string, 1)
-	q := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(payload string) bool { got <- payload; return true })
-	q.StartConsume()
-	f.Send(q, "x", delayqueue.WithDelay(10*time.Millisecond))
-	queuetest.Receive(t, "it arrives", got)
-	queuetest.Eventually(t, "it says that wake-ups are off", func() bool { return f.Log.Count("cannot wait for wake-ups") == f.ShardCount() })
 }
 
 // TestWakeUpIsLeftBySaturatedConsumer: who has no free worker puts a marker back.
@@ -182,17 +177,7 @@ func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	t.Parallel()
 	const full = "ERR max number of clients reached"
-	var refused atomic.Int64
-	mini := miniredis.RunT(t)
-	mini.Server().SetPreHook(func(c *miniserver.Peer, cmd string, _ ...string) bool {
-		if cmd != "BZPOPMIN" {
-			return false
-		}
-		refused.Add(1)
-		c.WriteError(full)
-		return true
-	})
-	f := face.On(t, redis.NewClient(&redis.Options{Addr: mini.Addr()}))
+	f, refused := refusesToBlock(t, full)
 	f.Queue(func(string) bool { return true }).StartConsume()
 	queuetest.Eventually(t, "it says why", func() bool {
 		return f.Log.Count("cannot wait for wake-ups") == 1 && f.Log.Count(full) == 1

@@ -2,6 +2,7 @@ package weather
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestSendReplyLost(t *testing.T) {
 	}
 }
 
-// TestSettleReplyLost: what a handler names follows an ack once, and the ack counts once.
+// TestSettleReplyLost: what a handler names follows an ack once, the ack counts once, and its result is kept.
 func TestSettleReplyLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -46,7 +47,7 @@ func TestSettleReplyLost(t *testing.T) {
 		where    string
 		failures int64
 	}{
-		"ack":     {nil, "gone", 0},
+		"ack":     {nil, "done", 0},
 		"retry":   {queuetest.ErrBoom, "retry", 1},
 		"garbage": {delayqueue.ErrSkipRetry, "garbage", 1},
 		"snooze":  {delayqueue.Snooze(time.Hour), "retry", 0},
@@ -55,11 +56,11 @@ func TestSettleReplyLost(t *testing.T) {
 			t.Parallel()
 			f, wire, cli := face.Wired(t)
 			q := f.QueueOn(cli, nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
-				f.Must(delayqueue.Then(ctx, "next", face.InAnHour))
+				f.Must(errors.Join(delayqueue.Then(ctx, "next", face.InAnHour), delayqueue.SetResult(ctx, "result")))
 				return c.result
 			})
 			parent := f.Send(q, "parent", delayqueue.WithKey("{k}parent"), delayqueue.WithCountdown(10), face.InAnHour)
-			info := f.Send(q, "x", delayqueue.WithKey("k"), delayqueue.WithCounts("{k}parent"))
+			info := f.Send(q, "x", delayqueue.WithKey("k"), delayqueue.WithCounts("{k}parent"), delayqueue.WithRetention(time.Hour))
 			struck := wire.DropReply(redistest.Script(script.SettleScript.SHA))
 			done := q.StartConsume()
 			queuetest.Receive(t, "the reply is dropped", struck)
@@ -68,8 +69,11 @@ func TestSettleReplyLost(t *testing.T) {
 			queuetest.Receive(t, "it stops", done)
 			acks := map[bool]int{true: 1}[c.result == nil]
 			s := f.Check()
-			if record := s.Fail[info.ID]; record.Failures != c.failures || c.where != "gone" && record.Delivery != 2 {
+			if record := s.Fail[info.ID]; record.Failures != c.failures || record.Delivery != 2 {
 				t.Errorf("record %+v", record)
+			}
+			if n := s.Results[info.ID]; n != acks*len("result") {
+				t.Errorf("a result of %d bytes", n)
 			}
 			if len(s.Pending) != 1+acks || s.Missing[parent.ID] != int64(10-acks) {
 				t.Errorf("%d acks are missing; pending: %v", s.Missing[parent.ID], s.Pending)

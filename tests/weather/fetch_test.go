@@ -145,7 +145,7 @@ func TestFetchOutageIsNoLoss(t *testing.T) {
 	}
 	var held []<-chan struct{}
 	var releases []func()
-	for range 6 { // each attempt has twice the time of the one before it
+	for range 6 {
 		struck, release := wire.HoldReply(redistest.Script(script.FetchScript.SHA))
 		held, releases = append(held, struck), append(releases, release)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -79,26 +78,18 @@ func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	f, cli, freeze, thaw := freezable(t)
 	info := f.Send(f.Queue(nil), "stays")
 	freeze()
-	thawed := false
-	defer func() {
-		if !thawed {
-			thaw()
-		}
-	}()
+	defer thaw()
 	q := face.NoLease(f.QueueOn(cli, func(string) bool { t.Error("it was handled"); return true }))
 	done := q.StartConsume()
 	queuetest.Eventually(t, "the log says so", func() bool {
 		return f.Log.Count("cannot work with Redis", "no connection was ready within") > 0
 	})
-	_, err := q.Send(queuetest.Within(t, 3*time.Second), "x")
-	var failed *delayqueue.SendError
-	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo {
+	if _, err := q.Send(queuetest.Within(t, 3*time.Second), "x"); face.Fate(f, err) != delayqueue.StoredNo {
 		t.Errorf("Send: %v", err)
 	}
 	q.StopConsume()
 	queuetest.Receive(t, "it has stopped", done)
 	thaw()
-	thawed = true
 	queuetest.Eventually(t, "no connection is left", func() bool {
 		list, err := f.Cli.ClientList(queuetest.CtxB).Result()
 		return err == nil && !strings.Contains(list, "name=frozen")
@@ -128,8 +119,7 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 	q := f.QueueOn(cli, func(string) bool { return true })
 	done := q.StartConsume()
 	_, err = q.Send(f.UntilSendsFail(), "x")
-	var failed *delayqueue.SendError
-	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
+	if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)
 	}
 	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "may have reached maxclients") > 0 })

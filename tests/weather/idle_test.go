@@ -15,71 +15,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A look is a fetch of an idle queue.
-type look struct {
-	at      time.Time
-	byAlarm bool
-}
-
-// looks notes the fetches of the queues of a client.
-type looks struct {
-	mu  sync.Mutex
-	all map[string][]look // by the first key
-}
-
-func looksOf(t testing.TB, cli redis.UniversalClient) *looks {
-	l := &looks{all: map[string][]look{}}
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 3 && args[1] == script.FetchScript.SHA {
-			l.mu.Lock()
-			key := args[3].(string)
-			l.all[key] = append(l.all[key], look{at: time.Now(), byAlarm: args[3+args[2].(int)+7] == 2})
-			l.mu.Unlock()
-		}
-		return next(ctx, cmd)
-	})))
-	return l
-}
-
-// last is the last two looks at a queue, and how many there were.
-func (l *looks) last(f *face.Fixture) (before, last look, n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.all[f.Key("pending")]
-	if n = len(all); n > 1 {
-		before, last = all[n-2], all[n-1]
-	}
-	return before, last, n
-}
-
-// rests waits until a queue is looked at no more than so often, by the alarm.
-func (l *looks) rests(t *testing.T, f *face.Fixture, every time.Duration) {
-	t.Helper()
-	queuetest.Eventually(t, "it is looked at rarely", func() bool {
-		before, last, _ := l.last(f)
-		return before.byAlarm && last.byAlarm && last.at.Sub(before.at) > every
-	})
-}
-
-// consumersOf begins a consumer of each of some queues, all over one more client, and notes its looks.
-func consumersOf(queues []*face.Fixture, callback delayqueue.CallbackFunc) (l *looks, all []*delayqueue.DelayQueue) {
-	cli := queues[0].Client()
-	l = looksOf(queues[0].T, cli)
-	for _, g := range queues {
-		q := g.QueueOn(cli, callback)
-		q.StartConsume()
-		all = append(all, q)
-	}
-	return l, all
-}
-
 // TestIdleLostWakeUp: a tick that goes by the alarm finds what is due although the marker is lost.
 func TestIdleLostWakeUp(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	handled := make(chan string, 1)
-	queues := face.Siblings(f, 8)
-	l, _ := consumersOf(queues, func(payload string) bool { handled <- payload; return true })
+	queues, cli := face.Siblings(f, 8), f.Client()
+	type look struct { // is a fetch from the first queue
+		at      time.Time
+		byAlarm bool
+	}
+	var mu sync.Mutex
+	var before, last look
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) > 3 && args[1] == script.FetchScript.SHA && args[3] == queues[0].Key("pending") {
+			mu.Lock()
+			before, last = last, look{time.Now(), args[3+args[2].(int)+7] == 2}
+			mu.Unlock()
+		}
+		return next(ctx, cmd)
+	})))
+	for _, g := range queues {
+		g.QueueOn(cli, func(payload string) bool { handled <- payload; return true }).StartConsume()
+	}
 	// A sender whose every call is made before, with the marker removed before anybody who waits is served; then it is a repeat.
 	sender := f.Client()
 	t.Cleanup(link.Interpose(sender, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
@@ -95,7 +53,11 @@ func TestIdleLostWakeUp(t *testing.T) {
 	})))
 	p := delayqueue.NewPublisher(queues[0].Name, sender)
 	for _, d := range []time.Duration{0, time.Second} {
-		l.rests(t, queues[0], 1500*time.Millisecond)
+		queuetest.Eventually(t, "it is looked at rarely, by the alarm", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return before.byAlarm && last.byAlarm && last.at.Sub(before.at) > 1500*time.Millisecond
+		})
 		_, err := p.Send(queuetest.CtxB, fmt.Sprint("x", d), delayqueue.WithDelay(d))
 		f.Must(err)
 		queuetest.Receive(t, "it is handled", handled)

@@ -68,8 +68,7 @@ func TestServerIsFullFromTheStart(t *testing.T) {
 	q := f.QueueOn(queuetest.RedisClient(t, server.Addr()), func(payload string) bool { got <- payload; return true })
 	q.StartConsume()
 	_, err := q.Send(f.UntilSendsFail(), "x")
-	var failed *delayqueue.SendError
-	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
+	if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)
 	}
 	queuetest.Eventually(t, "the log says why", func() bool { return f.Log.Count("cannot work with Redis", "maxclients") > 0 })

@@ -67,12 +67,7 @@ func TestKeysVanish(t *testing.T) {
 		}
 		return true
 	}).WithConcurrent(2).WithLease(time.Minute) // no renewal notices
-	var events atomic.Int64
-	defer q.ListenEvent(func(e delayqueue.Event) {
-		if e.Code == delayqueue.VanishedEvent {
-			events.Add(int64(e.Count))
-		}
-	}).Stop()
+	events := face.CountEvents(t, q, delayqueue.VanishedEvent)
 	q.StartConsume()
 	f.Send(q, "before")
 	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("before") == 1 && len(f.Check().Messages) == 0 })

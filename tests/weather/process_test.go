@@ -1,7 +1,6 @@
 package weather
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,8 +30,7 @@ type childSpec struct {
 	Handling           time.Duration // how long a handler takes
 	KillOn             string        // payload whose handler kills its own process by SIGKILL
 	HangOn             string        // payload whose handler waits until its context ends, or for ever
-	MaxLosses          int
-	Shards             int // 0: no option
+	Shards             int           // 0: no option
 }
 
 func childMain(text string) {
@@ -67,7 +65,7 @@ func childMain(text string) {
 		time.Sleep(spec.Handling)
 		report("end", msg.Payload, msg.Delivery)
 		return nil
-	}).WithLease(spec.Lease).WithConcurrent(max(spec.Concurrent, 1)).WithMaxLosses(max(spec.MaxLosses, 1)).
+	}).WithLease(spec.Lease).WithConcurrent(max(spec.Concurrent, 1)).
 		WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	done := q.StartConsume()
 	// The parent ends a child by closing its standard input.
@@ -80,7 +78,6 @@ func childMain(text string) {
 // child is a consumer process.
 type child struct {
 	cmd    *exec.Cmd
-	stdin  interface{ Close() error }
 	log    *queuetest.LogBuffer
 	exited chan error
 }
@@ -94,7 +91,6 @@ func startChild(t testing.TB, spec childSpec) *child {
 	c.cmd.Stderr = c.log
 	stdin, err := c.cmd.StdinPipe()
 	queuetest.Must(t, err)
-	c.stdin = stdin
 	queuetest.Must(t, c.cmd.Start())
 	go func() { c.exited <- c.cmd.Wait() }()
 	t.Cleanup(func() {
@@ -137,7 +133,7 @@ type crew struct {
 
 func crewOf(f *face.Fixture, spec childSpec) *crew {
 	spec.Addr, spec.Name, spec.Events = queuetest.Shared.Addr(), f.Name, "events:"+f.Name
-	spec.MaxLosses, spec.Shards = cmp.Or(spec.MaxLosses, 3), queuetest.Shards()
+	spec.Shards = queuetest.Shards()
 	f.T.Cleanup(func() { f.Cli.Del(context.Background(), spec.Events) })
 	return &crew{f, spec}
 }

@@ -146,8 +146,8 @@ func TestRepeatWaitsAgain(t *testing.T) {
 	f.Send(f.Queue(nil).WithReplicaAck(1, queuetest.Patience), "first", face.InAnHour) // waits for the replica
 	const timeout = 200 * time.Millisecond
 	var waits []any
-	t.Cleanup(link.Interpose(f.Cli, pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-		err := next(ctx, cmds)
+	t.Cleanup(link.Interpose(f.Cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
+		err := next()
 		if cmds[len(cmds)-1].Name() != "wait" { // a new connection says what it is
 			return err
 		}
@@ -168,15 +168,4 @@ func TestRepeatWaitsAgain(t *testing.T) {
 	if n := len(f.Check().Messages); n != 2 {
 		t.Errorf("%d messages", n)
 	}
-}
-
-// pipelineHook is a hook around pipelines alone.
-type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
-
-func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }

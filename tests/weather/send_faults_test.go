@@ -77,8 +77,7 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := redistest.Start(t, "--replicaof", host, port)
+	replica := startReplica(t, primary)
 	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
 	wire := redistest.NewWire(t, primary.Addr())
 	q := f.QueueOn(queuetest.RedisClient(t, wire.Addr()), nil).WithReplicaAck(1, queuetest.Patience)

@@ -16,7 +16,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -170,9 +169,7 @@ func (f *Base) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(f.Log
 // Stops stops a queue at the end of the test.
 func (f *Base) Stops(q interface{ Shutdown(context.Context) error }) {
 	f.T.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(CtxB, testkit.Scaled(Patience))
-		defer cancel()
-		if err := q.Shutdown(ctx); err != nil {
+		if err := q.Shutdown(Within(f.T, Patience)); err != nil {
 			f.T.Errorf("at the end of the test: %v", err)
 		}
 	})
@@ -239,12 +236,10 @@ func (f *Base) BlockedClients() int { return f.InfoNumber("clients", "blocked_cl
 func (f *Base) ScriptCalls() int { return f.InfoNumber("commandstats", "cmdstat_evalsha:calls=%d,") }
 
 // InfoNumber reads one number of INFO; 0 if it is not there.
-func (f *Base) InfoNumber(section, format string) int { return infoNumber(f.T, f.Cli, section, format) }
-
-func infoNumber(t testing.TB, cli redis.UniversalClient, section, format string) (n int) {
-	t.Helper()
-	text, err := cli.Info(CtxB, section).Result()
-	Must(t, err)
+func (f *Base) InfoNumber(section, format string) (n int) {
+	f.T.Helper()
+	text, err := f.Cli.Info(CtxB, section).Result()
+	f.Must(err)
 	for line := range strings.Lines(text) {
 		if _, err := fmt.Sscanf(line, format, &n); err == nil {
 			return n

@@ -14,9 +14,7 @@ import (
 func File(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	for ; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
 			return filepath.Join(dir, name)
@@ -38,9 +36,7 @@ func ReadText(t *testing.T, files ...string) string {
 		}
 		for _, name := range names {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			Must(t, err)
 			all.Write(text)
 		}
 	}

@@ -36,24 +36,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	return testkit.Receive(t, what, c)
 }
 
-// ScoreIn waits until a message is in a sorted set, and returns its score there.
-func ScoreIn(f *Base, key, tag string) (score float64) {
-	f.T.Helper()
-	Eventually(f.T, tag+" is in "+key, func() bool {
-		var err error
-		score, err = f.Cli.ZScore(CtxB, key, tag).Result()
-		return err == nil
-	})
-	return score
-}
-
-// Must ends the test if a call failed.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// Must is testkit.Must.
+func Must(t testing.TB, err error) { t.Helper(); testkit.Must(t, err) }
 
 var (
 	CtxB    = context.Background()
@@ -97,22 +81,22 @@ func (c EndsAt) Err() error {
 // WithTimeout is a context for all that a test does.
 func WithTimeout(t testing.TB) context.Context { return Within(t, 5*Patience) }
 
-// SendsFailed says how many lines of the log say that sends fail, and hold these texts. A queue with shards names one of them.
-func (f *Base) SendsFailed(texts ...string) int {
-	texts = append([]string{"cannot work with Redis"}, texts...)
-	return f.Log.Count(append(texts, "call=send")...) + f.Log.Count(append(texts, `call="send, shard`)...)
+// SendsFailed says how many lines of the log say that sends of the queue fail. A queue with shards names one of them.
+func (f *Base) SendsFailed() int {
+	const away = "cannot work with Redis"
+	queue := "queue=" + f.Name
+	return f.Log.Count(away, queue, "call=send") + f.Log.Count(away, queue, `call="send, shard`)
 }
 
 // UntilSendsFail is a context whose deadline comes when the log says that sends fail.
 func (f *Base) UntilSendsFail() context.Context {
-	said := func() int { return f.SendsFailed() }
-	before, deadline := said(), make(chan struct{})
+	before, deadline := f.SendsFailed(), make(chan struct{})
 	late := Within(f.T, Patience)
 	go func() {
 		defer close(deadline)
 		for {
 			written := f.Log.Written()
-			if said() > before {
+			if f.SendsFailed() > before {
 				return
 			}
 			select {

@@ -113,6 +113,18 @@ func (f *Fixture) CallsOf(id string) *script.Store {
 	return s
 }
 
+// Lost makes a consumer that takes the one message of a queue that is due, and is never heard of again.
+func (f *Fixture) Lost(id string, lease time.Duration) {
+	f.T.Helper()
+	dead := script.NewCaller()
+	dead.Next()
+	settings := &script.FetchSettings{Lease: lease, MaxLosses: 3}
+	got, err := f.CallsOf(id).Fetch(queuetest.CtxB, dead, script.FetchRequest{Want: 1, Settings: settings})
+	if err != nil || len(got.Tags) != 1 {
+		f.T.Fatalf("%d taken: %v", len(got.Tags), err)
+	}
+}
+
 // Pause pauses the queue as an operator does, until an instant in unix us; 0 ends the pause.
 func (f *Fixture) Pause(until int64) {
 	f.T.Helper()
@@ -188,6 +200,30 @@ func Passed(f *Fixture, err error, name string, n int64) int64 {
 	return s.Last
 }
 
+// CountCalls counts the calls of a script that queues of a client make.
+func CountCalls(t testing.TB, cli redis.UniversalClient, sha string) *atomic.Int64 {
+	n := new(atomic.Int64)
+	count := func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == sha {
+			n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(count)))
+	return n
+}
+
+// CountEvents counts what events of one code tell of a queue of this process.
+func CountEvents(t testing.TB, q *delayqueue.DelayQueue, code delayqueue.EventCode) *atomic.Int64 {
+	n := new(atomic.Int64)
+	t.Cleanup(q.ListenEvent(func(e delayqueue.Event) {
+		if e.Code == code {
+			n.Add(int64(e.Count))
+		}
+	}).Stop)
+	return n
+}
+
 // UnderWay counts the calls that queues of a client are making.
 func UnderWay(t *testing.T, cli redis.UniversalClient) *atomic.Int64 {
 	n := new(atomic.Int64)
@@ -235,9 +271,7 @@ func Siblings(f *Fixture, n int) (all []*Fixture) {
 func PoolOf(t *testing.T, workers int, shares ...delayqueue.Share) *delayqueue.Pool {
 	p := delayqueue.NewPool(workers, shares...)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
-		defer cancel()
-		if err := p.Shutdown(ctx); err != nil {
+		if err := p.Shutdown(queuetest.Within(t, queuetest.Patience)); err != nil {
 			t.Errorf("at the end of the test: %v", err)
 		}
 	})
