@@ -34,26 +34,23 @@ func TestOneLine(t *testing.T) {
 
 // TestPauseReason: a Monitor's pause says on whose behalf it was made.
 func TestPauseReason(t *testing.T) {
-	onSharedServer(t, func(f *face.Fixture, m *Queue) {
-		begun := time.Now().Add(-time.Minute)
-		f.Send(f.Queue(nil), "x", face.InAnHour)
-		f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, time.Now().Add(time.Hour)))
-		n, err := m.Counts(queuetest.CtxB)
-		if err != nil || n.PausedBy != "ann" || n.PauseReason != "deploy" || n.PausedSince.Before(begun) || n.PausedUntil.IsZero() {
-			f.T.Errorf("%+v, %v", n, err)
-		}
-		f.Must(m.Resume(queuetest.CtxB))
-		if n, err := m.Counts(queuetest.CtxB); err != nil || n.Paused || n.PausedBy != "" || n.PauseReason != "" || !n.PausedSince.IsZero() {
-			f.T.Errorf("resumed: %+v, %v", n, err)
-		}
-	})
+	f, m := newQueue(t)
+	begun := time.Now().Add(-time.Minute)
+	f.Send(f.Queue(nil), "x", face.InAnHour)
+	f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, time.Now().Add(time.Hour)))
+	n, err := m.Counts(queuetest.CtxB)
+	if err != nil || n.PausedBy != "ann" || n.PauseReason != "deploy" || n.PausedSince.Before(begun) || n.PausedUntil.IsZero() {
+		t.Errorf("%+v, %v", n, err)
+	}
+	f.Must(m.Resume(queuetest.CtxB))
+	if n, err := m.Counts(queuetest.CtxB); err != nil || n.Paused || n.PausedBy != "" || n.PauseReason != "" || !n.PausedSince.IsZero() {
+		t.Errorf("resumed: %+v, %v", n, err)
+	}
 }
 
 // TestPauseFor: a pause of so long is in the journal, and one of no length is refused.
 func TestPauseFor(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "a", face.InAnHour)
 	for _, bad := range []time.Duration{0, -time.Second, 30, message.MaxDelay + 1} {
 		if err := m.PauseFor(queuetest.CtxB, bad); !errors.Is(err, delayqueue.ErrBadOption) {

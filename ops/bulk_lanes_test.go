@@ -95,9 +95,7 @@ func TestBulkOfLanes(t *testing.T) {
 	} {
 		for _, way := range []string{"at once", "step by step", "after a dry run", "all states"} {
 			t.Run(name+" "+way, func(t *testing.T) {
-				t.Parallel()
-				f := face.New(t)
-				m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+				f, m := newQueue(t)
 				base, n := inLanes(f)
 				before := unhandled(f, m)
 				b := Bulk{States: notHandled, Filter: Filter{Limit: 2}}
@@ -143,9 +141,7 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"later": time.Hour, "earlier": -30 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			q := f.Queue(nil)
 			base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 			var holders []string
@@ -184,9 +180,8 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 
 // TestBulkDeleteWaiting: a message that asks for few turns is deleted after those behind it, which would get turns, and leave the state.
 func TestBulkDeleteWaiting(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	for i, width := range []int{5, 1, 5, 5} {
 		f.Send(q, fmt.Sprint(i), delayqueue.WithLane("l", width), delayqueue.WithDelay(time.Duration(1+i)*time.Hour))
 	}
@@ -200,9 +195,7 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]time.Duration{"earlier": -40 * time.Minute, "later": 9 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			base, n := inLanes(f)
 			got, err := m.BulkReschedule(queuetest.CtxB, Bulk{Filter: Filter{Limit: 3}, Spread: time.Minute}, base.Add(to))
 			if err != nil || !got.Finished || got.Done != n {
@@ -222,9 +215,7 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 
 // TestBulkOfWideLane: a step ends if the messages that it has made due earlier had to look at many turns, and the next step does the rest.
 func TestBulkOfWideLane(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	const n = 300
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
@@ -253,9 +244,7 @@ func TestBulkWhileLanesMove(t *testing.T) {
 	t.Parallel()
 	for _, dry := range []bool{false, true} {
 		t.Run(fmt.Sprint("dry ", dry), func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			end := make(chan struct{})
 			q := f.Queue(nil).WithConcurrent(10).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 				if msg.Payload == "live" {
@@ -297,9 +286,7 @@ func TestBulkWhileLanesMove(t *testing.T) {
 
 // TestBulkSpreadInSteps: a page that is changed in several steps, because each of its messages looks at many turns, keeps its order.
 func TestBulkSpreadInSteps(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	var batch []delayqueue.Outgoing
 	for i := range 200 {
 		payload := fmt.Sprintf("%03d", i)
@@ -333,9 +320,7 @@ func TestBulkSpreadInSteps(t *testing.T) {
 
 // TestDryRunOfLanesGoesOn: a dry run that goes on counts each message with a lane once, and each that is new once.
 func TestDryRunOfLanesGoesOn(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	_, n := inLanes(f)
 	b := Bulk{Filter: Filter{Limit: 4}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
 	got, err := m.BulkRunNow(queuetest.CtxB, b)

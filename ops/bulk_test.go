@@ -31,8 +31,6 @@ func bulked(f *face.Fixture, what string, got *BulkResult, err error, looked, do
 	}
 }
 
-func TestBulkOfGarbage(t *testing.T) { onSharedServer(t, bulkOfGarbage) }
-
 func bulkOfGarbage(f *face.Fixture, m *Queue) {
 	buriedIn(f, "timeout 1", "timeout 2", "refused 1", "refused 2", "refused 3")
 	steps := 0
@@ -77,8 +75,6 @@ func bulkOfGarbage(f *face.Fixture, m *Queue) {
 	lists(f, m, delayqueue.StateGarbage, Filter{Contains: "refused"})
 	lists(f, m, delayqueue.StateGarbage, Filter{Contains: "later"}, "later")
 }
-
-func TestBulkOfPending(t *testing.T) { onSharedServer(t, bulkOfPending) }
 
 func bulkOfPending(f *face.Fixture, m *Queue) {
 	q := f.Queue(nil)
@@ -128,8 +124,6 @@ func bulkOfPending(f *face.Fixture, m *Queue) {
 	got, err = m.BulkRunNow(queuetest.CtxB, Bulk{})
 	moved("what is due already", got, err, 0)
 }
-
-func TestBulkInEveryState(t *testing.T) { onSharedServer(t, bulkInEveryState) }
 
 // bulkInEveryState: one message in each state, and the calls that mean it.
 func bulkInEveryState(f *face.Fixture, m *Queue) {
@@ -206,9 +200,7 @@ func bulkInEveryState(f *face.Fixture, m *Queue) {
 
 // TestBulkTouchesEachOnce: what fails again, or is sent while a call for many goes on, is passed over.
 func TestBulkTouchesEachOnce(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	const n = 30
 	var payloads []string
 	for i := range n {
@@ -348,11 +340,9 @@ func TestBulkAgain(t *testing.T) {
 
 // TestBulkRunNowAgain: what was made due by a call that was cut off, and waits, is not spread once more.
 func TestBulkRunNowAgain(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
+	f, m := newQueue(t)
 	const n = 12
 	pendingAt(f, n)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	b := Bulk{Filter: Filter{Limit: 3}, Spread: time.Minute, Progress: func(r *BulkResult) bool { return r.Done == 0 }}
 	first, err := m.BulkRunNow(queuetest.CtxB, b)
 	f.Must(err)
@@ -467,23 +457,22 @@ func TestBulkOfAVanishedQueue(t *testing.T) {
 
 // TestBulkSparesWhatWasReplaced: a call for many passes over a message that a send replaced after the call had looked at it.
 func TestBulkSparesWhatWasReplaced(t *testing.T) {
-	onSharedServer(t, func(f *face.Fixture, m *Queue) {
-		q, replaced := f.Queue(nil), false
-		for i := range 3 {
-			f.Send(q, "old", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint("k", i)))
+	f, m := newQueue(t)
+	q, replaced := f.Queue(nil), false
+	for i := range 3 {
+		f.Send(q, "old", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint("k", i)))
+	}
+	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if slices.Contains(cmd.Args(), any(script.SteerDelete)) && !replaced {
+			replaced = true
+			f.Send(q, "new", delayqueue.WithKey("k1", delayqueue.Replace))
 		}
-		t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if slices.Contains(cmd.Args(), any(script.SteerDelete)) && !replaced {
-				replaced = true
-				f.Send(q, "new", delayqueue.WithKey("k1", delayqueue.Replace))
-			}
-			return next(ctx, cmd)
-		})))
-		pending := []delayqueue.State{delayqueue.StatePending}
-		got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: pending, Filter: Filter{Contains: "old"}})
-		bulked(f, "delete beside a send", got, err, 3, 2, map[Reason]int64{PassedMoved: 1})
-		if left := payloadsIn(f, m, delayqueue.StatePending, Filter{}); !slices.Equal(left, []string{"new"}) {
-			t.Errorf("%q are left", left)
-		}
-	})
+		return next(ctx, cmd)
+	})))
+	pending := []delayqueue.State{delayqueue.StatePending}
+	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: pending, Filter: Filter{Contains: "old"}})
+	bulked(f, "delete beside a send", got, err, 3, 2, map[Reason]int64{PassedMoved: 1})
+	if left := payloadsIn(f, m, delayqueue.StatePending, Filter{}); !slices.Equal(left, []string{"new"}) {
+		t.Errorf("%q are left", left)
+	}
 }

@@ -72,12 +72,11 @@ func journalIs(f *face.Fixture, m *Queue, want ...JournalEntry) {
 	}
 }
 
-func TestJournal(t *testing.T) { onSharedServer(t, monitorWritesJournal) }
-
-// monitorWritesJournal: what a Monitor does is in the journal, with whom, why and what; what is refused is not.
-func monitorWritesJournal(f *face.Fixture, m *Queue) {
+// TestJournal: what a Monitor does is in the journal, with whom, why and what; what is refused is not.
+func TestJournal(t *testing.T) {
+	f, m := newQueue(t)
 	if _, err := m.Journal(queuetest.CtxB, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		f.T.Errorf("journal of no queue: %v", err)
+		t.Errorf("journal of no queue: %v", err)
 	}
 	q := f.Queue(nil)
 	a, b := f.Send(q, "a", face.InAnHour, delayqueue.WithKey("of a")), f.Send(q, "b", face.InAnHour)
@@ -94,14 +93,14 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	for what, err := range map[string]error{"requeue": ann.Requeue(queuetest.CtxB, b.ID), "delete": ann.Delete(queuetest.CtxB, "nobody"),
 		"sequence": ann.DropSequence(queuetest.CtxB, "s"), "limits": queuetest.Failure(ann.SetLimits(queuetest.CtxB, Limits{Rate: 1}))} {
 		if err == nil {
-			f.T.Errorf("%s was done", what)
+			t.Errorf("%s was done", what)
 		}
 	}
 	f.Must(ann.Delete(queuetest.CtxB, a.ID))
 	f.Must(queuetest.Failure(bob.Cancel(queuetest.CtxB, b.ID)))
 	f.Must(queuetest.Failure(bob.Cancel(queuetest.CtxB, b.ID))) // it is gone
 	if _, err := bob.PassSequence(queuetest.CtxB, "s", 7); !errors.Is(err, delayqueue.ErrNotFound) {
-		f.T.Error(err)
+		t.Error(err)
 	}
 	f.Must(queuetest.Failure(m.PassSequence(queuetest.CtxB, "s", 8))) // by a program
 	f.Must(bob.DropSequence(queuetest.CtxB, "s"))
@@ -135,9 +134,9 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	journalIs(f, m, before...)
 	f.Send(q, "c", face.InAnHour)
 	expires := func(within time.Duration) {
-		f.T.Helper()
+		t.Helper()
 		if ttl := f.Cli.TTL(queuetest.CtxB, f.Key("journal")).Val(); ttl > within || ttl < within-time.Hour {
-			f.T.Errorf("the journal expires in %v, want %v", ttl, within)
+			t.Errorf("the journal expires in %v, want %v", ttl, within)
 		}
 	}
 	expires(-1)
@@ -152,15 +151,15 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 		"cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "x")), "another cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "eyJwIjoxfQ")),
 	} {
 		if !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			f.T.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, id := range []string{"", "x", "5-x", "5-0123456789abcdef", "-5-0123456789abcdef"} {
 		if _, err := m.JournalEntry(queuetest.CtxB, id); !errors.Is(err, delayqueue.ErrNotFound) {
-			f.T.Errorf("entry %q: %v", id, err)
+			t.Errorf("entry %q: %v", id, err)
 		}
 		if err := m.StopBulk(queuetest.CtxB, id); !errors.Is(err, delayqueue.ErrNotFound) {
-			f.T.Errorf("stop %q: %v", id, err)
+			t.Errorf("stop %q: %v", id, err)
 		}
 	}
 }
@@ -255,9 +254,7 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 
 // TestJournalOfAnotherProgram: entries that no Monitor wrote stop no page.
 func TestJournalOfAnotherProgram(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "x", face.InAnHour)
 	for _, member := range []string{"", " ", "x", "-5", "nan", "9 9 9 9 9 9 9 9 ", "\xff\x00\n", "0123456789abcdef runs 5", "0123456789abcdef runs x {}",
 		"0123456789abcdef runs 5 {", "0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`} {

@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestReportsOfOperators(t *testing.T) { onSharedServer(t, monitorTellsWhatPeopleDo) }
-
 // monitorTellsWhatPeopleDo: every call that changes a queue is told, with who did it.
 func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)
@@ -129,8 +127,6 @@ func TestListenEventObeysItsContext(t *testing.T) {
 		}
 	}
 }
-
-func TestReports(t *testing.T) { onSharedServer(t, monitorReports) }
 
 func monitorReports(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)

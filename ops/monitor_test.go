@@ -19,18 +19,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestMonitorOfCluster: all that can be seen and steered on a single server, on a Cluster.
+// onBoth are what can be seen and steered alike on a single server and on a Cluster.
+var onBoth = map[string]func(f *face.Fixture, m *Queue){
+	"counts": monitorCounts, "get": monitorGet, "list": monitorList, "done": monitorSeesDone, "steer one": monitorSteersOne,
+	"requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
+	"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue, "consumers": monitorConsumers,
+	"history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
+}
+
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	for name, test := range onBoth {
+		t.Run(name, func(t *testing.T) { test(newQueue(t)) })
+	}
+}
+
 func TestMonitorOfCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	for name, test := range map[string]func(f *face.Fixture, m *Queue){
-		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages, "done": monitorSeesDone,
-		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending,
-		"bulk in every state": bulkInEveryState,
-		"pause":               monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
-		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports,
-		"what people do": monitorTellsWhatPeopleDo,
-	} {
+	for name, test := range onBoth {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := face.On(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}))
@@ -39,12 +46,12 @@ func TestMonitorOfCluster(t *testing.T) {
 	}
 }
 
-// onSharedServer runs one test of TestMonitorOfCluster on a single server.
-func onSharedServer(t *testing.T, test func(f *face.Fixture, m *Queue)) {
+// newQueue is a queue of the test's own on the shared server, for a test that runs beside others.
+func newQueue(t *testing.T) (*face.Fixture, *Queue) {
 	t.Helper()
 	t.Parallel()
 	f := face.New(t)
-	test(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))
+	return f, Of(delayqueue.NewMonitor(f.Name, f.Cli))
 }
 
 // status gets a message that must be there.
@@ -66,8 +73,6 @@ func first(all iter.Seq2[*MessageStatus, error]) error {
 	}
 	return nil
 }
-
-func TestCounts(t *testing.T) { onSharedServer(t, monitorCounts) }
 
 func monitorCounts(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
@@ -118,8 +123,6 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	f.Must(m.Resume(queuetest.CtxB))
 	counts("resumed", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 }
-
-func TestGet(t *testing.T) { onSharedServer(t, monitorGet) }
 
 func monitorGet(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}), make(chan struct{})
@@ -203,8 +206,6 @@ func lists(f *face.Fixture, m *Queue, state delayqueue.State, filter Filter, wan
 	}
 }
 
-func TestList(t *testing.T) { onSharedServer(t, monitorList) }
-
 func monitorList(f *face.Fixture, m *Queue) {
 	q := f.Queue(nil)
 	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
@@ -269,11 +270,10 @@ func monitorList(f *face.Fixture, m *Queue) {
 	}
 }
 
-func TestListPages(t *testing.T) { onSharedServer(t, monitorPages) }
-
-// monitorPages: pages go on where they were, although what was listed has gone meanwhile, and messages
+// TestListPages: pages go on where they were, although what was listed has gone meanwhile, and messages
 // of one instant are all found.
-func monitorPages(f *face.Fixture, m *Queue) {
+func TestListPages(t *testing.T) {
+	f, m := newQueue(t)
 	q := f.Queue(nil)
 	const n = 25
 	due := time.Now().Add(time.Hour)
@@ -298,7 +298,7 @@ func monitorPages(f *face.Fixture, m *Queue) {
 		}
 	}
 	if len(seen) != n {
-		f.T.Errorf("%d of %d were listed", len(seen), n)
+		t.Errorf("%d of %d were listed", len(seen), n)
 	}
 }
 

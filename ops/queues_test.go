@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestQueues(t *testing.T) { onSharedServer(t, monitorQueues) }
-
 func monitorQueues(f *face.Fixture, _ *Queue) {
 	prefix := `odd*?[\]` + strings.ReplaceAll(f.Name, ":", "_")
 	var made []string

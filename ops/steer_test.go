@@ -31,8 +31,6 @@ func buriedIn(f *face.Fixture, payloads ...string) (ids []string) {
 	return ids
 }
 
-func TestReschedule(t *testing.T) { onSharedServer(t, monitorSteersOne) }
-
 func monitorSteersOne(f *face.Fixture, m *Queue) {
 	handled := make(chan *delayqueue.Message, 1)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -120,8 +118,6 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 	}
 }
 
-func TestRequeue(t *testing.T) { onSharedServer(t, monitorRequeues) }
-
 func monitorRequeues(f *face.Fixture, m *Queue) {
 	ids := buriedIn(f, "a", "b")
 	if err := m.Reschedule(queuetest.CtxB, ids[0], time.Now()); !errors.Is(err, delayqueue.ErrWrongState) {
@@ -153,8 +149,6 @@ func monitorRequeues(f *face.Fixture, m *Queue) {
 	}
 	queuetest.Eventually(f.T, "it is garbage again", func() bool { return f.Where(ids[0]) == "garbage" })
 }
-
-func TestPause(t *testing.T) { onSharedServer(t, monitorPauses) }
 
 func monitorPauses(f *face.Fixture, m *Queue) {
 	handled := make(chan string, 10)
@@ -196,8 +190,6 @@ func seenAfter(f *queuetest.Base, t time.Time) bool {
 	return err == nil && us > t.UnixMicro()
 }
 
-func TestPauseEnds(t *testing.T) { onSharedServer(t, monitorPauseEnds) }
-
 // monitorPauseEnds: a pause ends at its instant, and consumers wake for it without a tick.
 func monitorPauseEnds(f *face.Fixture, m *Queue) {
 	handled := make(chan time.Time, 10)
@@ -215,8 +207,6 @@ func monitorPauseEnds(f *face.Fixture, m *Queue) {
 	f.Must(m.Resume(queuetest.CtxB))
 	queuetest.Receive(f.T, "it comes once resumed", handled)
 }
-
-func TestDeleteQueue(t *testing.T) { onSharedServer(t, monitorDeletesQueue) }
 
 func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 	q := f.Queue(func(string) bool { return true })
