@@ -41,9 +41,6 @@ func finds(f *face.Fixture, m *Queue, text string, how Find) (all []string, call
 
 func TestFind(t *testing.T) {
 	f, m := newQueue(t)
-	if _, err := m.Find(queuetest.CtxB, "x", Find{}, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("in nothing: %v", err)
-	}
 	q := f.Queue(nil)
 	buriedIn(f, "dead one") // one after the other: they die in this order
 	buriedIn(f, "dead two")
@@ -70,17 +67,29 @@ func TestFind(t *testing.T) {
 		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
 	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
-	for what, call := range map[string]func() (*Found, error){
-		"nothing": func() (*Found, error) { return m.Find(queuetest.CtxB, "", Find{}, "") },
-		"nowhere": func() (*Found, error) {
-			return m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")
-		},
-		"no cursor":      func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "x") },
-		"another cursor": func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0") },
-		"a score NaN":    func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJzIjoibmFuIn0") },
-	} {
-		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			t.Errorf("%s: %+v, %v", what, got, err)
+	refused(t, map[string]error{
+		"nothing":        refusal(m.Find(queuetest.CtxB, "", Find{}, "")),
+		"nowhere":        refusal(m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")),
+		"no cursor":      refusal(m.Find(queuetest.CtxB, "x", Find{}, "x")),
+		"another cursor": refusal(m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0")),
+		"a score NaN":    refusal(m.Find(queuetest.CtxB, "x", Find{}, "eyJzIjoibmFuIn0")),
+	})
+}
+
+// refusal is the error of a call that has a result all the same.
+func refusal[T any](got *T, err error) error {
+	if got == nil {
+		return fmt.Errorf("without a result: %v", err)
+	}
+	return err
+}
+
+// refused wants calls to be refused for what they were told.
+func refused(t testing.TB, errs map[string]error) {
+	t.Helper()
+	for what, err := range errs {
+		if !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
@@ -192,9 +201,6 @@ func FuzzFoldError(f *testing.F) {
 // TestErrorGroups: the groups of several calls are those of one, and each selects itself.
 func TestErrorGroups(t *testing.T) {
 	f, m := newQueue(t)
-	if _, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("of nothing: %v", err)
-	}
 	f.Send(f.Queue(nil), "other", face.InAnHour)
 	if got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); err != nil || len(got.Groups) != 0 || got.Next != "" {
 		t.Errorf("of no garbage: %+v, %v", got, err)
@@ -244,24 +250,12 @@ func TestErrorGroups(t *testing.T) {
 	if err != nil || len(left.Groups) != 1 || left.Groups[0] != whole.Groups[2] {
 		t.Errorf("left: %+v, %v", left, err)
 	}
-	for what, call := range map[string]func() (*ErrorGroups, error){
-		"of another state": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StatePending, Filter{}, 0, "")
-		},
-		"no cursor": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "x")
-		},
-		"another cursor": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")
-		},
-		"a score NaN": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJzIjoibmFuIn0")
-		},
-	} {
-		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			t.Errorf("%s: %+v, %v", what, got, err)
-		}
-	}
+	refused(t, map[string]error{
+		"of another state": refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StatePending, Filter{}, 0, "")),
+		"no cursor":        refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "x")),
+		"another cursor":   refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")),
+		"a score NaN":      refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJzIjoibmFuIn0")),
+	})
 }
 
 func asJSON(t testing.TB, v any) string {

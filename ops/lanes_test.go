@@ -35,12 +35,6 @@ func handledOnce(f *face.Fixture, n int) (payloads []string) {
 func TestLanes(t *testing.T) {
 	f, m := newQueue(t)
 	q := f.Queue(nil)
-	if _, err := m.Lanes(queuetest.CtxB, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("no queue: %v", err)
-	}
-	if _, err := m.Lane(queuetest.CtxB, "l"); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("no queue: %v", err)
-	}
 	want := map[string]int64{}
 	for i := range 120 {
 		name := fmt.Sprintf("\xff %03d", i)

@@ -49,27 +49,6 @@ func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 	}
 }
 
-// TestListenerIsToldOfGaps: a connection that broke is made anew, and the listener knows that it may have missed
-// something.
-func TestListenerIsToldOfGaps(t *testing.T) {
-	t.Parallel()
-	f, _ := face.OwnServer(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	heard := make(chan delayqueue.Event, 100)
-	sub, err := m.ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
-	f.Must(err)
-	defer sub.Stop()
-	f.Send(f.Queue(nil), "x", face.InAnHour)
-	f.Must(f.Cli.(*redis.Client).Do(queuetest.CtxB, "client", "kill", "type", "pubsub").Err())
-	if e := queuetest.Receive(t, "the gap", heard); e.Code != delayqueue.GapEvent || e.Count != 0 {
-		t.Errorf("%+v, want a gap", e)
-	}
-	f.Must(m.Pause(queuetest.CtxB))
-	if e := queuetest.Receive(t, "what follows", heard); e.Code != delayqueue.PausedEvent {
-		t.Errorf("%+v, want paused", e)
-	}
-}
-
 // TestListenerStops: after Stop, and after the client was closed, nothing of it is left.
 func TestListenerStops(t *testing.T) {
 	t.Parallel()

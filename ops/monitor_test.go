@@ -118,8 +118,9 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	f.Must(m.Pause(queuetest.CtxB))
 	counts("paused", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedSince: since()})
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	f.Must(m.PauseUntil(queuetest.CtxB, until))
-	counts("paused for an hour", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until, PausedSince: since()})
+	f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, until))
+	counts("paused for an hour", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until,
+		PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
 	f.Must(m.Resume(queuetest.CtxB))
 	counts("resumed", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 }
@@ -252,54 +253,12 @@ func monitorList(f *face.Fixture, m *Queue) {
 		f.T.Errorf("due again: %q", got)
 	}
 	lists(f, m, delayqueue.StateRetry, Filter{})
-	for what, call := range map[string]func() error{
-		"cursor": func() error { _, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "no"); return err },
-		"place": func() error {
-			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJwIjoxfQ")
-			return err
-		},
-		"score": func() error {
-			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJzIjoibmFuIn0")
-			return err
-		},
-		"state gone": func() error { _, err := m.List(queuetest.CtxB, delayqueue.StateGone, Filter{}, ""); return err },
-	} {
-		if err := call(); !errors.Is(err, ErrBadCursor) && !errors.Is(err, delayqueue.ErrBadOption) {
-			f.T.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-// TestListPages: pages go on where they were, although what was listed has gone meanwhile, and messages
-// of one instant are all found.
-func TestListPages(t *testing.T) {
-	f, m := newQueue(t)
-	q := f.Queue(nil)
-	const n = 25
-	due := time.Now().Add(time.Hour)
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(due.Add(time.Duration(i/10) * time.Second))}}
-	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
-	seen := map[string]bool{}
-	for cursor := ""; ; {
-		page, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 4}, cursor)
-		f.Must(err)
-		for _, msg := range page.Messages {
-			seen[msg.ID] = true
-			if len(seen)%3 == 0 {
-				f.Must(m.Delete(queuetest.CtxB, msg.ID))
-			}
-		}
-		if cursor = page.Next; cursor == "" {
-			break
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d of %d were listed", len(seen), n)
-	}
+	refused(f.T, map[string]error{
+		"cursor":     queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "no")),
+		"place":      queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJwIjoxfQ")),
+		"score":      queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJzIjoibmFuIn0")),
+		"state gone": queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGone, Filter{}, "")),
+	})
 }
 
 func TestMonitorWithoutRedis(t *testing.T) {
@@ -330,8 +289,8 @@ func TestMonitorWithoutRedis(t *testing.T) {
 
 // TestNoQueue: a call that is to change something of a queue that does not exist says so, and makes no key, whoever calls.
 func TestNoQueue(t *testing.T) {
-	f := face.New(t)
-	m, p, id := Of(delayqueue.NewMonitor(f.Name, f.Cli)), delayqueue.NewPublisher(f.Name, f.Cli), queuetest.IDOf("nobody")
+	f, m := newQueue(t)
+	p, id := delayqueue.NewPublisher(f.Name, f.Cli), queuetest.IDOf("nobody")
 	calls := map[string]func() error{
 		"Intercept":          func() error { return queuetest.Failure(p.Intercept(queuetest.CtxB, id)) },
 		"TryIntercept":       func() error { return queuetest.Failure(p.TryIntercept(&delayqueue.MessageInfo{ID: id})) },
@@ -363,8 +322,16 @@ func TestNoQueue(t *testing.T) {
 		"GetPending":  func() error { return queuetest.Failure(m.GetPendingCount(queuetest.CtxB)) },
 		"List":        func() error { return queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, "")) },
 		"All":         func() error { return first(m.All(queuetest.CtxB, delayqueue.StateReady, Filter{})) },
-		"Consumers":   func() error { return queuetest.Failure(m.Consumers(queuetest.CtxB)) },
-		"History":     func() error { return queuetest.Failure(m.History(queuetest.CtxB, Hourly, 1)) },
+		"Find":        func() error { return queuetest.Failure(m.Find(queuetest.CtxB, "x", Find{}, "")) },
+		"ErrorGroups": func() error {
+			return queuetest.Failure(m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""))
+		},
+		"Forecast":  func() error { return queuetest.Failure(m.Forecast(queuetest.CtxB, time.Time{}, time.Minute, 1)) },
+		"Journal":   func() error { return queuetest.Failure(m.Journal(queuetest.CtxB, 0, "")) },
+		"Lanes":     func() error { return queuetest.Failure(m.Lanes(queuetest.CtxB, 0, "")) },
+		"Lane":      func() error { return queuetest.Failure(m.Lane(queuetest.CtxB, "l")) },
+		"Consumers": func() error { return queuetest.Failure(m.Consumers(queuetest.CtxB)) },
+		"History":   func() error { return queuetest.Failure(m.History(queuetest.CtxB, Hourly, 1)) },
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, delayqueue.ErrNoQueue) || !errors.Is(err, delayqueue.ErrNotFound) {
@@ -385,8 +352,7 @@ func TestNoQueue(t *testing.T) {
 
 // TestQueueWithoutState: a queue that has messages is there, although somebody deleted its state.
 func TestQueueWithoutState(t *testing.T) {
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	for name, call := range map[string]func(id string) error{
 		"Pause":     func(string) error { return m.Pause(queuetest.CtxB) },
 		"SetLimits": func(string) error { return queuetest.Failure(m.SetLimits(queuetest.CtxB, Limits{Concurrency: 1})) },
@@ -404,8 +370,8 @@ func TestQueueWithoutState(t *testing.T) {
 
 // TestKeyForAnID: each call by id says so if what it is given is none, and cannot be found.
 func TestKeyForAnID(t *testing.T) {
-	f := face.New(t)
-	m, q := Of(delayqueue.NewMonitor(f.Name, f.Cli)), f.Queue(nil)
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	f.Send(q, "42", delayqueue.WithKey("order-42"), face.InAnHour)
 	for name, err := range map[string]error{
 		"Intercept": queuetest.Failure(q.Intercept(queuetest.CtxB, "order-42")), "Cancel": queuetest.Failure(q.Cancel(queuetest.CtxB, "order-42")),
