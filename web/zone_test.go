@@ -93,9 +93,7 @@ func TestNotFoundKeepsItsPlace(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x")
 	got := f.get(address("message", "q", "orders", "id", "01a2064a-88dc-7242-b397-44842642a400"))
-	if f.sees(got.body, "Not found", "Pages of this queue", "Back to the queue<"); got.code != http.StatusNotFound {
-		t.Error(got.code)
-	}
+	f.sees(f.wants(http.StatusNotFound, got), "Not found", "Pages of this queue", "Back to the queue<")
 	f.lacks(f.get("queue?q=none").body, "Pages of this queue")
 }
 
