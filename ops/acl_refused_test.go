@@ -110,8 +110,7 @@ func TestACLPatterns(t *testing.T) {
 	line := queuetest.DocumentedUsers(t)["publisher"][0]
 	queuetest.SetUser(t, admin, strings.ReplaceAll(line, "orders", globEscape(name)))
 	queuetest.SetUser(t, admin, "ACL SETUSER publisher resetchannels &{dq:"+globEscape(name)+"}:events +publish")
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "publisher", Password: "secret"})
-	defer cli.Close()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Username: "publisher", Password: "secret"})
 	for queue, allowed := range map[string]bool{name: true, `axxb?c[d]\e`: false, `a*b?cd\e`: false, `a*bxc[d]\e`: false} {
 		_, err := delayqueue.NewPublisher(queue, cli).Send(queuetest.CtxB, "a")
 		if (err == nil) != allowed {

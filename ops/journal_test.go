@@ -210,7 +210,7 @@ func TestJournalWithoutTheRight(t *testing.T) {
 		t.Errorf("its entry is %s", got.Entry)
 	}
 	f.Log.Says(t, 1, "is not in the journal")
-	if n := len(refusals(t, server.Client(t))); n != 1 {
+	if n := len(queuetest.Refusals(t, server.Client(t))); n != 1 {
 		t.Errorf("%d refusals in ACL LOG", n)
 	}
 	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))

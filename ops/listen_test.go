@@ -82,8 +82,7 @@ func TestListenerStops(t *testing.T) {
 func TestListenEventObeysItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: queuetest.Patience})
-	defer cli.Close()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), ReadTimeout: queuetest.Patience})
 	m := Of(delayqueue.NewMonitor("orders", cli))
 	over, cancel := context.WithCancel(queuetest.CtxB)
 	cancel()

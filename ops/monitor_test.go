@@ -263,8 +263,7 @@ func monitorList(f *face.Fixture, m *Queue) {
 
 func TestMonitorWithoutRedis(t *testing.T) {
 	t.Parallel()
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
-	defer cli.Close()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	m := Of(delayqueue.NewMonitor("nobody-there", cli))
 	var all sync.WaitGroup
 	for what, call := range map[string]func() error{

@@ -60,8 +60,7 @@ func TestQueuesOfOneNode(t *testing.T) {
 		_, err := delayqueue.NewPublisher(fmt.Sprint("q", i), cli).Send(queuetest.CtxB, "x", face.InAnHour)
 		queuetest.Must(t, err)
 	}
-	one := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
-	defer one.Close()
+	one := queuetest.RedisClient(t, cluster.Addrs()[0])
 	names, errs := queuesOf(one)
 	if len(names) == 0 || len(names) >= n || len(errs) != 1 || !errors.Is(errs[0], ErrOneNode) {
 		t.Errorf("one node: %q, %v", names, errs)

@@ -73,8 +73,7 @@ func ownFixture(t *testing.T) (*fixture, *redistest.Server) {
 // go-redis's default.
 func (f *fixture) wired(server *redistest.Server, readTimeout time.Duration) (*redistest.Wire, *Scheduler) {
 	wire := redistest.NewWire(f, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
-	f.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(f, &redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
 	return wire, New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log)
 }
 

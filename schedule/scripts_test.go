@@ -8,7 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // onServers tests on Redis and on miniredis.
@@ -16,8 +16,7 @@ func onServers(t *testing.T, test func(f *fixture)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) { test(newFixture(t)) })
 	t.Run("miniredis", func(t *testing.T) {
-		cli := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = cli.Close() })
+		cli := queuetest.RedisClient(t, miniredis.RunT(t).Addr())
 		test(fixtureOn(t, cli))
 	})
 }

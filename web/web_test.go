@@ -213,8 +213,7 @@ func TestReaderIsEnough(t *testing.T) {
 	// The page Health asks for INFO, too.
 	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
 	queuetest.SetUser(t, f.server.Client(t), line)
-	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
-	defer reader.Close()
+	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
 	f.cli = reader
 	f.serve(Config{})
 	for _, path := range f.pagesOf("orders") {

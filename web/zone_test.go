@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
@@ -102,8 +103,7 @@ func TestBoardAsksNoServerTwice(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x")
 	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
-	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
-	defer reader.Close()
+	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
 	p := newPoller(&Handler{cli: reader, bounds: usualBounds})
 	for i := range 3 {
 		if p.mayAsk != (i == 0) {
