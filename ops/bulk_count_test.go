@@ -227,9 +227,9 @@ func TestBulkRate(t *testing.T) {
 		f.Send(q, fmt.Sprint(i), face.InAnHour, delayqueue.WithHeader("odd", fmt.Sprint(i%2)))
 	}
 	var done, looked []int64
-	begun := time.Now()
+	begun, finished := time.Now(), false
 	b := Bulk{Filter: Filter{Headers: map[string]string{"odd": "1"}}, Rate: 3, Progress: func(r *BulkResult) bool {
-		done, looked = append(done, r.Done), append(looked, r.Looked)
+		done, looked, finished = append(done, r.Done), append(looked, r.Looked), r.Finished
 		return true
 	}}
 	got, err := m.BulkRunNow(queuetest.CtxB, b)
@@ -237,8 +237,8 @@ func TestBulkRate(t *testing.T) {
 	if took := time.Since(begun); took < time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if fmt.Sprint(slices.Compact(done), slices.Compact(looked)) != "[0 3 6] [0 6 12]" { // first there is nothing that waits for a retry
-		t.Errorf("steps: done %d, looked %d", done, looked)
+	if fmt.Sprint(slices.Compact(done), slices.Compact(looked)) != "[0 3 6] [0 6 12]" || !finished { // first there is nothing that waits for a retry
+		t.Errorf("steps: done %d, looked %d, finished %v", done, looked, finished)
 	}
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	b = Bulk{Rate: 1, States: []delayqueue.State{delayqueue.StateReady}, Progress: func(r *BulkResult) bool {

@@ -338,17 +338,3 @@ func TestDryRunOfLanesGoesOn(t *testing.T) {
 		t.Errorf("%+v, %v; want %d counted, and 1 new", got, err, n)
 	}
 }
-
-// TestBulkNotAgain: without lanes a call that makes messages due now ends behind its last page, as Progress sees.
-func TestBulkNotAgain(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	pendingAt(f, 3)
-	finished := false
-	b := Bulk{Progress: func(r *BulkResult) bool { finished = r.Finished; return true }}
-	got, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).BulkRunNow(queuetest.CtxB, b)
-	bulked(f, "without lanes", got, err, 3, 3, nil)
-	if !finished {
-		t.Error("Progress did not see the end")
-	}
-}

@@ -225,22 +225,6 @@ func TestManyDueAtOnce(t *testing.T) {
 	}
 }
 
-// TestLostByTheServer: what a failover has lost, and with it the sequence, is sent again.
-func TestLostByTheServer(t *testing.T) {
-	f, _ := ownFixture(t)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Offset: time.Duration((f.now()+10)%3600) * time.Second})) // one instant
-	r := newRunner(f.s)
-	f.until("one is sent ahead", func() bool {
-		f.steps(r)
-		f.sends(r)
-		return len(f.waiting()) == 1
-	})
-	f.forget()
-	f.steps(r)
-	f.sends(r)
-	f.until("it is sent again", func() bool { c, err := f.mon.Counts(f.ctx()); return err == nil && c.Pending+c.Ready == 1 })
-}
-
 // TestOutage: it is in the log once, with its end, and nothing is missed.
 func TestOutage(t *testing.T) {
 	f, server := ownFixture(t)
