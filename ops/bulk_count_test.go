@@ -151,8 +151,7 @@ func shifted(f *face.Fixture, m *Queue, base time.Time, by time.Duration) {
 	for msg, err := range m.All(queuetest.CtxB, delayqueue.StatePending, Filter{}) {
 		f.Must(err)
 		var i int
-		_, err = fmt.Sscan(msg.Payload, &i)
-		f.Must(err)
+		f.Must(queuetest.Failure(fmt.Sscan(msg.Payload, &i)))
 		if want := base.Add(time.Duration(i)*time.Second + by); !msg.Due.Equal(want) {
 			f.T.Errorf("%d is due %v after it should be", i, msg.Due.Sub(want))
 		}

@@ -85,8 +85,7 @@ func bulkOfPending(f *face.Fixture, m *Queue) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(at(i))}}
 	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	dues := func() (minutes []int) {
 		for msg, err := range m.All(queuetest.CtxB, delayqueue.StatePending, Filter{}) {
 			f.Must(err)

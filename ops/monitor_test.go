@@ -111,8 +111,7 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	counts("after two failures", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 	since := func() time.Time {
 		var us int64
-		_, err := fmt.Sscan(f.Check().Fields["paused"], &us)
-		f.Must(err)
+		f.Must(queuetest.Failure(fmt.Sscan(f.Check().Fields["paused"], &us)))
 		return time.UnixMicro(us)
 	}
 	f.Must(m.Pause(queuetest.CtxB))

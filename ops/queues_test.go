@@ -20,16 +20,14 @@ func monitorQueues(f *face.Fixture, _ *Queue) {
 	for i := range 3 {
 		name := fmt.Sprint("q:", i)
 		q := delayqueue.NewQueue(name, f.Cli, nil, delayqueue.UseCustomPrefix(prefix))
-		_, err := q.Send(queuetest.CtxB, "x", face.InAnHour)
-		f.Must(err)
+		f.Must(queuetest.Failure(q.Send(queuetest.CtxB, "x", face.InAnHour)))
 		made = append(made, name)
 		f.T.Cleanup(func() {
 			_ = Of(delayqueue.NewMonitor(name, f.Cli, delayqueue.UseCustomPrefix(prefix))).DeleteQueue(queuetest.CtxB, true)
 		})
 	}
 	other := delayqueue.NewQueue("other", f.Cli, nil, delayqueue.UseCustomPrefix(prefix+"x"))
-	_, err := other.Send(queuetest.CtxB, "x", face.InAnHour)
-	f.Must(err)
+	f.Must(queuetest.Failure(other.Send(queuetest.CtxB, "x", face.InAnHour)))
 	f.T.Cleanup(func() {
 		_ = Of(delayqueue.NewMonitor("other", f.Cli, delayqueue.UseCustomPrefix(prefix+"x"))).DeleteQueue(queuetest.CtxB, true)
 	})

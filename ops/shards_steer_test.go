@@ -97,8 +97,7 @@ func (d *divided) end(shard int, kind script.OutcomeKind, payloads ...string) (i
 	for _, tag := range got.Tags {
 		all = append(all, script.Settlement{Lease: got.Lease, Tag: tag, ID: tag, Number: 1, Kind: kind, Failed: true, Failures: 1, Text: "failed", Delay: time.Hour})
 	}
-	_, err := d.set.All[shard].Settle(queuetest.CtxB, script.NewCaller(), all, false)
-	d.Must(err)
+	d.Must(queuetest.Failure(d.set.All[shard].Settle(queuetest.CtxB, script.NewCaller(), all, false)))
 	if len(all) != len(ids) {
 		d.T.Fatalf("%d of %d were handed out", len(all), len(ids))
 	}

@@ -264,8 +264,7 @@ func TestChangedAfterAFailover(t *testing.T) {
 	gen := f.rec("e").Gen
 	for _, at := range due {
 		if at <= ran {
-			_, err := f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))
-			f.must(err)
+			f.must(queuetest.Failure(f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))))
 		}
 	}
 	e.Payload = "after"

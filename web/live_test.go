@@ -155,8 +155,7 @@ func (f *fixture) scripts(meanwhile func()) (calls int, redis time.Duration) {
 	for name, text := range stats["Commandstats"] {
 		var n, us int
 		if strings.HasPrefix(name, "cmdstat_eval") { // which has what the script calls
-			_, err := fmt.Sscanf(text, "calls=%d,usec=%d", &n, &us)
-			ok(f, err)
+			ok(f, errOf(fmt.Sscanf(text, "calls=%d,usec=%d", &n, &us)))
 		}
 		calls += n
 		redis += time.Duration(us) * time.Microsecond
