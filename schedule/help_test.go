@@ -265,6 +265,15 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 	return l
 }
 
+// messages counts those that no handler has; -1: that is not known.
+func (f *fixture) messages() int64 {
+	c, err := f.mon.Counts(f.ctx())
+	if err != nil {
+		return -1
+	}
+	return c.Pending + c.Ready
+}
+
 // waiting are the due instants of what is pending, and not due yet.
 func (f *fixture) waiting() (due []int64) {
 	f.Helper()
