@@ -251,6 +251,35 @@ func TestQueueOfShards(t *testing.T) {
 	}
 }
 
+// TestSequencesOfShards: the pages go through all shards.
+func TestSequencesOfShards(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for _, name := range names {
+		if _, err := d.m.PassSequence(queuetest.CtxB, name, 5); !errors.Is(err, delayqueue.ErrNotFound) {
+			t.Error(err)
+		}
+		if last, err := d.m.Sequence(queuetest.CtxB, name); err != nil || last != 5 {
+			t.Errorf("%s: %d, %v", name, last, err)
+		}
+	}
+	var met []string
+	for cursor, n := "", 0; cursor != "" || n == 0; n++ {
+		page, err := d.m.Sequences(queuetest.CtxB, cursor)
+		d.Must(err)
+		for _, s := range page.Sequences {
+			met = append(met, s.Name)
+		}
+		if cursor = page.Next; n > 20 {
+			t.Fatal("the pages have no end")
+		}
+	}
+	if slices.Sort(met); !slices.Equal(met, names) {
+		t.Errorf("sequences %v", met)
+	}
+}
+
 // TestChangesOfShardsWait: the first call of a Queue that changes something is tried until its context ends, also while the number of shards
 // is not known.
 func TestChangesOfShardsWait(t *testing.T) { // not parallel, because of ReadFor
