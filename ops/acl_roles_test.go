@@ -51,16 +51,14 @@ func TestRightsOfShards(t *testing.T) {
 		}
 	}
 	as := func(user string) redis.UniversalClient {
-		cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: user, Password: password(user)})
-		t.Cleanup(func() { _ = cli.Close() })
+		cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Username: user, Password: password(user)})
 		return cli
 	}
 	f := face.On(t, as(""))
 	p := delayqueue.NewPublisher("orders", as("publisher"), delayqueue.WithShards(6))
 	got := make(chan string, 12)
 	for range 12 {
-		_, err := p.Send(queuetest.CtxB, "x")
-		f.Must(err)
+		f.Must(queuetest.Failure(p.Send(queuetest.CtxB, "x")))
 	}
 	q := delayqueue.NewQueue("orders", as("consumer"), func(payload string) bool { got <- payload; return true }, delayqueue.WithShards(6))
 	f.Stops(q)
@@ -71,11 +69,10 @@ func TestRightsOfShards(t *testing.T) {
 	reader := Of(delayqueue.NewMonitor("orders", as("reader")))
 	_, err := reader.Counts(queuetest.CtxB)
 	f.Must(err)
-	_, err = reader.Consumers(queuetest.CtxB)
-	f.Must(err)
+	f.Must(queuetest.Failure(reader.Consumers(queuetest.CtxB)))
 	f.Must(Of(delayqueue.NewMonitor("orders", as("operator"))).Pause(queuetest.CtxB))
-	for _, refusal := range refusals(t, node) {
-		t.Errorf("refused: %s", refusal)
+	if all := queuetest.Refusals(t, node); len(all) > 0 {
+		t.Errorf("refused: %q", all)
 	}
 }
 
@@ -87,18 +84,11 @@ func password(user string) string {
 }
 
 func leastPrivilege(t *testing.T, addrs []string, client func(user string) redis.UniversalClient) {
-	single := len(addrs) == 1
 	var nodes []*redis.Client
 	for _, addr := range addrs {
 		node := queuetest.RedisClient(t, addr)
 		nodes = append(nodes, node)
-		for _, lines := range queuetest.DocumentedUsers(t) {
-			for _, line := range lines {
-				if !single || !strings.Contains(line, "+cluster|") {
-					queuetest.SetUser(t, node, line)
-				}
-			}
-		}
+		queuetest.SetUsers(t, node, len(addrs) > 1)
 	}
 	f := face.On(t, client(""))
 	f.Name = "orders"
@@ -113,26 +103,11 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user string) redis
 	reads(f, users["reader"])
 	operates(f, users["operator"])
 	for _, node := range nodes {
-		for _, refusal := range refusals(t, node) {
-			t.Errorf("refused: %s", refusal)
+		if all := queuetest.Refusals(t, node); len(all) > 0 {
+			t.Errorf("refused: %q", all)
 		}
 	}
 	refusesReader(f, users["reader"])
-}
-
-// refusals is what a server's ACL LOG holds: user, what it did not get, and where. That go-redis tells a server
-// about itself (CLIENT) with each connection is not needed, as docs/acl.md says.
-func refusals(t *testing.T, admin *redis.Client) (all []string) {
-	t.Helper()
-	entries, err := admin.ACLLog(queuetest.CtxB, 100).Result()
-	queuetest.Must(t, err)
-	for _, e := range entries {
-		if e.Object == "client" || strings.HasPrefix(e.Object, "client|") {
-			continue
-		}
-		all = append(all, fmt.Sprintf("%s: %s %s, %s", e.Username, e.Reason, e.Object, e.Context))
-	}
-	return all
 }
 
 // publishes does what a publisher does.
@@ -314,11 +289,8 @@ func refusesReader(f *face.Fixture, cli redis.UniversalClient) {
 		"pause":  m.Pause(queuetest.CtxB),
 		"delete": queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}})),
 	} {
-		if err == nil {
-			f.T.Errorf("a reader may %s", what)
-		} else if text := err.Error(); !strings.Contains(text, "NOPERM") && !strings.Contains(text, "ACL failure") &&
-			!strings.Contains(text, "can't run this command") {
-			f.T.Errorf("a reader's %s: %v: not the refusal of an ACL", what, err)
+		if !queuetest.RefusedByACL(err) {
+			f.T.Errorf("a reader's %s: %v", what, err)
 		}
 	}
 	if after := content(); !reflect.DeepEqual(after, before) {

@@ -13,9 +13,8 @@ import (
 
 // TestExpiredIsRefused: what would expire before it is handled is neither brought back nor made due, unless its deadline is
 // lifted. Then it is handled.
-func TestExpiredIsRefused(t *testing.T) { onSharedServer(t, expiredIsRefused) }
-
-func expiredIsRefused(f *face.Fixture, m *Queue) {
+func TestExpiredIsRefused(t *testing.T) {
+	f, m := newQueue(t)
 	handled := make(chan string, 100)
 	fails := true
 	q := f.Queue(nil).WithRetryDelays(time.Millisecond).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
@@ -30,7 +29,7 @@ func expiredIsRefused(f *face.Fixture, m *Queue) {
 	f.Send(q, "dies too", delayqueue.WithDeadline(soon), delayqueue.WithRetryCount(1_000_000))
 	f.Send(q, "without", delayqueue.WithRetryCount(0))
 	q.StartConsume()
-	queuetest.Eventually(f.T, "all are garbage", func() bool { return len(f.Check().Garbage) == 3 })
+	queuetest.Eventually(t, "all are garbage", func() bool { return len(f.Check().Garbage) == 3 })
 	f.Must(q.Shutdown(ctx))
 	later := f.Send(q, "later", face.InAnHour, delayqueue.WithDeadline(time.Now().Add(90*time.Minute)), delayqueue.WithKey("k"))
 
@@ -41,7 +40,7 @@ func expiredIsRefused(f *face.Fixture, m *Queue) {
 		"of the sender": q.Reschedule(ctx, later.ID, beyond), "of a Monitor": m.Monitor.RescheduleKey(ctx, "k", beyond),
 	} {
 		if !errors.Is(err, delayqueue.ErrExpired) {
-			f.T.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, dry := range []bool{true, false} {
@@ -53,17 +52,17 @@ func expiredIsRefused(f *face.Fixture, m *Queue) {
 		bulked(f, "requeue", got, err, 3, 1, map[Reason]int64{PassedExpired: 2})
 	}
 	if s := statusInQueue(f, m, later.ID); !s.Due.Equal(later.Due) || s.Deadline.IsZero() {
-		f.T.Errorf("refused, and changed: %+v", s)
+		t.Errorf("refused, and changed: %+v", s)
 	}
 	f.Must(m.RescheduleBy(ctx, later.ID, -time.Minute))
 
 	late := f.Send(q, "late", delayqueue.WithMsgTTL(time.Millisecond))
-	queuetest.Eventually(f.T, "its TTL is over", func() bool { return errors.Is(m.RunNow(ctx, late.ID), delayqueue.ErrExpired) })
+	queuetest.Eventually(t, "its TTL is over", func() bool { return errors.Is(m.RunNow(ctx, late.ID), delayqueue.ErrExpired) })
 	anew := Of(m.Monitor).Anew()
 	f.Must(anew.RunNow(ctx, late.ID))
 	f.Must(anew.RescheduleBy(ctx, later.ID, time.Hour))
 	if s := statusInQueue(f, m, later.ID); !s.Deadline.IsZero() {
-		f.T.Errorf("its deadline was lifted: %+v", s)
+		t.Errorf("its deadline was lifted: %+v", s)
 	}
 	f.Must(m.RunNow(ctx, later.ID))
 	got, err := m.BulkRequeue(ctx, Bulk{Anew: true})
@@ -74,6 +73,6 @@ func expiredIsRefused(f *face.Fixture, m *Queue) {
 	q = f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- msg.Payload; return nil })
 	q.StartConsume()
 	for range 4 {
-		queuetest.Receive(f.T, "it is handled", handled)
+		queuetest.Receive(t, "it is handled", handled)
 	}
 }

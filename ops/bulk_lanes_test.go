@@ -38,8 +38,7 @@ func inLanes(f *face.Fixture) (base time.Time, n int64) {
 				delayqueue.WithLane(name, width), delayqueue.WithSchedule(base.Add(time.Duration(len(batch)) * time.Minute))}})
 		}
 	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	return base, int64(len(batch) + 1)
 }
 
@@ -95,9 +94,7 @@ func TestBulkOfLanes(t *testing.T) {
 	} {
 		for _, way := range []string{"at once", "step by step", "after a dry run", "all states"} {
 			t.Run(name+" "+way, func(t *testing.T) {
-				t.Parallel()
-				f := face.New(t)
-				m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+				f, m := newQueue(t)
 				base, n := inLanes(f)
 				before := unhandled(f, m)
 				b := Bulk{States: notHandled, Filter: Filter{Limit: 2}}
@@ -143,9 +140,7 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"later": time.Hour, "earlier": -30 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			q := f.Queue(nil)
 			base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 			var holders []string
@@ -184,9 +179,8 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 
 // TestBulkDeleteWaiting: a message that asks for few turns is deleted after those behind it, which would get turns, and leave the state.
 func TestBulkDeleteWaiting(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	for i, width := range []int{5, 1, 5, 5} {
 		f.Send(q, fmt.Sprint(i), delayqueue.WithLane("l", width), delayqueue.WithDelay(time.Duration(1+i)*time.Hour))
 	}
@@ -200,9 +194,7 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]time.Duration{"earlier": -40 * time.Minute, "later": 9 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			base, n := inLanes(f)
 			got, err := m.BulkReschedule(queuetest.CtxB, Bulk{Filter: Filter{Limit: 3}, Spread: time.Minute}, base.Add(to))
 			if err != nil || !got.Finished || got.Done != n {
@@ -222,16 +214,13 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 
 // TestBulkOfWideLane: a step ends if the messages that it has made due earlier had to look at many turns, and the next step does the rest.
 func TestBulkOfWideLane(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	const n = 300
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
 		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithLane("l", 100), delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}
 	}
-	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	last, most := int64(0), int64(0)
 	b := Bulk{Progress: func(r *BulkResult) bool {
 		if r.Done <= 100 { // the others come behind these, and wait
@@ -253,9 +242,7 @@ func TestBulkWhileLanesMove(t *testing.T) {
 	t.Parallel()
 	for _, dry := range []bool{false, true} {
 		t.Run(fmt.Sprint("dry ", dry), func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+			f, m := newQueue(t)
 			end := make(chan struct{})
 			q := f.Queue(nil).WithConcurrent(10).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 				if msg.Payload == "live" {
@@ -297,9 +284,7 @@ func TestBulkWhileLanesMove(t *testing.T) {
 
 // TestBulkSpreadInSteps: a page that is changed in several steps, because each of its messages looks at many turns, keeps its order.
 func TestBulkSpreadInSteps(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	var batch []delayqueue.Outgoing
 	for i := range 200 {
 		payload := fmt.Sprintf("%03d", i)
@@ -309,8 +294,7 @@ func TestBulkSpreadInSteps(t *testing.T) {
 		batch = append(batch, delayqueue.Outgoing{Payload: payload, Options: []delayqueue.MsgOption{
 			delayqueue.WithLane("l", 100), delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}})
 	}
-	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	at, steps := time.Now().Add(time.Hour), 0
 	b := Bulk{Filter: Filter{Contains: "x"}, Spread: time.Minute, Progress: func(*BulkResult) bool { steps++; return true }}
 	got, err := m.BulkReschedule(queuetest.CtxB, b, at)
@@ -333,9 +317,7 @@ func TestBulkSpreadInSteps(t *testing.T) {
 
 // TestDryRunOfLanesGoesOn: a dry run that goes on counts each message with a lane once, and each that is new once.
 func TestDryRunOfLanesGoesOn(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	_, n := inLanes(f)
 	b := Bulk{Filter: Filter{Limit: 4}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
 	got, err := m.BulkRunNow(queuetest.CtxB, b)
@@ -351,19 +333,5 @@ func TestDryRunOfLanesGoesOn(t *testing.T) {
 	got, err = m.BulkRunNow(queuetest.CtxB, b)
 	if err != nil || got.Done != n || got.Passed[PassedNew] != 1 {
 		t.Errorf("%+v, %v; want %d counted, and 1 new", got, err, n)
-	}
-}
-
-// TestBulkNotAgain: without lanes a call that makes messages due now ends behind its last page, as Progress sees.
-func TestBulkNotAgain(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	pendingAt(f, 3)
-	finished := false
-	b := Bulk{Progress: func(r *BulkResult) bool { finished = r.Finished; return true }}
-	got, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).BulkRunNow(queuetest.CtxB, b)
-	bulked(f, "without lanes", got, err, 3, 3, nil)
-	if !finished {
-		t.Error("Progress did not see the end")
 	}
 }

@@ -3,15 +3,12 @@ package ops
 import (
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
-
-func TestDoneSeenByMonitor(t *testing.T) { onSharedServer(t, monitorSeesDone) }
 
 func monitorSeesDone(f *face.Fixture, m *Queue) {
 	q := f.Queue(nil).WithHandler(face.Echo).WithConcurrent(4)

@@ -59,9 +59,8 @@ func TestPrefixOnce(t *testing.T) {
 
 // TestForeignHolderOfAKey: whatever holds a key, the others that are sent with it are stored, and say so.
 func TestForeignHolderOfAKey(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	buriedIn(f, "dead")
 	for _, holder := range []string{"a b", " ", "\n", "\u00a0", "1=2 3=4", "\xff"} {
 		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("key"), "taken", holder, "key of dead", holder).Err())

@@ -39,12 +39,8 @@ func finds(f *face.Fixture, m *Queue, text string, how Find) (all []string, call
 	}
 }
 
-func TestFind(t *testing.T) { onSharedServer(t, findsInEveryState) }
-
-func findsInEveryState(f *face.Fixture, m *Queue) {
-	if _, err := m.Find(queuetest.CtxB, "x", Find{}, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		f.T.Errorf("in nothing: %v", err)
-	}
+func TestFind(t *testing.T) {
+	f, m := newQueue(t)
 	q := f.Queue(nil)
 	buriedIn(f, "dead one") // one after the other: they die in this order
 	buriedIn(f, "dead two")
@@ -52,10 +48,10 @@ func findsInEveryState(f *face.Fixture, m *Queue) {
 	f.Send(q, "due", delayqueue.WithHeader("trace", "a needle b"), delayqueue.WithHeader("other", "x"))
 	f.Send(q, "the one "+pending, face.InAnHour)
 	search := func(what, text string, how Find, calls int, want ...string) {
-		f.T.Helper()
+		t.Helper()
 		got, n := finds(f, m, text, how)
 		if !slices.Equal(got, want) || n != calls {
-			f.T.Errorf("%s: %q in %d calls, want %q in %d", what, got, n, want, calls)
+			t.Errorf("%s: %q in %d calls, want %q in %d", what, got, n, want, calls)
 		}
 	}
 	search("a key, and elsewhere", "needle", Find{}, 2, "pending needle in key", "due in headertrace")
@@ -71,25 +67,36 @@ func findsInEveryState(f *face.Fixture, m *Queue) {
 		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
 	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
-	for what, call := range map[string]func() (*Found, error){
-		"nothing": func() (*Found, error) { return m.Find(queuetest.CtxB, "", Find{}, "") },
-		"nowhere": func() (*Found, error) {
-			return m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")
-		},
-		"no cursor":      func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "x") },
-		"another cursor": func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0") },
-		"a score NaN":    func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJzIjoibmFuIn0") },
-	} {
-		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			f.T.Errorf("%s: %+v, %v", what, got, err)
+	refused(t, map[string]error{
+		"nothing":        refusal(m.Find(queuetest.CtxB, "", Find{}, "")),
+		"nowhere":        refusal(m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")),
+		"no cursor":      refusal(m.Find(queuetest.CtxB, "x", Find{}, "x")),
+		"another cursor": refusal(m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0")),
+		"a score NaN":    refusal(m.Find(queuetest.CtxB, "x", Find{}, "eyJzIjoibmFuIn0")),
+	})
+}
+
+// refusal is the error of a call that has a result all the same.
+func refusal[T any](got *T, err error) error {
+	if got == nil {
+		return fmt.Errorf("without a result: %v", err)
+	}
+	return err
+}
+
+// refused wants calls to be refused for what they were told.
+func refused(t testing.TB, errs map[string]error) {
+	t.Helper()
+	for what, err := range errs {
+		if !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
 // TestFindTellsNoPayload: who may not know payloads learns nothing from a guess, not how much was looked at either.
-func TestFindTellsNoPayload(t *testing.T) { onSharedServer(t, findsNoPayload) }
-
-func findsNoPayload(f *face.Fixture, m *Queue) {
+func TestFindTellsNoPayload(t *testing.T) {
+	f, m := newQueue(t)
 	q := f.Queue(nil)
 	for range 5 {
 		f.Send(q, "card 4711", face.InAnHour, delayqueue.WithKey(uuid.NewString()), delayqueue.WithHeader("h", "v 4711"))
@@ -101,12 +108,12 @@ func findsNoPayload(f *face.Fixture, m *Queue) {
 			wrong, err := m.Find(queuetest.CtxB, "card 4712", how, cursor)
 			f.Must(err)
 			if !reflect.DeepEqual(right, wrong) || len(right.Matches) > 0 {
-				f.T.Errorf("%+v: a right guess tells %+v, a wrong one %+v", how, right, wrong)
+				t.Errorf("%+v: a right guess tells %+v, a wrong one %+v", how, right, wrong)
 			}
 		}
 	}
 	if got, _ := finds(f, m, "v 4711", Find{NoPayload: true}); len(got) != 5 || got[0] != "card 4711 in headerh" {
-		f.T.Errorf("%q", got)
+		t.Errorf("%q", got)
 	}
 }
 
@@ -120,8 +127,7 @@ func TestFindIsCutOff(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("m", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	cli := f.Client()
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	defer cancel()
@@ -191,16 +197,12 @@ func FuzzFoldError(f *testing.F) {
 	})
 }
 
-func TestErrorGroups(t *testing.T) { onSharedServer(t, groupsErrors) }
-
-// groupsErrors: the groups of several calls are those of one, and each selects itself.
-func groupsErrors(f *face.Fixture, m *Queue) {
-	if _, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		f.T.Errorf("of nothing: %v", err)
-	}
+// TestErrorGroups: the groups of several calls are those of one, and each selects itself.
+func TestErrorGroups(t *testing.T) {
+	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "other", face.InAnHour)
 	if got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); err != nil || len(got.Groups) != 0 || got.Next != "" {
-		f.T.Errorf("of no garbage: %+v, %v", got, err)
+		t.Errorf("of no garbage: %+v, %v", got, err)
 	}
 	ids := buriedIn(f, "card 1", "card 22", "stock", "card 333", "stock 'a'", "stock 'b 7'")
 	whole, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, "")
@@ -210,12 +212,12 @@ func groupsErrors(f *face.Fixture, m *Queue) {
 		words = append(words, fmt.Sprint(g.Count, " ", g.Pattern))
 		if last := statusInQueue(f, m, g.ID); last.LastError != g.Error || !last.At.Equal(g.Last) || g.First.After(g.Last) ||
 			!slices.Contains(ids, g.ID) {
-			f.T.Errorf("%+v, of which the last is %+v", g, last)
+			t.Errorf("%+v, of which the last is %+v", g, last)
 		}
 	}
 	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'", "1 skip retry: no stock"}; !slices.Equal(words, want) ||
 		whole.Looked != 6 || whole.Total != 6 || whole.Next != "" {
-		f.T.Errorf("%q, %+v; want %q", words, whole, want)
+		t.Errorf("%q, %+v; want %q", words, whole, want)
 	}
 	parts := &ErrorGroups{}
 	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
@@ -224,47 +226,35 @@ func groupsErrors(f *face.Fixture, m *Queue) {
 		parts.Merge(got)
 		parts.Total, cursor = got.Total, got.Next
 		if calls > 3 {
-			f.T.Fatalf("%+v", got)
+			t.Fatalf("%+v", got)
 		}
 	}
-	if a, b := asJSON(f.T, whole), asJSON(f.T, parts); a != b {
-		f.T.Errorf("in parts %s\nat once %s", b, a)
+	if a, b := asJSON(t, whole), asJSON(t, parts); a != b {
+		t.Errorf("in parts %s\nat once %s", b, a)
 	}
 	for _, latest := range []bool{false, true} {
 		page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{Limit: 1, LatestFirst: latest}, "")
 		f.Must(err)
 		one, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{LatestFirst: latest}, 1, "")
 		if err != nil || len(one.Groups) != 1 || one.Groups[0].ID != page.Messages[0].ID {
-			f.T.Errorf("of one, the latest first %v: %+v, %v; the list begins with %+v", latest, one, err, page.Messages[0])
+			t.Errorf("of one, the latest first %v: %+v, %v; the list begins with %+v", latest, one, err, page.Messages[0])
 		}
 	}
 	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateGarbage},
 		Filter: Filter{ErrorLike: whole.Groups[1].Pattern, Limit: 2}})
 	if err != nil || got.Done != 2 {
-		f.T.Errorf("%+v, %v", got, err)
+		t.Errorf("%+v, %v", got, err)
 	}
 	left, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{Contains: "stock"}, 0, "")
 	if err != nil || len(left.Groups) != 1 || left.Groups[0] != whole.Groups[2] {
-		f.T.Errorf("left: %+v, %v", left, err)
+		t.Errorf("left: %+v, %v", left, err)
 	}
-	for what, call := range map[string]func() (*ErrorGroups, error){
-		"of another state": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StatePending, Filter{}, 0, "")
-		},
-		"no cursor": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "x")
-		},
-		"another cursor": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")
-		},
-		"a score NaN": func() (*ErrorGroups, error) {
-			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJzIjoibmFuIn0")
-		},
-	} {
-		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			f.T.Errorf("%s: %+v, %v", what, got, err)
-		}
-	}
+	refused(t, map[string]error{
+		"of another state": refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StatePending, Filter{}, 0, "")),
+		"no cursor":        refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "x")),
+		"another cursor":   refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")),
+		"a score NaN":      refusal(m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJzIjoibmFuIn0")),
+	})
 }
 
 func asJSON(t testing.TB, v any) string {

@@ -8,14 +8,11 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
-	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
 // TestVerbsOnHandled has the rows of docs/life.md, What a verb does while a handler is at work.
 func TestVerbsOnHandled(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	started, release, ended := make(chan string, 1), make(chan struct{}, 1), make(chan error, 1)
 	q := f.Queue(nil).WithLease(3 * time.Second).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 		started <- ""

@@ -14,8 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-func TestHistory(t *testing.T) { onSharedServer(t, monitorHistory) }
-
 func monitorHistory(f *face.Fixture, m *Queue) {
 	buriedIn(f, "a", "b")
 	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
@@ -59,14 +57,9 @@ func dues(f *Forecast) (n []int64) {
 	return n
 }
 
-// TestForecast: what is asked for is checked, and a queue without a key is none.
+// TestForecast: what is asked for is checked.
 func TestForecast(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	if _, err := m.Forecast(queuetest.CtxB, time.Time{}, time.Minute, 1); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("of nothing: %v", err)
-	}
+	f, m := newQueue(t)
 	q := f.Queue(nil)
 	f.Send(q, "due")
 	f.Send(q, "later", delayqueue.WithDelay(90*time.Minute))

@@ -35,15 +35,13 @@ func pendingAt(f *face.Fixture, n int) (base time.Time) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(base.Add(time.Duration(i) * time.Second))}}
 	}
-	_, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
+	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	return base
 }
 
-func TestJournalOfBulk(t *testing.T) { onSharedServer(t, journalOfBulk) }
-
-// journalOfBulk: a call for many has one entry, which follows it, from before its first step to its end.
-func journalOfBulk(f *face.Fixture, m *Queue) {
+// TestJournalOfBulk: a call for many has one entry, which follows it, from before its first step to its end.
+func TestJournalOfBulk(t *testing.T) {
+	f, m := newQueue(t)
 	pendingAt(f, 10)
 	m.WithOperator("ann").WithReason("why")
 	few := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3, Contains: "1"}}
@@ -51,7 +49,7 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 	dry.DryRun = true
 	got, err := m.BulkDelete(queuetest.CtxB, dry)
 	if err != nil || got.Entry != "" || len(journalIn(f, m)) != 0 {
-		f.T.Errorf("a dry run has the entry %q, %v", got.Entry, err)
+		t.Errorf("a dry run has the entry %q, %v", got.Entry, err)
 	}
 	steps := 0
 	few.Progress = func(r *BulkResult) bool {
@@ -61,18 +59,18 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 		b := one.Bulk
 		if one.By != "ann" || one.Reason != "why" || one.Act != ActDelete || one.Detail != `what is pending; payload "1"` ||
 			b.Phase != BulkRunning || b.Total != 10 || b.Task == nil || b.Task.Action != "delete" || b.StopAsked {
-			f.T.Errorf("while it runs: %+v, %+v", one, b)
+			t.Errorf("while it runs: %+v, %+v", one, b)
 		}
 		return true
 	}
 	got, err = m.BulkDelete(queuetest.CtxB, few)
 	bulked(f, "delete", got, err, 10, 1, nil)
 	if len(journalIn(f, m)) != 1 || steps != 4 {
-		f.T.Errorf("after %d steps: %+v", steps, journalIn(f, m))
+		t.Errorf("after %d steps: %+v", steps, journalIn(f, m))
 	}
 	if one := entryOf(f, m); one.Messages != 1 || one.Bulk.Phase != BulkFinished || one.Bulk.Looked != 10 ||
 		one.Bulk.Error != "" {
-		f.T.Errorf("finished: %+v, %+v", one, one.Bulk)
+		t.Errorf("finished: %+v, %+v", one, one.Bulk)
 	}
 	few.Contains, few.Spread, few.Progress = "", time.Hour, func(*BulkResult) bool { return false }
 	at := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -80,7 +78,7 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 	f.Must(err)
 	if one := entryOf(f, m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" || one.Messages != 3 ||
 		one.Bulk.Phase != BulkStopped || !one.Bulk.Task.To.Equal(at) || !one.Bulk.Task.At.Equal(got.At) {
-		f.T.Errorf("stopped by its Progress: %+v, %+v", one, one.Bulk)
+		t.Errorf("stopped by its Progress: %+v, %+v", one, one.Bulk)
 	}
 	few.Progress, few.Before = nil, got.At
 	again, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob").BulkReschedule(queuetest.CtxB, few, at)
@@ -88,18 +86,18 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 	all := journalIn(f, m)
 	if len(all) != 3 || all[0].By != "bob" || all[0].Bulk.Phase != BulkFinished || all[0].Messages != 6 ||
 		all[1].By != "ann" || all[1].Bulk.Phase != BulkStopped {
-		f.T.Errorf("again: %+v", all)
+		t.Errorf("again: %+v", all)
 	}
 	few.Before = time.Time{}
 	pendingAt(f, 4)
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	few.Spread, few.Progress = 0, func(*BulkResult) bool { cancel(); return true }
 	if _, err = m.BulkRescheduleBy(ctx, few, time.Second); !errors.Is(err, context.Canceled) {
-		f.T.Errorf("canceled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 	if one := entryOf(f, m); one.Act != ActReschedule || !strings.HasSuffix(one.Detail, "; by 1s") ||
 		one.Bulk.Phase != BulkStopped || one.Bulk.Task.By != time.Second {
-		f.T.Errorf("canceled: %+v, %+v", one, one.Bulk)
+		t.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
 	_, err = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
 		f.Vanished = f.Cli.HLen(queuetest.CtxB, f.Key("msg")).Val()
@@ -108,18 +106,17 @@ func journalOfBulk(f *face.Fixture, m *Queue) {
 		return true
 	}})
 	if !errors.Is(err, delayqueue.ErrWrongType) {
-		f.T.Errorf("with a key of somebody else: %v", err)
+		t.Errorf("with a key of somebody else: %v", err)
 	}
 	if one := entryOf(f, m); one.Bulk.Phase != BulkFailed || !strings.Contains(one.Bulk.Error, "WRONGTYPE") {
-		f.T.Errorf("failed: %+v, %+v", one, one.Bulk)
+		t.Errorf("failed: %+v, %+v", one, one.Bulk)
 	}
 	f.Must(f.Cli.Del(queuetest.CtxB, f.Key("msg"), f.Key("pending")).Err())
 }
 
 // TestStopBulk: another process stops a call for many before its next step, once, and the same call does the rest.
-func TestStopBulk(t *testing.T) { onSharedServer(t, stopBulk) }
-
-func stopBulk(f *face.Fixture, m *Queue) {
+func TestStopBulk(t *testing.T) {
+	f, m := newQueue(t)
 	const n = 20
 	pendingAt(f, n)
 	bob := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob")
@@ -130,7 +127,7 @@ func stopBulk(f *face.Fixture, m *Queue) {
 			one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
 			f.Must(err)
 			if !one.Bulk.StopAsked || one.Bulk.Phase != BulkRunning {
-				f.T.Errorf("asked to stop: %+v", one.Bulk)
+				t.Errorf("asked to stop: %+v", one.Bulk)
 			}
 			f.Must(bob.StopBulk(queuetest.CtxB, r.Entry)) // again
 		}
@@ -138,18 +135,18 @@ func stopBulk(f *face.Fixture, m *Queue) {
 	}}
 	got, err := m.BulkReschedule(queuetest.CtxB, b, at)
 	if !errors.Is(err, ErrBulkStopped) || steps != 2 || got.Done != 6 || got.Finished {
-		f.T.Errorf("stopped after %d steps: %+v, %v", steps, got, err)
+		t.Errorf("stopped after %d steps: %+v, %v", steps, got, err)
 	}
 	one, err := m.JournalEntry(queuetest.CtxB, got.Entry)
 	f.Must(err)
 	if one.Bulk.Phase != BulkStopped || one.Messages != 6 || one.Bulk.StopAsked {
-		f.T.Errorf("stopped: %+v, %+v", one, one.Bulk)
+		t.Errorf("stopped: %+v, %+v", one, one.Bulk)
 	}
 	if all := journalIn(f, m); len(all) != 3 || all[0].Act != ActStopBulk || all[0].By != "bob" || all[0].Target != got.Entry {
-		f.T.Errorf("%+v", all)
+		t.Errorf("%+v", all)
 	}
 	if err := bob.StopBulk(queuetest.CtxB, got.Entry); !errors.Is(err, delayqueue.ErrWrongState) {
-		f.T.Errorf("stop what has stopped: %v", err)
+		t.Errorf("stop what has stopped: %v", err)
 	}
 	b.Progress, b.Before = nil, got.At
 	got, err = m.BulkReschedule(queuetest.CtxB, b, at)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -72,13 +73,9 @@ func journalIs(f *face.Fixture, m *Queue, want ...JournalEntry) {
 	}
 }
 
-func TestJournal(t *testing.T) { onSharedServer(t, monitorWritesJournal) }
-
-// monitorWritesJournal: what a Monitor does is in the journal, with whom, why and what; what is refused is not.
-func monitorWritesJournal(f *face.Fixture, m *Queue) {
-	if _, err := m.Journal(queuetest.CtxB, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		f.T.Errorf("journal of no queue: %v", err)
-	}
+// TestJournal: what a Monitor does is in the journal, with whom, why and what; what is refused is not.
+func TestJournal(t *testing.T) {
+	f, m := newQueue(t)
 	q := f.Queue(nil)
 	a, b := f.Send(q, "a", face.InAnHour, delayqueue.WithKey("of a")), f.Send(q, "b", face.InAnHour)
 	journalIs(f, m)
@@ -94,14 +91,14 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	for what, err := range map[string]error{"requeue": ann.Requeue(queuetest.CtxB, b.ID), "delete": ann.Delete(queuetest.CtxB, "nobody"),
 		"sequence": ann.DropSequence(queuetest.CtxB, "s"), "limits": queuetest.Failure(ann.SetLimits(queuetest.CtxB, Limits{Rate: 1}))} {
 		if err == nil {
-			f.T.Errorf("%s was done", what)
+			t.Errorf("%s was done", what)
 		}
 	}
 	f.Must(ann.Delete(queuetest.CtxB, a.ID))
 	f.Must(queuetest.Failure(bob.Cancel(queuetest.CtxB, b.ID)))
 	f.Must(queuetest.Failure(bob.Cancel(queuetest.CtxB, b.ID))) // it is gone
 	if _, err := bob.PassSequence(queuetest.CtxB, "s", 7); !errors.Is(err, delayqueue.ErrNotFound) {
-		f.T.Error(err)
+		t.Error(err)
 	}
 	f.Must(queuetest.Failure(m.PassSequence(queuetest.CtxB, "s", 8))) // by a program
 	f.Must(bob.DropSequence(queuetest.CtxB, "s"))
@@ -135,9 +132,9 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	journalIs(f, m, before...)
 	f.Send(q, "c", face.InAnHour)
 	expires := func(within time.Duration) {
-		f.T.Helper()
+		t.Helper()
 		if ttl := f.Cli.TTL(queuetest.CtxB, f.Key("journal")).Val(); ttl > within || ttl < within-time.Hour {
-			f.T.Errorf("the journal expires in %v, want %v", ttl, within)
+			t.Errorf("the journal expires in %v, want %v", ttl, within)
 		}
 	}
 	expires(-1)
@@ -147,20 +144,16 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	f.Send(q, "d", face.InAnHour)
 	f.Must(ann.Pause(queuetest.CtxB))
 	expires(-1) // it is used again
-	for what, err := range map[string]error{
+	refused(t, map[string]error{
 		"page": queuetest.Failure(m.Journal(queuetest.CtxB, 201, "")), "less than none": queuetest.Failure(m.Journal(queuetest.CtxB, -1, "")),
 		"cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "x")), "another cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "eyJwIjoxfQ")),
-	} {
-		if !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
-			f.T.Errorf("%s: %v", what, err)
-		}
-	}
+	})
 	for _, id := range []string{"", "x", "5-x", "5-0123456789abcdef", "-5-0123456789abcdef"} {
 		if _, err := m.JournalEntry(queuetest.CtxB, id); !errors.Is(err, delayqueue.ErrNotFound) {
-			f.T.Errorf("entry %q: %v", id, err)
+			t.Errorf("entry %q: %v", id, err)
 		}
 		if err := m.StopBulk(queuetest.CtxB, id); !errors.Is(err, delayqueue.ErrNotFound) {
-			f.T.Errorf("stop %q: %v", id, err)
+			t.Errorf("stop %q: %v", id, err)
 		}
 	}
 }
@@ -217,7 +210,7 @@ func TestJournalWithoutTheRight(t *testing.T) {
 		t.Errorf("its entry is %s", got.Entry)
 	}
 	f.Log.Says(t, 1, "is not in the journal")
-	if n := len(refusals(t, server.Client(t))); n != 1 {
+	if n := len(queuetest.Refusals(t, server.Client(t))); n != 1 {
 		t.Errorf("%d refusals in ACL LOG", n)
 	}
 	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))
@@ -255,9 +248,7 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 
 // TestJournalOfAnotherProgram: entries that no Monitor wrote stop no page.
 func TestJournalOfAnotherProgram(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "x", face.InAnHour)
 	for _, member := range []string{"", " ", "x", "-5", "nan", "9 9 9 9 9 9 9 9 ", "\xff\x00\n", "0123456789abcdef runs 5", "0123456789abcdef runs x {}",
 		"0123456789abcdef runs 5 {", "0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`} {
@@ -282,5 +273,23 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 			}
 			f.Must(f.Cli.Del(queuetest.CtxB, f.Key("journal")).Err())
 		}
+	}
+}
+
+// TestOneLine: what people say is kept as one line of valid text, however long it is and whatever it holds.
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "ann": "ann", " a\nb\r\tc\x00 ": "a b  c", "\xffa": "\uFFFDa", "12345678": "12345678", "123456789": "12345678",
+		"1234567é": "1234567", "a\u2028b\u0085c": "a b c", strings.Repeat("x", 1000): "xxxxxxxx", "\n\n\n\n\n\n\n\n\n\n": "",
+	} {
+		if got := script.OneLine(text, 8); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	m := new(Queue).WithOperator(strings.Repeat("é", 500)).WithReason(strings.Repeat("世", 1000))
+	if by, why := m.who.by, m.who.why; len(by) > script.MaxBy || len(by) < script.MaxBy-3 || len(why) > script.MaxWhy ||
+		len(why) < script.MaxWhy-3 || !utf8.ValidString(by+why) {
+		t.Errorf("%d bytes by whom, %d why", len(by), len(why))
 	}
 }

@@ -33,15 +33,8 @@ func handledOnce(f *face.Fixture, n int) (payloads []string) {
 
 // TestLanes: lanes come in the order of how many wait, in pieces too, and one alone says who has its turns.
 func TestLanes(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	if _, err := m.Lanes(queuetest.CtxB, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("no queue: %v", err)
-	}
-	if _, err := m.Lane(queuetest.CtxB, "l"); !errors.Is(err, delayqueue.ErrNoQueue) {
-		t.Errorf("no queue: %v", err)
-	}
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	want := map[string]int64{}
 	for i := range 120 {
 		name := fmt.Sprintf("\xff %03d", i)
@@ -50,8 +43,7 @@ func TestLanes(t *testing.T) {
 		for range 1 + i%7 {
 			batch = append(batch, delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithLane(name), face.InAnHour}})
 		}
-		_, err := q.SendBatch(queuetest.CtxB, batch)
-		f.Must(err)
+		f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	}
 	all, err := m.Lanes(queuetest.CtxB, 70, "")
 	f.Must(err)
@@ -102,9 +94,7 @@ func TestLanePageKeepsMost(t *testing.T) {
 
 // TestLaneHolders: the message that has the turn of a lane says what it waits for, and who handles it.
 func TestLaneHolders(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	started, release := make(chan struct{}, 1), make(chan error)
 	q := f.Queue(nil).WithRetryDelays(time.Hour).WithHandler(func(context.Context, *delayqueue.Message) error {
 		started <- struct{}{}
@@ -210,9 +200,8 @@ func TestSkip(t *testing.T) {
 
 // TestWaitingInLists: messages that wait for their lane are listed, found, counted in the forecast, and changed by calls for many.
 func TestWaitingInLists(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	for i := range 5 {
 		f.Send(q, fmt.Sprint("payload ", i), delayqueue.WithLane("l"), delayqueue.WithDelay(time.Duration(1+i)*time.Hour))
 	}

@@ -14,9 +14,8 @@ import (
 
 // TestUnknownLayout: calls for many and DeleteQueue refuse a layout that is not understood, change nothing, and say why.
 func TestUnknownLayout(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	buriedIn(f, "dead")
 	for _, payload := range []string{"a", "b"} {
 		f.Send(q, payload, face.InAnHour)
@@ -63,9 +62,7 @@ func TestUnknownLayout(t *testing.T) {
 
 // TestUnknownLayoutGoesOn: an older process beside a newer one sends, consumes, looks, and takes back.
 func TestUnknownLayoutGoesOn(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	var got queuetest.Tally
 	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "layout", "2").Err())

@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestReportsOfOperators(t *testing.T) { onSharedServer(t, monitorTellsWhatPeopleDo) }
-
 // monitorTellsWhatPeopleDo: every call that changes a queue is told, with who did it.
 func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)
@@ -48,27 +46,6 @@ func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 		if e := queuetest.Receive(f.T, c.code.String(), heard); e.Code != c.code || e.By != "alice" || e.Count != c.count || !slices.Equal(e.IDs, c.ids) {
 			f.T.Errorf("%+v, want %s of %d %q", e, c.code, c.count, c.ids)
 		}
-	}
-}
-
-// TestListenerIsToldOfGaps: a connection that broke is made anew, and the listener knows that it may have missed
-// something.
-func TestListenerIsToldOfGaps(t *testing.T) {
-	t.Parallel()
-	f, _ := face.OwnServer(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	heard := make(chan delayqueue.Event, 100)
-	sub, err := m.ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
-	f.Must(err)
-	defer sub.Stop()
-	f.Send(f.Queue(nil), "x", face.InAnHour)
-	f.Must(f.Cli.(*redis.Client).Do(queuetest.CtxB, "client", "kill", "type", "pubsub").Err())
-	if e := queuetest.Receive(t, "the gap", heard); e.Code != delayqueue.GapEvent || e.Count != 0 {
-		t.Errorf("%+v, want a gap", e)
-	}
-	f.Must(m.Pause(queuetest.CtxB))
-	if e := queuetest.Receive(t, "what follows", heard); e.Code != delayqueue.PausedEvent {
-		t.Errorf("%+v, want paused", e)
 	}
 }
 
@@ -105,8 +82,7 @@ func TestListenerStops(t *testing.T) {
 func TestListenEventObeysItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: queuetest.Patience})
-	defer cli.Close()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), ReadTimeout: queuetest.Patience})
 	m := Of(delayqueue.NewMonitor("orders", cli))
 	over, cancel := context.WithCancel(queuetest.CtxB)
 	cancel()
@@ -129,8 +105,6 @@ func TestListenEventObeysItsContext(t *testing.T) {
 		}
 	}
 }
-
-func TestReports(t *testing.T) { onSharedServer(t, monitorReports) }
 
 func monitorReports(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)

@@ -19,18 +19,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestMonitorOfCluster: all that can be seen and steered on a single server, on a Cluster.
+// onBoth are what can be seen and steered alike on a single server and on a Cluster.
+var onBoth = map[string]func(f *face.Fixture, m *Queue){
+	"counts": monitorCounts, "get": monitorGet, "list": monitorList, "done": monitorSeesDone, "steer one": monitorSteersOne,
+	"requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
+	"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue, "consumers": monitorConsumers,
+	"history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
+}
+
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	for name, test := range onBoth {
+		t.Run(name, func(t *testing.T) { test(newQueue(t)) })
+	}
+}
+
 func TestMonitorOfCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	for name, test := range map[string]func(f *face.Fixture, m *Queue){
-		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages, "done": monitorSeesDone,
-		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending,
-		"bulk in every state": bulkInEveryState,
-		"pause":               monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
-		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports,
-		"what people do": monitorTellsWhatPeopleDo,
-	} {
+	for name, test := range onBoth {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := face.On(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}))
@@ -39,12 +46,12 @@ func TestMonitorOfCluster(t *testing.T) {
 	}
 }
 
-// onSharedServer runs one test of TestMonitorOfCluster on a single server.
-func onSharedServer(t *testing.T, test func(f *face.Fixture, m *Queue)) {
+// newQueue is a queue of the test's own on the shared server, for a test that runs beside others.
+func newQueue(t *testing.T) (*face.Fixture, *Queue) {
 	t.Helper()
 	t.Parallel()
 	f := face.New(t)
-	test(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))
+	return f, Of(delayqueue.NewMonitor(f.Name, f.Cli))
 }
 
 // status gets a message that must be there.
@@ -66,8 +73,6 @@ func first(all iter.Seq2[*MessageStatus, error]) error {
 	}
 	return nil
 }
-
-func TestCounts(t *testing.T) { onSharedServer(t, monitorCounts) }
 
 func monitorCounts(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
@@ -106,20 +111,18 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	counts("after two failures", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 	since := func() time.Time {
 		var us int64
-		_, err := fmt.Sscan(f.Check().Fields["paused"], &us)
-		f.Must(err)
+		f.Must(queuetest.Failure(fmt.Sscan(f.Check().Fields["paused"], &us)))
 		return time.UnixMicro(us)
 	}
 	f.Must(m.Pause(queuetest.CtxB))
 	counts("paused", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedSince: since()})
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	f.Must(m.PauseUntil(queuetest.CtxB, until))
-	counts("paused for an hour", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until, PausedSince: since()})
+	f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, until))
+	counts("paused for an hour", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until,
+		PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
 	f.Must(m.Resume(queuetest.CtxB))
 	counts("resumed", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 }
-
-func TestGet(t *testing.T) { onSharedServer(t, monitorGet) }
 
 func monitorGet(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}), make(chan struct{})
@@ -203,8 +206,6 @@ func lists(f *face.Fixture, m *Queue, state delayqueue.State, filter Filter, wan
 	}
 }
 
-func TestList(t *testing.T) { onSharedServer(t, monitorList) }
-
 func monitorList(f *face.Fixture, m *Queue) {
 	q := f.Queue(nil)
 	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
@@ -251,61 +252,17 @@ func monitorList(f *face.Fixture, m *Queue) {
 		f.T.Errorf("due again: %q", got)
 	}
 	lists(f, m, delayqueue.StateRetry, Filter{})
-	for what, call := range map[string]func() error{
-		"cursor": func() error { _, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "no"); return err },
-		"place": func() error {
-			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJwIjoxfQ")
-			return err
-		},
-		"score": func() error {
-			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJzIjoibmFuIn0")
-			return err
-		},
-		"state gone": func() error { _, err := m.List(queuetest.CtxB, delayqueue.StateGone, Filter{}, ""); return err },
-	} {
-		if err := call(); !errors.Is(err, ErrBadCursor) && !errors.Is(err, delayqueue.ErrBadOption) {
-			f.T.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-func TestListPages(t *testing.T) { onSharedServer(t, monitorPages) }
-
-// monitorPages: pages go on where they were, although what was listed has gone meanwhile, and messages
-// of one instant are all found.
-func monitorPages(f *face.Fixture, m *Queue) {
-	q := f.Queue(nil)
-	const n = 25
-	due := time.Now().Add(time.Hour)
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(due.Add(time.Duration(i/10) * time.Second))}}
-	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
-	seen := map[string]bool{}
-	for cursor := ""; ; {
-		page, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 4}, cursor)
-		f.Must(err)
-		for _, msg := range page.Messages {
-			seen[msg.ID] = true
-			if len(seen)%3 == 0 {
-				f.Must(m.Delete(queuetest.CtxB, msg.ID))
-			}
-		}
-		if cursor = page.Next; cursor == "" {
-			break
-		}
-	}
-	if len(seen) != n {
-		f.T.Errorf("%d of %d were listed", len(seen), n)
-	}
+	refused(f.T, map[string]error{
+		"cursor":     queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "no")),
+		"place":      queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJwIjoxfQ")),
+		"score":      queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJzIjoibmFuIn0")),
+		"state gone": queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGone, Filter{}, "")),
+	})
 }
 
 func TestMonitorWithoutRedis(t *testing.T) {
 	t.Parallel()
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
-	defer cli.Close()
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	m := Of(delayqueue.NewMonitor("nobody-there", cli))
 	var all sync.WaitGroup
 	for what, call := range map[string]func() error{
@@ -330,8 +287,8 @@ func TestMonitorWithoutRedis(t *testing.T) {
 
 // TestNoQueue: a call that is to change something of a queue that does not exist says so, and makes no key, whoever calls.
 func TestNoQueue(t *testing.T) {
-	f := face.New(t)
-	m, p, id := Of(delayqueue.NewMonitor(f.Name, f.Cli)), delayqueue.NewPublisher(f.Name, f.Cli), queuetest.IDOf("nobody")
+	f, m := newQueue(t)
+	p, id := delayqueue.NewPublisher(f.Name, f.Cli), queuetest.IDOf("nobody")
 	calls := map[string]func() error{
 		"Intercept":          func() error { return queuetest.Failure(p.Intercept(queuetest.CtxB, id)) },
 		"TryIntercept":       func() error { return queuetest.Failure(p.TryIntercept(&delayqueue.MessageInfo{ID: id})) },
@@ -363,8 +320,16 @@ func TestNoQueue(t *testing.T) {
 		"GetPending":  func() error { return queuetest.Failure(m.GetPendingCount(queuetest.CtxB)) },
 		"List":        func() error { return queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, "")) },
 		"All":         func() error { return first(m.All(queuetest.CtxB, delayqueue.StateReady, Filter{})) },
-		"Consumers":   func() error { return queuetest.Failure(m.Consumers(queuetest.CtxB)) },
-		"History":     func() error { return queuetest.Failure(m.History(queuetest.CtxB, Hourly, 1)) },
+		"Find":        func() error { return queuetest.Failure(m.Find(queuetest.CtxB, "x", Find{}, "")) },
+		"ErrorGroups": func() error {
+			return queuetest.Failure(m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""))
+		},
+		"Forecast":  func() error { return queuetest.Failure(m.Forecast(queuetest.CtxB, time.Time{}, time.Minute, 1)) },
+		"Journal":   func() error { return queuetest.Failure(m.Journal(queuetest.CtxB, 0, "")) },
+		"Lanes":     func() error { return queuetest.Failure(m.Lanes(queuetest.CtxB, 0, "")) },
+		"Lane":      func() error { return queuetest.Failure(m.Lane(queuetest.CtxB, "l")) },
+		"Consumers": func() error { return queuetest.Failure(m.Consumers(queuetest.CtxB)) },
+		"History":   func() error { return queuetest.Failure(m.History(queuetest.CtxB, Hourly, 1)) },
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, delayqueue.ErrNoQueue) || !errors.Is(err, delayqueue.ErrNotFound) {
@@ -385,8 +350,7 @@ func TestNoQueue(t *testing.T) {
 
 // TestQueueWithoutState: a queue that has messages is there, although somebody deleted its state.
 func TestQueueWithoutState(t *testing.T) {
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
 	for name, call := range map[string]func(id string) error{
 		"Pause":     func(string) error { return m.Pause(queuetest.CtxB) },
 		"SetLimits": func(string) error { return queuetest.Failure(m.SetLimits(queuetest.CtxB, Limits{Concurrency: 1})) },
@@ -404,8 +368,8 @@ func TestQueueWithoutState(t *testing.T) {
 
 // TestKeyForAnID: each call by id says so if what it is given is none, and cannot be found.
 func TestKeyForAnID(t *testing.T) {
-	f := face.New(t)
-	m, q := Of(delayqueue.NewMonitor(f.Name, f.Cli)), f.Queue(nil)
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	f.Send(q, "42", delayqueue.WithKey("order-42"), face.InAnHour)
 	for name, err := range map[string]error{
 		"Intercept": queuetest.Failure(q.Intercept(queuetest.CtxB, "order-42")), "Cancel": queuetest.Failure(q.Cancel(queuetest.CtxB, "order-42")),

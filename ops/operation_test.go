@@ -16,9 +16,8 @@ import (
 // TestBulkRescheduleUntilNow: if the time to which ready messages are moved comes meanwhile, the others are done where
 // they are, each once.
 func TestBulkRescheduleUntilNow(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	f, m := newQueue(t)
+	q := f.Queue(nil)
 	const n = 40
 	now := time.Now().UnixMicro()
 	for range n { // as if they had been released
@@ -59,10 +58,8 @@ func TestSpreadFromNow(t *testing.T) {
 
 // TestCursorIsMadeUp: a cursor whose fields do not fit each other is refused.
 func TestCursorIsMadeUp(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
+	f, m := newQueue(t)
 	pendingAt(f, 4)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
 	first, err := m.BulkDelete(queuetest.CtxB, b)
 	f.Must(err)

@@ -16,8 +16,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-func TestConsumers(t *testing.T) { onSharedServer(t, monitorConsumers) }
-
 func monitorConsumers(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}, 4), make(chan struct{})
 	q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(3)

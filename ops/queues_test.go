@@ -14,24 +14,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestQueues(t *testing.T) { onSharedServer(t, monitorQueues) }
-
 func monitorQueues(f *face.Fixture, _ *Queue) {
 	prefix := `odd*?[\]` + strings.ReplaceAll(f.Name, ":", "_")
 	var made []string
 	for i := range 3 {
 		name := fmt.Sprint("q:", i)
 		q := delayqueue.NewQueue(name, f.Cli, nil, delayqueue.UseCustomPrefix(prefix))
-		_, err := q.Send(queuetest.CtxB, "x", face.InAnHour)
-		f.Must(err)
+		f.Must(queuetest.Failure(q.Send(queuetest.CtxB, "x", face.InAnHour)))
 		made = append(made, name)
 		f.T.Cleanup(func() {
 			_ = Of(delayqueue.NewMonitor(name, f.Cli, delayqueue.UseCustomPrefix(prefix))).DeleteQueue(queuetest.CtxB, true)
 		})
 	}
 	other := delayqueue.NewQueue("other", f.Cli, nil, delayqueue.UseCustomPrefix(prefix+"x"))
-	_, err := other.Send(queuetest.CtxB, "x", face.InAnHour)
-	f.Must(err)
+	f.Must(queuetest.Failure(other.Send(queuetest.CtxB, "x", face.InAnHour)))
 	f.T.Cleanup(func() {
 		_ = Of(delayqueue.NewMonitor("other", f.Cli, delayqueue.UseCustomPrefix(prefix+"x"))).DeleteQueue(queuetest.CtxB, true)
 	})
@@ -62,8 +58,7 @@ func TestQueuesOfOneNode(t *testing.T) {
 		_, err := delayqueue.NewPublisher(fmt.Sprint("q", i), cli).Send(queuetest.CtxB, "x", face.InAnHour)
 		queuetest.Must(t, err)
 	}
-	one := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
-	defer one.Close()
+	one := queuetest.RedisClient(t, cluster.Addrs()[0])
 	names, errs := queuesOf(one)
 	if len(names) == 0 || len(names) >= n || len(errs) != 1 || !errors.Is(errs[0], ErrOneNode) {
 		t.Errorf("one node: %q, %v", names, errs)

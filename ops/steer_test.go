@@ -31,8 +31,6 @@ func buriedIn(f *face.Fixture, payloads ...string) (ids []string) {
 	return ids
 }
 
-func TestReschedule(t *testing.T) { onSharedServer(t, monitorSteersOne) }
-
 func monitorSteersOne(f *face.Fixture, m *Queue) {
 	handled := make(chan *delayqueue.Message, 1)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -104,9 +102,6 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 	if s := statusInQueue(f, m, d.ID); !s.Due.Equal(at.Add(2 * time.Hour)) {
 		f.T.Errorf("rescheduled by its key: %+v", s)
 	}
-	if r, err := m.Intercept(queuetest.CtxB, slow.ID); err != nil || r.State != delayqueue.StateUnack || r.Intercepted {
-		f.T.Errorf("intercept of one that is being handled: %+v, %v", r, err)
-	}
 	if r, err := m.Cancel(queuetest.CtxB, slow.ID); err != nil || r.State != delayqueue.StateUnack || !r.Intercepted {
 		f.T.Errorf("cancel of one that is being handled: %+v, %v", r, err)
 	}
@@ -119,8 +114,6 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 		}
 	}
 }
-
-func TestRequeue(t *testing.T) { onSharedServer(t, monitorRequeues) }
 
 func monitorRequeues(f *face.Fixture, m *Queue) {
 	ids := buriedIn(f, "a", "b")
@@ -153,8 +146,6 @@ func monitorRequeues(f *face.Fixture, m *Queue) {
 	}
 	queuetest.Eventually(f.T, "it is garbage again", func() bool { return f.Where(ids[0]) == "garbage" })
 }
-
-func TestPause(t *testing.T) { onSharedServer(t, monitorPauses) }
 
 func monitorPauses(f *face.Fixture, m *Queue) {
 	handled := make(chan string, 10)
@@ -196,8 +187,6 @@ func seenAfter(f *queuetest.Base, t time.Time) bool {
 	return err == nil && us > t.UnixMicro()
 }
 
-func TestPauseEnds(t *testing.T) { onSharedServer(t, monitorPauseEnds) }
-
 // monitorPauseEnds: a pause ends at its instant, and consumers wake for it without a tick.
 func monitorPauseEnds(f *face.Fixture, m *Queue) {
 	handled := make(chan time.Time, 10)
@@ -215,8 +204,6 @@ func monitorPauseEnds(f *face.Fixture, m *Queue) {
 	f.Must(m.Resume(queuetest.CtxB))
 	queuetest.Receive(f.T, "it comes once resumed", handled)
 }
-
-func TestDeleteQueue(t *testing.T) { onSharedServer(t, monitorDeletesQueue) }
 
 func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 	q := f.Queue(func(string) bool { return true })
@@ -251,12 +238,17 @@ func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 	f.CheckEmpty()
 }
 
-// TestPauseUntilThePast: an instant that is over by the server's clock ends no pause, nor does one that has wrapped.
-func TestPauseUntilThePast(t *testing.T) {
-	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+// TestPauseFor: a pause of so long is in the journal. One of no length is refused, and so is one until an instant
+// that is over by the server's clock, or that has wrapped: neither ends a pause.
+func TestPauseFor(t *testing.T) {
+	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "x", face.InAnHour)
 	f.Must(m.Pause(queuetest.CtxB))
+	for _, bad := range []time.Duration{0, -time.Second, 30, message.MaxDelay + 1} {
+		if err := m.PauseFor(queuetest.CtxB, bad); !errors.Is(err, delayqueue.ErrBadOption) {
+			t.Errorf("for %d: %v", bad, err)
+		}
+	}
 	for name, at := range map[string]time.Time{"a minute ago": time.Now().Add(-time.Minute), "1970": time.Unix(0, 0), "before": time.Unix(-1, 0),
 		"wrapped": time.Unix(math.MaxInt64, 0)} {
 		if err := m.PauseUntil(queuetest.CtxB, at); !errors.Is(err, delayqueue.ErrBadOption) {
@@ -265,5 +257,11 @@ func TestPauseUntilThePast(t *testing.T) {
 	}
 	if n, err := m.Counts(queuetest.CtxB); err != nil || !n.Paused || !n.PausedUntil.IsZero() {
 		t.Errorf("%+v, %v", n, err)
+	}
+	f.Must(m.PauseFor(queuetest.CtxB, time.Hour))
+	n, err := m.Counts(queuetest.CtxB)
+	f.Must(err)
+	if all := journalIn(f, m); !n.Paused || len(all) != 2 || all[0].Detail != "until "+instantText(n.PausedUntil) {
+		t.Errorf("%+v, %+v", n, all)
 	}
 }

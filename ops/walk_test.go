@@ -89,38 +89,37 @@ func TestWalksEnd(t *testing.T) {
 	for name, walk := range walks {
 		for _, c := range movers {
 			t.Run(fmt.Sprint(name, " ", c.state), func(t *testing.T) {
-				onSharedServer(t, func(f *face.Fixture, m *Queue) {
-					text := textOf(f)
-					foreign(f)
-					do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
-					const n = 300
-					begun := time.Now() // of what stays, however long that takes to write
-					for i := range n {
-						id := fmt.Sprintf("stays%03d", i)
-						do(f, "HSET", f.Key("msg"), id, text)
-						c.put(f, i, id, begun)
+				f, m := newQueue(t)
+				text := textOf(f)
+				foreign(f)
+				do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
+				const n = 300
+				begun := time.Now() // of what stays, however long that takes to write
+				for i := range n {
+					id := fmt.Sprintf("stays%03d", i)
+					do(f, "HSET", f.Key("msg"), id, text)
+					c.put(f, i, id, begun)
+				}
+				met, all := map[string]int{}, 0
+				f.Must(walk(m, c.state, func(msg *MessageStatus) {
+					if all++; all > 6*n+3000 {
+						t.Fatalf("met %d of %d, %d different", all, n, len(met))
 					}
-					met, all := map[string]int{}, 0
-					f.Must(walk(m, c.state, func(msg *MessageStatus) {
-						if all++; all > 6*n+3000 {
-							t.Fatalf("met %d of %d, %d different", all, n, len(met))
-						}
-						met[msg.ID]++
-						come := [2]string{fmt.Sprint("a", all), fmt.Sprint("b", all)}
-						do(f, "HSET", f.Key("msg"), come[0], text, come[1], text)
-						c.move(f, all, msg, come)
-					}))
-					for id, times := range met {
-						if times > 2 {
-							t.Errorf("%s is met %d times", id, times)
-						}
+					met[msg.ID]++
+					come := [2]string{fmt.Sprint("a", all), fmt.Sprint("b", all)}
+					do(f, "HSET", f.Key("msg"), come[0], text, come[1], text)
+					c.move(f, all, msg, come)
+				}))
+				for id, times := range met {
+					if times > 2 {
+						t.Errorf("%s is met %d times", id, times)
 					}
-					for i := range n {
-						if id := fmt.Sprintf("stays%03d", i); met[id] == 0 {
-							t.Errorf("%s is not met", id)
-						}
+				}
+				for i := range n {
+					if id := fmt.Sprintf("stays%03d", i); met[id] == 0 {
+						t.Errorf("%s is not met", id)
 					}
-				})
+				}
 			})
 		}
 	}
@@ -128,21 +127,20 @@ func TestWalksEnd(t *testing.T) {
 
 // TestPagesAreFull: a page of several structures is full, and has a Next only if it is.
 func TestPagesAreFull(t *testing.T) {
-	onSharedServer(t, func(f *face.Fixture, m *Queue) {
-		q := f.Queue(nil)
-		for range 10 {
-			f.Send(q, "x")
-		}
-		var sizes []int
-		for cursor := ""; len(sizes) == 0 || cursor != ""; {
-			page, err := m.List(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 4}, cursor)
-			f.Must(err)
-			sizes, cursor = append(sizes, len(page.Messages)), page.Next
-		}
-		if !slices.Equal(sizes, []int{4, 4, 2}) {
-			t.Errorf("pages have %v messages", sizes)
-		}
-	})
+	f, m := newQueue(t)
+	q := f.Queue(nil)
+	for range 10 {
+		f.Send(q, "x")
+	}
+	var sizes []int
+	for cursor := ""; len(sizes) == 0 || cursor != ""; {
+		page, err := m.List(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 4}, cursor)
+		f.Must(err)
+		sizes, cursor = append(sizes, len(page.Messages)), page.Next
+	}
+	if !slices.Equal(sizes, []int{4, 4, 2}) {
+		t.Errorf("pages have %v messages", sizes)
+	}
 }
 
 // TestWalksOfReadyGoOn: a walk of ready goes on where its last page ended, although half of the messages that it has met are deleted, and
@@ -167,52 +165,50 @@ func TestWalksOfReadyGoOn(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onSharedServer(t, func(f *face.Fixture, m *Queue) {
-				text := textOf(f)
-				foreign(f)
-				do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
-				var want, met []string
-				for i := range 60 {
-					want = append(want, fmt.Sprintf("msg%02d", i))
-					do(f, "HSET", f.Key("msg"), want[i], text)
-					do(f, "RPUSH", f.Key("ready"), "2:"+want[i])
-				}
-				for msg, err := range m.All(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 9, LatestFirst: c.back}) {
-					f.Must(err)
-					met = append(met, msg.ID)
-					c.after(f, len(met), "2:"+msg.ID)
-				}
-				if c.back {
-					slices.Reverse(want)
-				}
-				if !slices.Equal(met, want) {
-					t.Errorf("met %q", met)
-				}
-			})
+			f, m := newQueue(t)
+			text := textOf(f)
+			foreign(f)
+			do(f, "HSET", f.Key("state"), "swept", "0") // there is such a queue
+			var want, met []string
+			for i := range 60 {
+				want = append(want, fmt.Sprintf("msg%02d", i))
+				do(f, "HSET", f.Key("msg"), want[i], text)
+				do(f, "RPUSH", f.Key("ready"), "2:"+want[i])
+			}
+			for msg, err := range m.All(queuetest.CtxB, delayqueue.StateReady, Filter{Limit: 9, LatestFirst: c.back}) {
+				f.Must(err)
+				met = append(met, msg.ID)
+				c.after(f, len(met), "2:"+msg.ID)
+			}
+			if c.back {
+				slices.Reverse(want)
+			}
+			if !slices.Equal(met, want) {
+				t.Errorf("met %q", met)
+			}
 		})
 	}
 }
 
 // TestPagesEndAtAnyScore: a page may end at a score that only another program writes.
 func TestPagesEndAtAnyScore(t *testing.T) {
-	onSharedServer(t, func(f *face.Fixture, m *Queue) {
-		text := textOf(f)
-		foreign(f)
-		do(f, "HSET", f.Key("state"), "swept", "0")
-		for _, score := range []string{"-inf", "5", "+inf"} {
-			do(f, "HSET", f.Key("msg"), score, text)
-			do(f, "ZADD", f.Key("garbage"), score, score)
+	f, m := newQueue(t)
+	text := textOf(f)
+	foreign(f)
+	do(f, "HSET", f.Key("state"), "swept", "0")
+	for _, score := range []string{"-inf", "5", "+inf"} {
+		do(f, "HSET", f.Key("msg"), score, text)
+		do(f, "ZADD", f.Key("garbage"), score, score)
+	}
+	for _, back := range []bool{false, true} {
+		pages, cursor := 0, ""
+		for ; pages == 0 || cursor != ""; pages++ {
+			page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{Limit: 1, LatestFirst: back}, cursor)
+			f.Must(err)
+			cursor = page.Next
 		}
-		for _, back := range []bool{false, true} {
-			pages, cursor := 0, ""
-			for ; pages == 0 || cursor != ""; pages++ {
-				page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{Limit: 1, LatestFirst: back}, cursor)
-				f.Must(err)
-				cursor = page.Next
-			}
-			if pages != 3 {
-				t.Errorf("%d pages, backward %v", pages, back)
-			}
+		if pages != 3 {
+			t.Errorf("%d pages, backward %v", pages, back)
 		}
-	})
+	}
 }

@@ -1,9 +1,7 @@
 package schedule
 
 import (
-	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,10 +33,9 @@ func TestLeastPrivilege(t *testing.T) {
 func leastPrivilege(t *testing.T, addrs []string, client func(user, password string) redis.UniversalClient) {
 	var nodes []*redis.Client
 	for _, addr := range addrs {
-		node := redis.NewClient(&redis.Options{Addr: addr})
-		t.Cleanup(func() { _ = node.Close() })
+		node := queuetest.RedisClient(t, addr)
 		nodes = append(nodes, node)
-		documentedUsers(t, node, len(addrs) > 1)
+		queuetest.SetUsers(t, node, len(addrs) > 1)
 	}
 	as := func(user string) redis.UniversalClient {
 		cli := client(user, "secret")
@@ -54,12 +51,8 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 	reader := ops.Of(delayqueue.NewMonitor(f.name, as("reader")))
 	f.looks(reader)
 	for _, node := range nodes {
-		log, err := node.ACLLog(t.Context(), 100).Result()
-		f.must(err)
-		for _, e := range log {
-			if e.Object != "client" && !strings.HasPrefix(e.Object, "client|") { // what go-redis tells of itself, see docs/acl.md
-				t.Errorf("refused: %s: %s %s, %s", e.Username, e.Reason, e.Object, e.Context)
-			}
+		if all := queuetest.Refusals(t, node); len(all) > 0 {
+			t.Errorf("refused: %q", all)
 		}
 	}
 	before := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val()
@@ -78,17 +71,6 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 	f.schedules(New(delayqueue.NewPublisher(f.name, as("scheduler"))))
 }
 
-// documentedUsers makes the users of docs/acl.md.
-func documentedUsers(t *testing.T, admin *redis.Client, cluster bool) {
-	for _, lines := range queuetest.DocumentedUsers(t) {
-		for _, line := range lines {
-			if cluster || !strings.Contains(line, "+cluster|") {
-				queuetest.SetUser(t, admin, line)
-			}
-		}
-	}
-}
-
 // schedules does all that a Scheduler can do. It leaves the entries tick, which runs, and paused.
 func (f *fixture) schedules(s *Scheduler) {
 	f.Helper()
@@ -99,14 +81,11 @@ func (f *fixture) schedules(s *Scheduler) {
 		f.must(s.Set(f.ctx(), e))
 	}
 	before, _ := f.lastOf("tick")
-	ctx, stop := context.WithCancel(f.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := f.run(s)
 	for _, name := range []string{"tick", "skips"} {
 		f.until(name+" runs", func() bool { at, gen := f.lastOf(name); return at > before+3 && gen > 0 })
 	}
-	_, err := s.RunNow(f.ctx(), "tick")
-	f.must(err)
+	f.must(queuetest.Failure(s.RunNow(f.ctx(), "tick")))
 	if _, err := s.RunNow(f.ctx(), "skips"); !errors.Is(err, delayqueue.ErrDuplicateKey) {
 		f.Errorf("run now of what skips: %v", err)
 	}
@@ -117,7 +96,6 @@ func (f *fixture) schedules(s *Scheduler) {
 	f.must(s.Remove(f.ctx(), "gone"))
 	f.until("tick runs again", func() bool { at, _ := f.lastOf("tick"); return at > 0 })
 	stop()
-	<-ended
 	all, err := s.List(f.ctx())
 	if err != nil || len(all) != 3 {
 		f.Errorf("List: %+v, %v", all, err)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/ops"
-	"github.com/redis/go-redis/v9"
 )
 
 // A steppedServer is one whose clock a test sets, with a replica of a scheduler that it moves step by step.
@@ -27,8 +27,7 @@ var steppedStart = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 func newSteppedServer(t *testing.T) *steppedServer {
 	t.Parallel()
 	mini := miniredis.RunT(t)
-	cli := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.RedisClient(t, mini.Addr())
 	s := &steppedServer{fixture: fixtureOn(t, cli), mini: mini, wall: steppedStart, local: time.Unix(1_000_000, 0)}
 	s.s.table.clock = func() time.Time { return s.local }
 	s.r = newRunner(s.s)
@@ -265,8 +264,7 @@ func TestChangedAfterAFailover(t *testing.T) {
 	gen := f.rec("e").Gen
 	for _, at := range due {
 		if at <= ran {
-			_, err := f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))
-			f.must(err)
+			f.must(queuetest.Failure(f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))))
 		}
 	}
 	e.Payload = "after"

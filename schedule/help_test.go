@@ -73,8 +73,7 @@ func ownFixture(t *testing.T) (*fixture, *redistest.Server) {
 // go-redis's default.
 func (f *fixture) wired(server *redistest.Server, readTimeout time.Duration) (*redistest.Wire, *Scheduler) {
 	wire := redistest.NewWire(f, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
-	f.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(f, &redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
 	return wire, New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log)
 }
 
@@ -264,6 +263,15 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 		f.must(q.Shutdown(ctx))
 	})
 	return l
+}
+
+// messages counts those that no handler has; -1: that is not known.
+func (f *fixture) messages() int64 {
+	c, err := f.mon.Counts(f.ctx())
+	if err != nil {
+		return -1
+	}
+	return c.Pending + c.Ready
 }
 
 // waiting are the due instants of what is pending, and not due yet.

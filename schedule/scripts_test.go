@@ -8,7 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // onServers tests on Redis and on miniredis.
@@ -16,8 +16,7 @@ func onServers(t *testing.T, test func(f *fixture)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) { test(newFixture(t)) })
 	t.Run("miniredis", func(t *testing.T) {
-		cli := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = cli.Close() })
+		cli := queuetest.RedisClient(t, miniredis.RunT(t).Addr())
 		test(fixtureOn(t, cli))
 	})
 }
@@ -85,8 +84,7 @@ func TestSkipsSentTwice(t *testing.T) {
 		told := func(want Skipped, skips ...skip) {
 			f.Helper()
 			for range 2 {
-				_, err := table.look(f.ctx(), true, skips...)
-				f.must(err)
+				f.must(queuetest.Failure(table.look(f.ctx(), true, skips...)))
 				if got := f.skipped("e"); got != want {
 					f.Errorf("%+v: %+v, want %+v", skips, got, want)
 				}
@@ -103,8 +101,7 @@ func TestSkipsSentTwice(t *testing.T) {
 			told(Skipped{Missed: 5}, skip{"e", number(maxGen, 12), 0, 5})
 		}
 		f.must(f.cli.HSet(f.ctx(), table.store.Keys.Schedules, skipsOf("e"), strings.Repeat("9", 400)+" 1 1").Err())
-		_, err := table.look(f.ctx(), true, skip{"e", 5, 1, 1})
-		f.must(err)
+		f.must(queuetest.Failure(table.look(f.ctx(), true, skip{"e", 5, 1, 1})))
 		f.must(f.s.Remove(f.ctx(), "e"))
 		for _, field := range f.cli.HKeys(f.ctx(), table.store.Keys.Schedules).Val() {
 			if field != "" && field != lookedField && field != changesField {
@@ -137,8 +134,7 @@ func TestSkipsOfAnEntryAreOne(t *testing.T) {
 		t.Errorf("%d skips of %d entries", len(r.skips), len(all))
 	}
 	for range 2 { // the reply is lost
-		_, err := f.s.table.look(f.ctx(), true, r.skips...)
-		f.must(err)
+		f.must(queuetest.Failure(f.s.table.look(f.ctx(), true, r.skips...)))
 	}
 	list, err := f.s.List(f.ctx())
 	f.must(err)
@@ -155,8 +151,7 @@ func TestSkipsOnAFullServer(t *testing.T) {
 	f := fixtureOn(t, redistest.Start(t).Client(t))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "1").Err())
-	_, err := f.s.table.look(f.ctx(), true, skip{"e", 5, 1, 1})
-	f.must(err)
+	f.must(queuetest.Failure(f.s.table.look(f.ctx(), true, skip{"e", 5, 1, 1})))
 	if got := f.skipped("e"); got != (Skipped{}) {
 		t.Errorf("it has memory: %+v", got)
 	}

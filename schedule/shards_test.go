@@ -160,10 +160,7 @@ func TestLostByAnyNode(t *testing.T) {
 	one := times{Every: int64(maxEvery / time.Second)} // instant that is caught up
 	f, away, there := onNodes(t, record{Gen: 1, Since: 1, plan: plan{times: one, CatchUp: 1}})
 	f.run(f.s)
-	each := func() bool {
-		c, err := f.mon.Counts(f.ctx())
-		return err == nil && c.Pending+c.Ready == int64(len(there))
-	}
+	each := func() bool { return f.messages() == int64(len(there)) }
 	f.until("each is sent", each)
 	away.Kill()
 	away.Restart(t) // with nothing

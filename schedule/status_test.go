@@ -261,6 +261,7 @@ func TestSetAll(t *testing.T) {
 	f.run(f.s)
 	f.until("they run", func() bool { return !f.status("d").Last.IsZero() })
 	f.must(f.cli.FlushAll(f.ctx()).Err())
+	f.log.Says(t, 1, "all entries are gone")
 	f.until("they are there again", func() bool {
 		return slices.Equal(names(), []string{"b billing", "d billing", "mail mails"}) && !f.status("d").Last.IsZero()
 	})

@@ -87,20 +87,6 @@ func TestRefusedAtOnce(t *testing.T) {
 	f.until("it runs", func() bool { return len(got.payloads()) > 0 })
 }
 
-// TestAllEntriesAreLost: that the server has lost all entries is in the log.
-func TestAllEntriesAreLost(t *testing.T) {
-	f, _ := ownFixture(t)
-	e := Entry{Name: "e", Every: time.Second}
-	f.must(f.s.Set(f.ctx(), e))
-	f.run(f.s)
-	f.until("it runs", func() bool { return len(f.waiting()) > 0 })
-	f.must(f.cli.FlushAll(f.ctx()).Err())
-	f.log.Says(t, 1, "all entries are gone")
-	f.must(f.s.Set(f.ctx(), e))
-	f.until("it runs again", func() bool { return len(f.waiting()) > 0 })
-	f.log.Says(t, 1, "all entries are gone")
-}
-
 // TestListsAreSetAgain: a replica sets its own list again if all entries were lost, whichever replica sees that first,
 // and after a failover that has forgotten changes. A failover that has forgotten none leaves alone what others have set.
 func TestListsAreSetAgain(t *testing.T) {

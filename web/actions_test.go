@@ -64,10 +64,8 @@ func TestAct(t *testing.T) {
 	f.is("orders", b, delayqueue.StateReady)
 
 	for _, name := range []string{"", "order", "orders "} {
-		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm",
-			name)); got.code != http.StatusUnprocessableEntity {
-			t.Errorf("deleted after %q was typed: %d", name, got.code)
-		}
+		got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm", name))
+		f.wants(http.StatusUnprocessableEntity, got, "typed", name)
 	}
 	f.is("orders", c, delayqueue.StatePending)
 	f.sees(f.did("act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders")), "1 deleted")
@@ -118,9 +116,7 @@ func TestRights(t *testing.T) {
 	f.sees(message, ">Run now<")
 	f.lacks(message, ">Delete<", `value="skip"`)
 	f.serve(Config{})
-	if got := f.ask(http.MethodPost, "act", one+"&q=orders&do=run"); got.code != http.StatusForbidden || !strings.Contains(got.body, "read-only") {
-		t.Errorf("without Authorize: %d", got.code)
-	}
+	f.sees(f.wants(http.StatusForbidden, f.ask(http.MethodPost, "act", one+"&q=orders&do=run")), "read-only")
 }
 
 func TestPauseAndResume(t *testing.T) {

@@ -207,9 +207,7 @@ func TestJobsAreBounded(t *testing.T) {
 		counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
 		return f.ask(http.MethodPost, "plan", counted)
 	}
-	if got := plan(); got.code != http.StatusServiceUnavailable || !strings.Contains(got.body, "Four jobs run here") {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.sees(f.wants(http.StatusServiceUnavailable, plan()), "Four jobs run here")
 	free <- struct{}{}
 	startSoon()
 	f.page.Close()
@@ -235,10 +233,7 @@ func TestJobWithoutJournal(t *testing.T) {
 	ok(t, f.cli.Set(f.Context(), "{dq:orders}:journal", "of another program", 0).Err())
 	f.batch("orders", "x", 150)
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
-	if got := f.ask(http.MethodPost, "plan", counted); got.code != http.StatusConflict ||
-		!strings.Contains(got.body, "the journal cannot be written") {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted)), "the journal cannot be written")
 	if n := f.pending(); n < 50 || n == 150 {
 		t.Errorf("%d are left", n)
 	}

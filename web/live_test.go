@@ -155,8 +155,7 @@ func (f *fixture) scripts(meanwhile func()) (calls int, redis time.Duration) {
 	for name, text := range stats["Commandstats"] {
 		var n, us int
 		if strings.HasPrefix(name, "cmdstat_eval") { // which has what the script calls
-			_, err := fmt.Sscanf(text, "calls=%d,usec=%d", &n, &us)
-			ok(f, err)
+			ok(f, errOf(fmt.Sscanf(text, "calls=%d,usec=%d", &n, &us)))
 		}
 		calls += n
 		redis += time.Duration(us) * time.Microsecond
@@ -198,10 +197,7 @@ func TestFeedsAreBounded(t *testing.T) {
 		t.Errorf("%d %v", full.code, full.header)
 	}
 	for _, who := range []string{"", "ann"} {
-		if got := f.get("live?page=", header("X-User", who)); got.code != http.StatusTooManyRequests ||
-			!strings.Contains(got.body, "You have too many pages open") {
-			t.Errorf("%q: %d %s", who, got.code, got.body)
-		}
+		f.sees(f.wants(http.StatusTooManyRequests, f.get("live?page=", header("X-User", who)), who), "You have too many pages open")
 	}
 	f.page.clients.leave(who(0))
 	f.listen("live?page=").close()
@@ -246,7 +242,7 @@ func TestFeedIsAuthorizedAnew(t *testing.T) {
 
 // Close waits for a form that is at work, and ends a page that is.
 func TestCloseWaitsForRequests(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	f := newFixture(t, Config{Authorize: allowed})
 	begun, ended := make(chan struct{}, 2), atomic.Int32{}
 	f.page.routes["slow"] = &route{name: "slow", file: "health", act: Look,
 		load: func(ctx context.Context, _ *request) (any, error) {

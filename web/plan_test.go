@@ -105,9 +105,7 @@ func TestPlan(t *testing.T) {
 	}
 	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
 	f.sees(f.finish(counted), "finished: 16 done")
-	if got := f.ask(http.MethodPost, "plan", counted); got.code != http.StatusConflict || !strings.Contains(got.body, "begun before") {
-		t.Errorf("the same form shifts once more: %d %s", got.code, got.body)
-	}
+	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted), "the same form once more"), "begun before")
 	if m, err := f.monitor("orders").Get(f.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}

@@ -22,17 +22,14 @@ func TestQueuePage(t *testing.T) {
 		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(10*time.Minute))
 	}
 	f.sent("orders", "later", delayqueue.WithDelay(50*time.Hour))
-	got := f.get("queue?q=orders")
-	if got.code != http.StatusOK {
-		t.Fatalf("%d %s", got.code, got.body)
-	}
-	f.sees(got.body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
+	body := f.wants(http.StatusOK, f.get("queue?q=orders"))
+	f.sees(body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
 		"The last 30 days", "Overdue: 0. Later than a week: 0.")
 	day := fmt.Sprint("d", time.Now().Unix()/86400)
 	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
 	f.serve(Config{})
 	f.sees(f.get("queue?q=orders").body, "Late, on average", `<td class="num">2 s</td><td class="num">7 s</td>`)
-	f.lacks(got.body, "style=", "<style", "javascript:")
+	f.lacks(body, "style=", "<style", "javascript:")
 	f.wants(http.StatusNotFound, f.get("queue?q=nobody"), "a queue that is not there")
 	for _, name := range []string{"", "{", "a%7Db"} {
 		f.wants(http.StatusNotFound, f.get("queue?q="+name), name)

@@ -58,7 +58,7 @@ func (f *fixture) pagesOf(queue string) (all []string) {
 }
 
 func TestPagesKeepThePolicy(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	f := newFixture(t, Config{Authorize: allowed})
 	f.sent("orders", "x")
 	for _, path := range f.pagesOf("orders") {
 		if bad := inline.FindString(f.get(path).body); bad != "" {
@@ -100,10 +100,10 @@ func TestReadOnly(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x")
 	struck := f.withTrap()
-	if got := f.ask(http.MethodPost, "trap?q=orders", "x=1"); got.code != http.StatusForbidden || *struck != 0 {
-		t.Errorf("%d %s", got.code, got.body)
+	f.sees(f.wants(http.StatusForbidden, f.ask(http.MethodPost, "trap?q=orders", "x=1")), "This page is read-only")
+	if *struck != 0 {
+		t.Error("it is done")
 	}
-	f.sees(f.ask(http.MethodPost, "trap?q=orders", "x=1").body, "This page is read-only")
 	for name, r := range f.page.routes { // of each form
 		if r.post != nil {
 			if got := f.ask(http.MethodPost, name+"?q=orders", "x=1"); got.code < 400 {
@@ -333,7 +333,7 @@ func TestServeRefusesOtherMachines(t *testing.T) {
 	if err := f.page.Serve(f.Context(), open); !errors.Is(err, ErrNotLoopback) {
 		t.Errorf("%v", err)
 	}
-	may := New(f.cli, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	may := New(f.cli, Config{Authorize: allowed})
 	ctx, cancel := context.WithCancel(f.Context())
 	cancel()
 	if err := may.Serve(ctx, open); err != nil {

@@ -125,12 +125,13 @@ func (f *fixture) did(page, form string) string {
 	return f.get(got.header.Get("Location")).body
 }
 
-// wants fails unless a reply has this code.
-func (f *fixture) wants(code int, got reply, what ...any) {
+// wants fails unless a reply has this code, and returns what it says.
+func (f *fixture) wants(code int, got reply, what ...any) (body string) {
 	f.Helper()
 	if got.code != code {
 		f.Errorf("%.80q: %d, want %d: %s", what, got.code, code, got.body)
 	}
+	return got.body
 }
 
 // sees fails unless all texts are there.
@@ -160,13 +161,10 @@ func TestBoard(t *testing.T) {
 	f.sent("mails", "x")
 	ok(t, f.cli.Set(f.Context(), "{dq:bad}:pending", "x", 0).Err())
 	ok(t, f.cli.HSet(f.Context(), "{dq:bad}:state", "x", "1").Err())
-	got := f.get("")
-	if got.code != http.StatusOK {
-		t.Fatalf("%d %s", got.code, got.body)
-	}
-	f.sees(got.body, ">orders<", "<span>3</span>", ">mails<", "no consumers", ">bad<", "cannot be read", "WRONGTYPE")
-	if bad, mails, orders := strings.Index(got.body, ">bad<"), strings.Index(got.body, ">mails<"),
-		strings.Index(got.body, ">orders<"); bad > mails || mails > orders {
+	body := f.wants(http.StatusOK, f.get(""))
+	f.sees(body, ">orders<", "<span>3</span>", ">mails<", "no consumers", ">bad<", "cannot be read", "WRONGTYPE")
+	bad, mails, orders := strings.Index(body, ">bad<"), strings.Index(body, ">mails<"), strings.Index(body, ">orders<")
+	if bad > mails || mails > orders {
 		t.Error("not the worst first")
 	}
 	f.sees(f.get("", header("Accept-Language", "fr, zh-CN;q=0.9, en;q=0.3")).body, "没有消费者", `lang="zh"`)
@@ -215,8 +213,7 @@ func TestReaderIsEnough(t *testing.T) {
 	// The page Health asks for INFO, too.
 	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
 	queuetest.SetUser(t, f.server.Client(t), line)
-	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
-	defer reader.Close()
+	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
 	f.cli = reader
 	f.serve(Config{})
 	for _, path := range f.pagesOf("orders") {

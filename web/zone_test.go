@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
@@ -93,9 +94,7 @@ func TestNotFoundKeepsItsPlace(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x")
 	got := f.get(address("message", "q", "orders", "id", "01a2064a-88dc-7242-b397-44842642a400"))
-	if f.sees(got.body, "Not found", "Pages of this queue", "Back to the queue<"); got.code != http.StatusNotFound {
-		t.Error(got.code)
-	}
+	f.sees(f.wants(http.StatusNotFound, got), "Not found", "Pages of this queue", "Back to the queue<")
 	f.lacks(f.get("queue?q=none").body, "Pages of this queue")
 }
 
@@ -104,8 +103,7 @@ func TestBoardAsksNoServerTwice(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x")
 	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
-	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
-	defer reader.Close()
+	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
 	p := newPoller(&Handler{cli: reader, bounds: usualBounds})
 	for i := range 3 {
 		if p.mayAsk != (i == 0) {

@@ -39,15 +39,10 @@ func tellCountdown(w *world) {
 	evil := w.sends("orders", "a", "--delay", "1h", "--counts", "k\x1b[31m\nl")
 	w.contains(w.must("get", "orders", evil), "counts for  k·[31m l\n")
 
-	for text, args := range map[string][]string{
-		"bad message option: WithCountdown(5) without a key: WithCounts names the key": {"--delay", "1h", "--countdown", "5"},
-		"WithDelay or WithSchedule says how long it waits at most":                     {"--key", "k", "--countdown", "5"},
-		"WithCountdown(-1): from 0 to 1000000000":                                      {"--key", "k", "--delay", "1h", "--countdown=-1"},
-		"a message does not count for itself":                                          {"--key", "k", "--counts", "k"},
-		"WithCounts: 0 bytes: a key has 1 to 512":                                      {"--counts", ""},
-	} {
-		w.refused(exitUsage, text, append([]string{"send", "orders", "x"}, args...)...)
-	}
+	w.refused(exitUsage, "bad message option: WithCountdown(5) without a key: WithCounts names the key", "send", "orders", "x",
+		"--delay", "1h", "--countdown", "5")
+	w.refused(exitUsage, "WithCountdown(-1): from 0", "send", "orders", "x", "--key", "k", "--delay", "1h", "--countdown=-1")
+	w.refused(exitUsage, "WithCounts: 0 bytes: a key has 1 to 512", "send", "orders", "x", "--counts", "")
 	w.sound("orders")
 }
 

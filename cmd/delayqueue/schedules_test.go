@@ -62,7 +62,6 @@ func tellSchedules(w *world) {
 	w.refused(exitNotFound, "no such entry", "schedule", "next", "reports", "daily")
 	w.refused(exitUsage, "unknown command", "schedule", "delete", "reports", "daily")
 	w.refused(exitUsage, `position 3: hour "25"`, "schedule", "set", "reports", "e", "x", "--cron", "0 25 * * *")
-	w.refused(exitUsage, "tzdata", "schedule", "set", "reports", "e", "x", "--every", "1m", "--zone", "No/Where")
 	w.sound("reports")
 }
 

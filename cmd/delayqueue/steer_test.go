@@ -215,7 +215,6 @@ func tellLimits(w *world) {
 	w.refused(exitUsage, "say --rate, --concurrency or both", "limits", "set", "orders")
 	w.refused(exitUsage, "a burst of 1 to a million", "limits", "set", "orders", "--rate", "100/1s", "--burst", "-2")
 	w.refused(exitUsage, "as in 100/1s", "limits", "set", "orders", "--rate", "100")
-	w.refused(exitUsage, "at least 1 at a time", "limits", "set", "orders", "--concurrency", "-1")
 	w.refused(exitNotFound, `did you mean "orders"?`, "limits", "oders")
 
 	w.contains(w.must("limits", "lift", "orders"), "orders was not throttled", "in force: no limit")
@@ -317,13 +316,11 @@ func tellConditions(w *world) {
 	w.lacks(send("three", "--key", "g", "--key-policy", "append"), group) // which is full
 
 	w.refused(exitUsage, "WithMaxWait", "send", "orders", "x", "--max-wait", "1h")
-	w.refused(exitUsage, "WithMaxParts", "send", "orders", "x", "--key", "k", "--max-parts", "5")
 	w.refused(exitUsage, "--key-policy goes with --key", "send", "orders", "x", "--key-policy", "keep")
 	w.refused(exitUsage, `did you mean "replace"?`, "send", "orders", "x", "--key", "k", "--key-policy", "replase")
 	w.refused(exitUsage, "as in outbox=42", "send", "orders", "x", "--sequence", "outbox")
 	w.refused(exitUsage, "no whole number", "send", "orders", "x", "--sequence", "outbox=9223372036854775808")
 	w.refused(exitUsage, "--deadline -2h is in the past", "send", "orders", "x", "--deadline", "-2h")
 	w.refused(exitUsage, "WithDeadline", "send", "orders", "x", "--delay", "2h", "--deadline", "1h")
-	w.refused(exitUsage, "WithTimeout", "send", "orders", "x", "--timeout", "-1s")
 	w.sound("orders")
 }

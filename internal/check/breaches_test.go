@@ -66,10 +66,6 @@ var breakages = []breakage{
 	// Tags and scores.
 	{"tag with leading zero", func(b *bed) { b.do("LSET", "ready", 0, "02:"+idReady) },
 		says(`ready: tag "02:` + idReady + `" is malformed: ` + malformedTag + `.`)},
-	{"tag with number 1", func(b *bed) { b.do("LSET", "ready", 0, "1:"+idReady) },
-		says(`ready: tag "1:` + idReady + `" is malformed: ` + malformedTag + `.`)},
-	{"tag without number", func(b *bed) { b.do("LSET", "ready", 0, ":"+idReady) },
-		says(`ready: tag ":` + idReady + `" is malformed: ` + malformedTag + `.`)},
 	{"tag without id", func(b *bed) { b.do("RPUSH", "ready", "2:nobody") },
 		says(`ready: tag "2:nobody" is malformed: ` + malformedTag + `.`)},
 	{"field of msg is no id", func(b *bed) { b.do("HSET", "msg", "nobody", encode(b.now, "", 0, 0)) },

@@ -16,6 +16,7 @@ func TestDecodeTag(t *testing.T) {
 		"2:" + id:                               {ID: id, Delivery: 2},
 		"1:" + id:                               {ID: id, TagProblem: malformedTag},
 		"02:" + id:                              {ID: id, TagProblem: malformedTag},
+		":" + id:                                {ID: id, TagProblem: malformedTag},
 		"2:":                                    {TagProblem: malformedTag},
 		id[:35]:                                 {TagProblem: malformedTag},
 		strings.ToUpper(id):                     {TagProblem: malformedTag},

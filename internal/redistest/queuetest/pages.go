@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,32 @@ func SetUser(t *testing.T, admin *redis.Client, line string) {
 	if err := admin.Do(CtxB, args...).Err(); err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
+}
+
+// SetUsers makes the users of docs/acl.md. A server by itself knows no command of a Cluster.
+func SetUsers(t *testing.T, admin *redis.Client, cluster bool) {
+	t.Helper()
+	for _, lines := range DocumentedUsers(t) {
+		for _, line := range lines {
+			if cluster || !strings.Contains(line, "+cluster|") {
+				SetUser(t, admin, line)
+			}
+		}
+	}
+}
+
+// Refusals is what a server's ACL LOG holds: user, what it did not get, and where. That go-redis tells a server
+// about itself (CLIENT) with each connection is not needed, as docs/acl.md says.
+func Refusals(t *testing.T, admin *redis.Client) (all []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(CtxB, 100).Result()
+	Must(t, err)
+	for _, e := range entries {
+		if e.Object != "client" && !strings.HasPrefix(e.Object, "client|") {
+			all = append(all, fmt.Sprintf("%s: %s %s, %s", e.Username, e.Reason, e.Object, e.Context))
+		}
+	}
+	return all
 }
 
 // RefusedByACL says whether an error is the refusal of an ACL.
