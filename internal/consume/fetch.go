@@ -193,8 +193,12 @@ func (p *poller) reportLimits(now script.AgreedLimits) {
 		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", asked)
 		return
 	}
-	p.settings.Log.Warn("delayqueue: other limits hold for this queue than this consumer asks for: those that are set, "+
-		"or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
+	level := slog.LevelWarn
+	if now.BySet { // on purpose
+		level = slog.LevelInfo
+	}
+	p.settings.Log.Log(context.Background(), level, "delayqueue: other limits hold for this queue than this consumer asks for: "+
+		"those that are set, or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
 }
 
 // A remembrance is what this consumer remembers of the totals of the queue. A failover or a restart may put the server back to an earlier
