@@ -46,6 +46,9 @@ func keysOf(prefix, name string, db int) keys {
 	if db != 0 {
 		k.Events += ":" + strconv.Itoa(db)
 	}
+	for _, structure := range structures {
+		k.all = append(k.all, base+structure)
+	}
 	return k
 }
 
