@@ -200,7 +200,7 @@ func TestStoredWithoutServer(t *testing.T) {
 	for range 5 {
 		server.Pause()
 		_, err = q.Send(queuetest.Within(t, 3*time.Second), "hangs", face.InAnHour)
-		if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "on a new connection") {
+		if face.Fate(f, err) != delayqueue.StoredNo {
 			break
 		}
 		server.Resume() // a slow machine had replaced the connection, so nothing was written
