@@ -145,7 +145,7 @@ func TestOneNodeAway(t *testing.T) {
 	stop()
 	f.run(f.replica())
 	until("the others go on by a replica that begins", time.Now().Unix()+5, elsewhere)
-	f.log.Says(t, 2, "cannot be sent for now", "shard ")
+	f.log.Says(t, 2, "cannot be sent for now") // once by each replica; of a slow machine without the shard, if no attempt ended
 	away.Resume()
 	until("all run again", time.Now().Unix(), all)
 	for name := range there {
