@@ -136,7 +136,7 @@ func (q *DelayQueue) in(p *Pool) bool {
 }
 
 // Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first queue that has
-// one. So a message of the first queue gets the next worker that becomes free, and a backlog of the
+// one fetched. So a message of the first queue gets the next worker that becomes free after it was fetched, and a backlog of the
 // first queue holds up all others. Strict panics while the pool consumes.
 func (p *Pool) Strict() *Pool {
 	p.made()

@@ -15,7 +15,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file keeps connections of the library's own beside those of the user's client.
+// This file keeps connections of the library's own beside those of the user's client. In the user's pool a queue would
+// compete with blocking calls of other parts of the program, and after a fault of the network it would meet one dead
+// connection after the other.
 
 // A Link is the library's own connections to the Redis of one client. They are made with that client's options:
 // its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a

@@ -132,7 +132,7 @@ func TestPoolShares(t *testing.T) {
 	}
 }
 
-// TestPoolStrict: a queue gets a worker only while nothing of the queues before it is due. TestSharesInOrder has the rest.
+// TestPoolStrict: the order counts, and not the weights. TestSharesInOrder has the rest.
 func TestPoolStrict(t *testing.T) {
 	t.Parallel()
 	fs, handled := poolFixture(t, 2), make(chan int, 100)
