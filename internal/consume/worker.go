@@ -44,12 +44,7 @@ func (w *worker) run(d *delivery) {
 		d = w.workers.next(w)
 	}
 	for ; d != nil; d = w.workers.next(w) {
-		if d.consumer.lifecycle.stopping() {
-			d.consumer.settler.settle(d.released())
-			w.member, w.took = d.consumer.member, 0
-		} else {
-			w.serve(d)
-		}
+		w.serve(d)
 	}
 	left = true
 }
@@ -78,8 +73,8 @@ func (w *worker) serve(d *delivery) {
 	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }()
 	d.started.Set(start)
 	w.serving.Store(d)
-	// Shutdown's context or the base context has ended, or the delivery was lost or has expired in the buffer.
-	if d.consumer.lifecycle.forceCtx.Err() != nil || settings.Base.Err() != nil || d.fate.Load() != fateOpen ||
+	// The consumer stops, the base context has ended, or the delivery was lost or has expired in the buffer.
+	if d.consumer.lifecycle.stopping() || settings.Base.Err() != nil || d.fate.Load() != fateOpen ||
 		d.leaseOver(settings.Lease, start) || d.expiredBy(start) {
 		return
 	}
