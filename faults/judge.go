@@ -281,8 +281,10 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		}
 	}
 	limit := ev.rules.lease + time.Second + ev.backlog(r.start.At)
-	if r.start.Delivery >= maxLosses { // on its last chance: who has reserved it may have been killed, too, and handlers are waited for
-		limit += 3 * ev.rules.lease
+	if r.start.Delivery >= maxLosses {
+		// It is on its last chance: the consumer that has reserved it may have been killed, and the next one, too. Each
+		// time it is due again after two leases. The third waits for its handlers, at most a lease.
+		limit += 5 * ev.rules.lease
 	}
 	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), limit, "%s: came back after the kill", what)
 }

@@ -240,8 +240,13 @@ func TestJudgeLate(t *testing.T) {
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back late on its last chance": {
-			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(6, "c2", maxLosses, 0), ends(6.1, "c2", maxLosses, succeeded)},
+			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8, "c2", maxLosses, 0), ends(8.1, "c2", maxLosses, succeeded)},
 			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"back too late on its last chance": {
+			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8.2, "c2", maxLosses, 0), ends(8.3, "c2", maxLosses, succeeded)},
+			strikes: []strike{kill}, rules: allow, want: "came back after the kill: 7.15s",
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back late, behind a backlog": {
 			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
