@@ -286,7 +286,11 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		// time it is due again after two leases. The third waits for its handlers, at most a lease.
 		limit += 5 * ev.rules.lease
 	}
-	v.inTime(ev.gauge, st.from, us(r.start.At-st.from), limit, "%s: came back after the kill", what)
+	took := us(r.start.At - st.from)
+	if ev.gauge.allowance(st.from, took) >= ev.rules.lease/2 { // consumers that are cut off so long make leases last up to two more
+		limit += 2 * ev.rules.lease
+	}
+	v.inTime(ev.gauge, st.from, took, limit, "%s: came back after the kill", what)
 }
 
 // server is what the server's clock said at an instant of this machine's.

@@ -248,6 +248,11 @@ func TestJudgeLate(t *testing.T) {
 			strikes: []strike{kill}, rules: allow, want: "want at most 7s",
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
+		"back late, because consumers were cut off for half a lease": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(5, "c2", 2, 0), ends(5.1, "c2", 2, succeeded)},
+			gauge:   &gauge{delays: []delay{{sec(1.2), 500 * time.Millisecond}}},
+			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
 		"back late, behind a backlog": {
 			entries: slices.Concat([]entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0),
 				ends(3.2, "c2", 2, succeeded)}, behind(neighbours, 0.1)),
