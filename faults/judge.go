@@ -287,7 +287,7 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		limit += 5 * ev.rules.lease
 	}
 	took := us(r.start.At - st.from)
-	if ev.gauge.allowance(st.from, took) >= ev.rules.lease/2 { // consumers that are cut off so long make leases last up to two more
+	if ev.gauge.allowance(st.from, took) >= ev.rules.lease/2 { // consumers that are cut off so long give leases a grace
 		limit += 2 * ev.rules.lease
 	}
 	v.inTime(ev.gauge, st.from, took, limit, "%s: came back after the kill", what)

@@ -244,7 +244,8 @@ func TestJudgeLate(t *testing.T) {
 			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back too late on its last chance": {
-			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8.2, "c2", maxLosses, 0), ends(8.3, "c2", maxLosses, succeeded)},
+			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8.2, "c2", maxLosses, 0),
+				ends(8.3, "c2", maxLosses, succeeded)},
 			strikes: []strike{kill}, rules: allow, want: "want at most 7s",
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
