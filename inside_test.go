@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,21 +212,23 @@ func (q *DelayQueue) Current() *consume.Run {
 	return q.run
 }
 
-// Awaits says what becomes of the messages that are awaited.
+// Awaits says what becomes of the messages that are awaited, in all shards.
 type Awaits struct {
 	Callers int
-	Looked  bool // for the first message
-	Looks   bool // the goroutine runs
-	LastErr error
+	Looked  bool  // for the first message of a shard
+	Looks   bool  // a goroutine runs
+	LastErr error // of a shard
 }
 
-func (s *steerer) Awaits() Awaits {
-	l := new(looker)
-	for _, one := range s.lookers.Range { // there is one shard
-		l = one.(*looker)
+func (s *steerer) Awaits() (all Awaits) {
+	for _, one := range s.lookers.Range {
+		l := one.(*looker)
+		l.mu.Lock()
+		all.Callers += l.n
+		all.Looked = all.Looked || len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun)
+		all.Looks = all.Looks || l.end != nil || len(l.waiting) > 0
+		all.LastErr = cmp.Or(all.LastErr, l.lastErr)
+		l.mu.Unlock()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Awaits{Callers: l.n, Looked: len(l.waiting) > 0 && l.waiting[0].next.After(l.waiting[0].begun),
-		Looks: l.end != nil || len(l.waiting) > 0, LastErr: l.lastErr}
+	return all
 }
