@@ -144,8 +144,13 @@ func (ws *Workers) ifQuiet() {
 }
 
 // wakeAll wakes all pollers, with mu held.
-func (ws *Workers) wakeAll() {
-	for _, m := range ws.members {
-		m.freed.Send()
+func (ws *Workers) wakeAll() { ws.wakeOthers(nil) }
+
+// wakeOthers wakes all pollers but a member's, with mu held.
+func (ws *Workers) wakeOthers(m *member) {
+	for _, o := range ws.members {
+		if o != m {
+			o.freed.Send()
+		}
 	}
 }

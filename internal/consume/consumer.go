@@ -68,11 +68,11 @@ func (c *Consumer) run() {
 		c.member.logStuck(c.settings.Log)
 	}
 	c.poller.run()
-	begun := time.Now()
+	stopped := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
 	c.poller.wakeUps.End()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
-	c.poller.passWakeOn(begun)
+	c.poller.passWakeOn(stopped)
 	c.lifecycle.enterPhase("handlers")
 	for c.member.unhandled() > 0 { // handlers finish, or their limit or Shutdown gives up on them
 		<-c.member.freed
@@ -81,7 +81,7 @@ func (c *Consumer) run() {
 	c.settler.close()
 	select {
 	case <-c.settler.more: // since the poller has ended
-		c.poller.passWakeOn(begun)
+		c.poller.passWakeOn(time.Now())
 	default:
 	}
 	c.lifecycle.enterPhase("leases to be renewed")

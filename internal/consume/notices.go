@@ -14,7 +14,8 @@ import (
 type deadLetterNotice struct {
 	msg      *message.Delivered
 	failures int
-	err      error // why
+	text     string // of err
+	err      error  // why
 }
 
 // maxNotices is how many messages may wait for the garbage handler.
@@ -31,7 +32,7 @@ type notices struct {
 func (n *notices) put(dead ...deadLetterNotice) {
 	for _, d := range dead {
 		n.settings.Log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.Attrs(),
-			slog.Int("failures", d.failures), slog.String("error", message.ErrorText(d.err)))
+			slog.Int("failures", d.failures), slog.String("error", d.text))
 	}
 	if n.settings.OnGarbage == nil {
 		return
@@ -59,7 +60,7 @@ func noticeOfPoison(got *script.FetchReply, i int) deadLetterNotice {
 	}
 	msg := e.Delivered(dead.ID, max(record.Delivery-1, 1), record.Failures)
 	msg.CountdownLeft = missingIn(got, -1-i, &e)
-	return deadLetterNotice{&msg, record.Failures, err}
+	return deadLetterNotice{&msg, record.Failures, message.ErrorText(err), err}
 }
 
 // run calls the garbage handler until no notice is left, or until Shutdown's context ends.

@@ -315,7 +315,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 // serve. During an outage passWakeOn does nothing, because others poll once in their interval.
 //
 // It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it has noticed that.
-// Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for. begun is when the stop began.
+// Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for.
 func (p *poller) passWakeOn(begun time.Time) {
 	ctx, cancel := context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()

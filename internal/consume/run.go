@@ -167,7 +167,7 @@ func (r *Run) Drain(ctx context.Context, set *shard.Set) (done bool, err error) 
 	done = len(started) > 0
 	defer context.AfterFunc(ctx, r.Stop)()
 	for _, c := range started {
-		<-c.Done()
+		<-c.lifecycle.settled // not for handlers that Shutdown has given up on
 		p := &c.poller
 		if done = done && p.drainDone; err == nil && p.drainErr != nil {
 			r.Stop() // the others go on for as long as there is something to do

@@ -235,7 +235,7 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 	var dead []deadLetterNotice
 	for i := range batch {
 		if o := &batch[i]; o.kind == script.OutcomeGarbage && o.err != nil && !o.void {
-			dead = append(dead, deadLetterNotice{o.d.message(), o.failures, o.err})
+			dead = append(dead, deadLetterNotice{o.d.message(), o.failures, o.text, o.err})
 		}
 	}
 	s.notices.put(dead...)

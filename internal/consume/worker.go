@@ -75,7 +75,7 @@ func (w *worker) serve(d *delivery) {
 	w.serving.Store(d)
 	// The consumer stops, the base context has ended, or the delivery was lost or has expired in the buffer.
 	if d.consumer.lifecycle.stopping() || settings.Base.Err() != nil || d.fate.Load() != fateOpen ||
-		d.leaseOver(settings.Lease, start) || d.expiredBy(start) {
+		d.leaseOver(settings.Lease, time.Now()) || d.expiredBy(start) {
 		return
 	}
 	started = true

@@ -287,6 +287,9 @@ func (m *member) finish(took time.Duration) {
 	}
 	m.busy--
 	m.freed.Send()
+	if !m.workers.shared { // but by a later start of the queue, whose poller waits for the workers of this one
+		m.workers.wakeOthers(m)
+	}
 	m.workers.ifQuiet()
 }
 

@@ -222,6 +222,32 @@ func TestDrainWithCallbacksThatRunOn(t *testing.T) {
 	}
 }
 
+// TestDrainEndsWithShutdown: it does not wait for a callback that Shutdown has given up on.
+func TestDrainEndsWithShutdown(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	begun, hang := make(chan struct{}), make(chan struct{})
+	q := f.Queue(func(string) bool { close(begun); <-hang; return true })
+	f.Send(q, "hangs")
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Drain(ctx)
+		ended <- err
+	}()
+	queuetest.Receive(t, "the callback", begun)
+	cancel()
+	over, end := context.WithCancel(queuetest.CtxB)
+	end()
+	if err := q.Shutdown(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := queuetest.Receive(t, "the end of Drain", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Drain: %v", err)
+	}
+	close(hang)
+}
+
 // TestDrainAfterADeath: what a killed program held comes to the runs after it.
 func TestDrainAfterADeath(t *testing.T) {
 	t.Parallel()

@@ -211,6 +211,30 @@ func TestStartAndStopFromEverywhere(t *testing.T) {
 	f.Must(q.Shutdown(queuetest.Within(t, queuetest.Patience)))
 }
 
+// TestStartBesideAHandlerOfBefore: a handler of an earlier start has the only worker. When it returns, the later start
+// gets that worker, and then waits for messages as an idle queue does.
+func TestStartBesideAHandlerOfBefore(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	begun, hang := make(chan string, 2), make(chan struct{})
+	q := f.Queue(func(payload string) bool {
+		begun <- payload
+		if payload == "old" {
+			<-hang
+		}
+		return true
+	}).WithFetchInterval(time.Hour).WithLease(3 * time.Hour)
+	q.StartConsume()
+	f.Send(q, "old")
+	queuetest.Receive(t, "the old message", begun)
+	q.StopConsume()
+	q.StartConsume()
+	time.Sleep(300 * time.Millisecond) // the later start has looked, and has no worker
+	close(hang)
+	f.Send(q, "new")
+	queuetest.Receive(t, "the new message", begun)
+}
+
 // TestConcurrencyIsTheQueues: runs that follow each other share the workers.
 func TestConcurrencyIsTheQueues(t *testing.T) {
 	t.Parallel()
