@@ -89,7 +89,7 @@ func (q *Queue) Find(ctx context.Context) (*Set, error) {
 		return known, nil
 	}
 	set, err := q.Reach(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, script.ErrShardCount) {
 		err = fmt.Errorf("how many shards the queue has is not known: %w", err)
 	}
 	return set, err

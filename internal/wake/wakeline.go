@@ -25,8 +25,9 @@ const (
 	wakeBlock = 10 * time.Second
 	// In a Cluster there is a call for each queue, so calls wait longer if there are more than wakeCalls, up to longestBlock. An idle process makes that
 	// many calls in wakeBlock.
+	// longestBlock is less than the minute after which the link gives up a read.
 	wakeCalls    = 3
-	longestBlock = time.Minute
+	longestBlock = 50 * time.Second
 	// wakeBrief is the wakeBlock of calls that cannot be interrupted, and wakeProbe that of calls that show whether a key is refused.
 	wakeBrief = 100 * time.Millisecond
 	wakeProbe = time.Millisecond
