@@ -118,12 +118,15 @@ func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
 		return err
 	}
 	begun := time.Now()
-	bounded, cancel := s.bound(ctx, s.limit(e))
+	limit := s.limit(e)
+	deadline, has := ctx.Deadline()
+	hasty := has && time.Until(deadline) < limit // the caller's time ends before that of the attempt
+	bounded, cancel := s.bound(ctx, limit)
 	defer cancel() // and not as soon as the call ends, which callUntil would take for the end of its time
 	if p != nil && (ctx.Done() == nil || conc.IsShared(ctx) || s.consuming) {
-		err = s.call(bounded, e, p)
+		err = s.call(bounded, e, p, hasty)
 	} else {
-		err = callUntil(bounded, func() error { return s.call(bounded, e, p) })
+		err = callUntil(bounded, func() error { return s.call(bounded, e, p, hasty) })
 		if p != nil && ctx.Err() == nil && losesTrust(err) {
 			s.Link.retire(p) // it is not put back yet if the call goes on
 		}
@@ -135,12 +138,23 @@ func (s *Server) callAt(ctx context.Context, addr string, e Effort) error {
 	return s.Link.late(begun, p != nil && (err == context.DeadlineExceeded || NoEffect(err) || !p.reached.Load()))
 }
 
-// call makes a call with the client of a pool, or with the user's if p is nil. Then it puts the pool back.
-func (s *Server) call(ctx context.Context, e Effort, p *pool) (err error) {
+// call makes a call with the client of a pool, or with the user's if p is nil. Then it puts the pool back. That a hasty
+// caller got no answer says nothing against a pool on which others got one meanwhile.
+func (s *Server) call(ctx context.Context, e Effort, p *pool, hasty bool) (err error) {
 	cli := s.Cli
 	if p != nil {
 		cli = p.cli
-		defer func() { s.Link.put(p, err) }()
+		answers := p.answers.Load()
+		defer func() {
+			if err == nil {
+				p.answers.Add(1)
+			}
+			why := err
+			if hasty && TimedOut(err) && p.answers.Load() != answers {
+				why = nil
+			}
+			s.Link.put(p, why)
+		}()
 	}
 	defer contain(&err)
 	return e.Call(ctx, cli)

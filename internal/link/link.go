@@ -50,6 +50,7 @@ type pool struct {
 	inFlight  chan struct{} // an element for each call
 	onRetired chan struct{} // closes when it is retired; link.mu guards that
 	reached   atomic.Bool   // a connection of it was ready for calls; until then none has come to a server
+	answers   atomic.Uint64 // to calls, without errors
 	unused    *time.Timer   // retires it
 }
 

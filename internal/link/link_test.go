@@ -50,6 +50,33 @@ func TestLinkIsIdle(t *testing.T) {
 	f.Must(ping(cli)) // over a new one
 }
 
+// TestHasty: a caller whose own time ends before the answer comes costs its neighbours no connection, unless nobody else
+// got an answer meanwhile.
+func TestHasty(t *testing.T) {
+	t.Parallel()
+	s := patient(queuetest.NewBase(t).Client(), "a key")
+	hasty := func(meanwhile func()) *pool {
+		p := s.Link.poolAt(place{})
+		ctx, cancel := context.WithTimeout(queuetest.CtxB, 10*time.Millisecond)
+		defer cancel()
+		if err := s.Attempt(ctx, Effort{Call: func(ctx context.Context, _ redis.UniversalClient) error {
+			meanwhile()
+			<-ctx.Done()
+			return ctx.Err()
+		}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a hasty call: %v", err)
+		}
+		queuetest.Eventually(t, "its connection is given back", func() bool { return len(p.inFlight) == 0 })
+		return p
+	}
+	answered := hasty(func() { _ = call(s) })
+	silent := hasty(func() {})
+	if answered != silent {
+		t.Error("the connections are not trusted, though a neighbour got an answer")
+	}
+	queuetest.Eventually(t, "the connections are not trusted, because nobody got an answer", silent.retired)
+}
+
 // TestLinkIsForgotten: the link of a client is shared while somebody has it, and then forgotten with the client.
 func TestLinkIsForgotten(t *testing.T) {
 	t.Parallel()
