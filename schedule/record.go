@@ -184,27 +184,27 @@ const mostSkips = 100
 //
 //	full counts and notes none. Where there is no hash none is made. A server that has become a replica answers READONLY, so that the
 //	client looks for the primary.
-var lookScript = script.New(`
+var lookScript = script.New("schedules", `
 for i = 2, #ARGV - 3, 4 do
-  if redis.call('HGET', KEYS.schedules, ARGV[i]) then
+  if redis.call('HGET', KEYS[1], ARGV[i]) then
     local field = '\0skipped/' .. ARGV[i]
-    local overlap, missed, last = string.match(redis.call('HGET', KEYS.schedules, field) or '', '^(%d+) (%d+) (%d+)$')
+    local overlap, missed, last = string.match(redis.call('HGET', KEYS[1], field) or '', '^(%d+) (%d+) (%d+)$')
     if last ~= ARGV[i + 1] then
       overlap, missed = (tonumber(overlap) or 0) + tonumber(ARGV[i + 2]), (tonumber(missed) or 0) + tonumber(ARGV[i + 3])
-      redis.pcall('HSET', KEYS.schedules, field, string.format('%.0f %.0f ', overlap, missed) .. ARGV[i + 1])
+      redis.pcall('HSET', KEYS[1], field, string.format('%.0f %.0f ', overlap, missed) .. ARGV[i + 1])
     end
   end
 end
 local time, info = redis.call('TIME'), ARGV[1] == '1' and redis.pcall('INFO', 'replication')
-if ARGV[1] == '1' and redis.call('HLEN', KEYS.schedules) > 0 then
-  local looked, now = tonumber(redis.call('HGET', KEYS.schedules, '\0looked') or ''), tonumber(time[1])
+if ARGV[1] == '1' and redis.call('HLEN', KEYS[1]) > 0 then
+  local looked, now = tonumber(redis.call('HGET', KEYS[1], '\0looked') or ''), tonumber(time[1])
   if not looked or looked > now or looked < now - 2 then
-    local noted = redis.pcall('HSET', KEYS.schedules, '\0looked', time[1])
+    local noted = redis.pcall('HSET', KEYS[1], '\0looked', time[1])
     if type(noted) == 'table' and string.find(noted.err or '', 'READONLY', 1, true) then return noted end -- a primary that is one no more
   end
 end
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
-return {time[1], time[2], redis.call('HGET', KEYS.schedules, '') or '', history}`)
+return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
 
 // change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
 //
@@ -215,24 +215,24 @@ return {time[1], time[2], redis.call('HGET', KEYS.schedules, '') or '', history}
 //
 // Returns 1, or 0: another one is there, or it is later; then nothing was changed
 // Cost: 9 commands. The last 60 changes are noted, so that replicas read what has changed and no more.
-var changeScript = script.New(`
-local is = redis.call('HGET', KEYS.schedules, ARGV[1]) or ''
+var changeScript = script.New("schedules", `
+local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if is == ARGV[3] then return 1 end
 local time = redis.call('TIME')
 if is ~= ARGV[2] or tonumber(time[1]) * 1000000 + tonumber(time[2]) > tonumber(ARGV[4]) then return 0 end
 local at = time[1] .. '.' .. time[2]
-local count, born = string.match(redis.call('HGET', KEYS.schedules, '') or '', '^%d+%.%d+ (%d+) (%S+)$')
+local count, born = string.match(redis.call('HGET', KEYS[1], '') or '', '^%d+%.%d+ (%d+) (%S+)$')
 count = string.format('%.0f', (tonumber(count) or 0) + 1)
-redis.call('HSET', KEYS.schedules, '', at .. ' ' .. count .. ' ' .. (born or at))
-local lines = (born and redis.call('HGET', KEYS.schedules, '\0changes') or '') .. count .. ' ' .. ARGV[1] .. '\n'
+redis.call('HSET', KEYS[1], '', at .. ' ' .. count .. ' ' .. (born or at))
+local lines = (born and redis.call('HGET', KEYS[1], '\0changes') or '') .. count .. ' ' .. ARGV[1] .. '\n'
 local _, n = string.gsub(lines, '\n', '')
 for i = 61, n do lines = string.gsub(lines, '^[^\n]*\n', '') end
-redis.call('HSET', KEYS.schedules, '\0changes', lines)
+redis.call('HSET', KEYS[1], '\0changes', lines)
 if ARGV[3] == '' then
-  redis.call('HDEL', KEYS.schedules, ARGV[1], '\0skipped/' .. ARGV[1], '\0refused/' .. ARGV[1])
+  redis.call('HDEL', KEYS[1], ARGV[1], '\0skipped/' .. ARGV[1], '\0refused/' .. ARGV[1])
 else
-  redis.call('HSET', KEYS.schedules, ARGV[1], ARGV[3])
-  if ARGV[5] == '1' then redis.call('HDEL', KEYS.schedules, '\0skipped/' .. ARGV[1]) end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  if ARGV[5] == '1' then redis.call('HDEL', KEYS[1], '\0skipped/' .. ARGV[1]) end
 end
 return 1`)
 
@@ -242,8 +242,8 @@ return 1`)
 // ARGV: 1 name, 2 generation, 3 why
 // Returns 1.
 // Cost: 2 commands. Of an entry that is not there nothing is noted.
-var refuseScript = script.New(`
-if redis.call('HGET', KEYS.schedules, ARGV[1]) then redis.call('HSET', KEYS.schedules, '\0refused/' .. ARGV[1], ARGV[2] .. ' ' .. ARGV[3]) end
+var refuseScript = script.New("schedules", `
+if redis.call('HGET', KEYS[1], ARGV[1]) then redis.call('HSET', KEYS[1], '\0refused/' .. ARGV[1], ARGV[2] .. ' ' .. ARGV[3]) end
 return 1`)
 
 func (t *table) refuse(ctx context.Context, name string, gen int64, why string) error {
@@ -315,7 +315,7 @@ func (t *table) change(ctx context.Context, name, is, to string, until int64, re
 // ARGV: 1 name
 // Returns the record, or an empty text
 // Cost: 1 command. Writes nothing.
-var readScript = script.New(`return redis.call('HGET', KEYS.schedules, ARGV[1]) or ''`)
+var readScript = script.New("schedules", `return redis.call('HGET', KEYS[1], ARGV[1]) or ''`)
 
 func (t *table) read(ctx context.Context, name string) (string, error) {
 	cmd, err := t.call(ctx, readScript, pageBytes, name)
@@ -347,8 +347,8 @@ func (t *table) forget(ctx context.Context, name string, why error) error {
 // ARGV: 1 cursor, 2 about how many
 // Returns {cursor, name, record, name, record, ...}
 // Cost: 1 command. Writes nothing.
-var pageScript = script.New(`
-local page = redis.call('HSCAN', KEYS.schedules, ARGV[1], 'COUNT', ARGV[2])
+var pageScript = script.New("schedules", `
+local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 table.insert(page[2], 1, page[1])
 return page[2]`)
 

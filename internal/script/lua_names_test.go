@@ -2,6 +2,7 @@ package script
 
 import (
 	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func luaList(text, word string) []string {
 
 func luaFileNames(t *testing.T) (names []string) {
 	t.Helper()
-	err := fs.WalkDir(luaFiles, "lua", func(file string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS("."), "lua", func(file string, d fs.DirEntry, err error) error {
 		if name, is := strings.CutSuffix(file, ".lua"); is {
 			names = append(names, strings.TrimPrefix(name, "lua/"))
 		}
@@ -215,8 +216,8 @@ func TestLuaTexts(t *testing.T) {
 // bytes the script may have: what is there now. A server refuses more than 200 locals, and gets the whole text when it does
 // not know the script.
 var scriptBounds = map[string]struct{ registers, bytes int }{
-	"fetch": {183, 64274}, "settle": {119, 80818}, "put": {114, 28753}, "steer": {99, 26124}, "intercept": {76, 17824},
-	"repair": {61, 20972}, "": {60, 6413}, // "": any other
+	"fetch": {183, 64274}, "settle": {119, 80818}, "put": {114, 28874}, "steer": {99, 26124}, "intercept": {76, 17824},
+	"repair": {61, 21098}, "": {60, 6519}, // "": any other
 }
 
 // TestScriptBounds: no script has outgrown its bounds. A change that raises one says why.

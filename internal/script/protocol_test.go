@@ -270,7 +270,7 @@ func TestScriptOfALargeCall(t *testing.T) {
 	s.AttemptTimeout = queuetest.Patience
 	for size, want := range map[int][]string{100: {"evalsha", "eval"}, link.AttemptBytesPerSecond: {"eval"}} {
 		got = nil
-		unknown := New(fmt.Sprintf("return '%d %d'", time.Now().UnixNano(), size))
+		unknown := New("state", fmt.Sprintf("return '%d %d'", time.Now().UnixNano(), size))
 		if _, err := s.Eval(queuetest.CtxB, unknown, 0, strings.Repeat("x", size)); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d bytes: %v, %v", size, got, err)
 		}
