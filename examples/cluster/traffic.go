@@ -15,8 +15,12 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// sendLimit is how long a send may take. A send without a limit goes on until Redis has answered.
-const sendLimit = 20 * time.Second
+const (
+	// sendLimit is how long a send may take. A send without a limit goes on until Redis has answered.
+	sendLimit = 20 * time.Second
+	// sendsAtOnce bounds the sends under way, because they would fill the memory if Redis were slower than the rate.
+	sendsAtOnce = 1000
+)
 
 // traffic is the messages. The payload of a message is its number.
 type traffic struct {
@@ -42,6 +46,7 @@ type tally struct {
 func (t *traffic) send(ctx context.Context, queue *delayqueue.DelayQueue, rate int) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
+	underWay := make(chan struct{}, sendsAtOnce)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	begun, next := time.Now(), 0
@@ -52,8 +57,12 @@ func (t *traffic) send(ctx context.Context, queue *delayqueue.DelayQueue, rate i
 			return
 		}
 		for ; next < int(time.Since(begun).Seconds()*float64(rate)); next++ {
+			underWay <- struct{}{}
 			n := next
-			wait.Go(func() { t.sendOne(queue, n) })
+			wait.Go(func() {
+				t.sendOne(queue, n)
+				<-underWay
+			})
 		}
 	}
 }

@@ -30,16 +30,26 @@ func TestStopAtFrozenServer(t *testing.T) {
 	f, cli, freeze, thaw := freezable(t)
 	waiting, release := face.WaitingFor(cli)
 	defer release()
+	underWay := face.UnderWay(t, cli) // a fetch that is under way when the server freezes is waited for
 	var all []*delayqueue.DelayQueue
-	for range 100 { // none ticks, because a fetch that is under way when the server freezes is waited for
+	for range 100 { // none ticks
 		all = append(all, face.NoLease(f.QueueOn(cli, func(string) bool { return true })).WithFetchInterval(time.Hour))
 	}
 	var done []<-chan struct{}
 	for _, q := range all {
 		done = append(done, q.StartConsume())
 	}
-	queuetest.Eventually(t, "all wait", func() bool { return waiting() == len(all) })
-	freeze()
+	queuetest.Eventually(t, "all wait, and none fetches", func() bool {
+		if waiting() < len(all) {
+			return false
+		}
+		freeze()
+		if underWay.Load() == 0 {
+			return true
+		}
+		thaw()
+		return false
+	})
 	defer thaw()
 	for _, q := range all {
 		q.StopConsume()
