@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Main starts the server that all tests of a package share, runs them, 16 at a time because they wait most of the
+// Main starts the server that all tests of a package share, runs them, 8 at a time because they wait most of the
 // time, and returns the exit code. If they fail, what the server said is shown with the rest: see Quietly.
 func Main(m *testing.M, shared **Server) int {
 	return Quietly(func() int {
@@ -26,7 +26,7 @@ func Main(m *testing.M, shared **Server) int {
 		defer server.Close()
 		defer BesideClock(server)()
 		flag.Parse()
-		if err := flag.Set("test.parallel", "16"); err != nil {
+		if err := flag.Set("test.parallel", "8"); err != nil {
 			panic(err)
 		}
 		*shared = server
