@@ -41,9 +41,9 @@ var ErrStopped = errors.New("the queue was stopped")
 //   - an error at once if ctx is that of one of the queue's own handlers;
 //   - ErrStopped after StopConsume or Shutdown.
 //
-// Messages that were not handled are in the queue as before. Drain leaves no goroutine but those of callbacks that run on past
-// their limit, or past the end of Shutdown's context. It panics without a callback or handler. StartConsume and Run panic
-// while Drain is at work.
+// Messages that were not handled are in the queue as before. Drain leaves no goroutine but those of callbacks that
+// run on past their limit, or past the end of Shutdown's context. It panics without a callback or handler.
+// StartConsume and Run panic while Drain is at work.
 func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	q.made()
 	failed := func(err error) error { return fmt.Errorf("delayqueue: queue %q: Drain: %w", q.store.Queue, err) }

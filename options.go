@@ -217,9 +217,10 @@ func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 		func(c *config) { c.FetchLimit = n })
 }
 
-// WithMaxInFlightBytes bounds how many bytes of messages the consumer holds. Settled messages do not count, nor those that
-// wait for WithGarbageHandler, and one message may be larger. Results and followers (SetResult, Then) count until they are
-// settled. At the bound nothing more is fetched, and fetched messages are handled. Default 64 MB; 0: no bound.
+// WithMaxInFlightBytes bounds how many bytes of messages the consumer holds. Settled messages do not count, nor those
+// that wait for WithGarbageHandler, and one message may be larger. Results and followers (SetResult, Then) count
+// until they are settled. At the bound nothing more is fetched, and fetched messages are handled. Default 64 MB; 0:
+// no bound.
 func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound",
 		func(c *config) { c.MaxBytes = n })

@@ -218,7 +218,7 @@ func linesThat(ext string, count func(line string) bool) func(dir string) (int, 
 			return 0, err
 		}
 		for _, file := range files {
-			if path.Ext(file) != ext || slices.Contains(measured, file) {
+			if path.Ext(file) != ext || slices.Contains(measured, file) || path.Base(path.Dir(file)) == "assembled" {
 				continue
 			}
 			text, err := os.ReadFile(filepath.Join(dir, file))

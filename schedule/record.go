@@ -243,7 +243,9 @@ return 1`)
 // Returns 1.
 // Cost: 2 commands. Of an entry that is not there nothing is noted.
 var refuseScript = script.New("schedules", `
-if redis.call('HGET', KEYS[1], ARGV[1]) then redis.call('HSET', KEYS[1], '\0refused/' .. ARGV[1], ARGV[2] .. ' ' .. ARGV[3]) end
+if redis.call('HGET', KEYS[1], ARGV[1]) then
+  redis.call('HSET', KEYS[1], '\0refused/' .. ARGV[1], ARGV[2] .. ' ' .. ARGV[3])
+end
 return 1`)
 
 func (t *table) refuse(ctx context.Context, name string, gen int64, why string) error {

@@ -91,10 +91,11 @@ func (s *Scheduler) WithReason(text string) *Scheduler {
 // An entry that keeps its times goes on where it was, and makes up for instants that nobody could send (CatchUp). Fields that e leaves empty
 // get their defaults, not their old values: see Change.
 //
-// It returns ErrBadEntry for an entry that cannot be, and ErrNewer if the stored entry has fields that this version does
-// not know. It tries each call of Redis until ctx's deadline. If ctx has none, a call that reads is given up on after two
-// seconds, and one that changes something goes on until Redis carries it out. After any other error call it again: the
-// entry may have been stored, and messages that were sent ahead may stay until some replica's Run takes them back.
+// It returns ErrBadEntry for an entry that cannot be, and ErrNewer if the stored entry has fields that this version
+// does not know. It tries each call of Redis until ctx's deadline. If ctx has none, a call that reads is given up on
+// after two seconds, and one that changes something goes on until Redis carries it out. After any other error call it
+// again: the entry may have been stored, and messages that were sent ahead may stay until some replica's Run takes
+// them back.
 func (s *Scheduler) Set(ctx context.Context, e Entry) error { return s.set(ctx, "", e) }
 
 // set is Set, for an entry on the list of a program.

@@ -250,9 +250,9 @@ type Verdict struct {
 	follows       []*script.SendMessage // of an ack, what it said with Then
 }
 
-// conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do. A new outcome of a handler
-// needs a case in unacked and in judge (handler.go), and an example. If settle has no such outcome, it needs a kind in Go and Lua, a row in
-// docs/PROTOCOL.md, an event, and a case in the model.
+// conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do. A new
+// outcome of a handler needs a case in unacked and in judge (handler.go), and an example. If settle has no such
+// outcome, it needs a kind in Go and Lua, a row in docs/PROTOCOL.md, an event, and a case in the model.
 func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	if v.Err != nil || v.Snooze {
 		d.unacked(ctx, v)
@@ -265,8 +265,8 @@ func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	d.consumer.settler.put(o)
 }
 
-// unacked is conclude for all but an ack. It is by itself because of its large frame: for an ack, the small stack of a new
-// worker would have to grow, which costs a tenth of a message's CPU.
+// unacked is conclude for all but an ack. It is by itself because of its large frame: for an ack, the small stack of
+// a new worker would have to grow, which costs a tenth of a message's CPU.
 func (d *delivery) unacked(ctx context.Context, v Verdict) {
 	settings := &d.consumer.settings
 	o := outcome{d: d, failures: d.msg.Failures, err: v.Err, text: v.Text}

@@ -50,8 +50,8 @@ func TestLinkIsIdle(t *testing.T) {
 	f.Must(ping(cli)) // over a new one
 }
 
-// TestHasty: a caller whose own time ends before the answer comes costs its neighbours no connection, unless nobody else
-// got an answer meanwhile.
+// TestHasty: a caller whose own time ends before the answer comes costs its neighbours no connection, unless nobody
+// else got an answer meanwhile.
 func TestHasty(t *testing.T) {
 	t.Parallel()
 	s := patient(queuetest.NewBase(t).Client(), "a key")

@@ -14,8 +14,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// This file puts the scripts of assembled/ together of the files in lua/. Each says what it does, takes, returns (a flat
-// list), costs and keeps. Three things in a text stand for others:
+// This file puts the scripts of assembled/ together of the files in lua/. Each says what it does, takes, returns (a
+// flat list), costs and keeps. Three things in a text stand for others:
 //
 //	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua and what they need, but for what
 //	                                is there already: a subject may be large at no cost to a script
@@ -24,7 +24,8 @@ import (
 
 var assemble = flag.Bool("assemble", false, "write assembled/ anew")
 
-// TestAssembled: assembled/ has each script as lua/ has it, and nothing else. A new script begins there as an empty file.
+// TestAssembled: assembled/ has each script as lua/ has it, and nothing else. A new script begins there as an empty
+// file.
 func TestAssembled(t *testing.T) {
 	want := map[string]string{}
 	for _, name := range luaScripts(t) {
@@ -56,7 +57,8 @@ func TestAssembled(t *testing.T) {
 	}
 	for name, text := range want {
 		if got, err := assembled.ReadFile("assembled/" + name); err != nil || string(got) != text {
-			t.Errorf("assembled/%s is not what lua/ says (%v): go test ./internal/script -run TestAssembled -assemble", name, err)
+			t.Errorf("assembled/%s is not what lua/ says (%v): "+
+				"go test ./internal/script -run TestAssembled -assemble", name, err)
 		}
 	}
 }
@@ -100,7 +102,9 @@ func luaNamesIn(code string) (names []string) {
 		if i%2 == 1 { // a string
 			continue
 		}
-		for _, word := range strings.FieldsFunc(piece, func(r rune) bool { return strings.ContainsRune(" \n()[]{},;=~<>+-*/%^#", r) }) {
+		for _, word := range strings.FieldsFunc(piece, func(r rune) bool {
+			return strings.ContainsRune(" \n()[]{},;=~<>+-*/%^#", r)
+		}) {
 			name, _, _ := strings.Cut(strings.ReplaceAll(word, ":", "."), ".")
 			names = append(names, name)
 		}
@@ -157,7 +161,8 @@ func readParts() map[string]*luaPart {
 	return all
 }
 
-// luaText is a script's text without comments. What a text takes within a block that is passed over costs a call nothing.
+// luaText is a script's text without comments. What a text takes within a block that is passed over costs a call
+// nothing.
 func luaText(script string) string {
 	w := luaWriter{script: script, taken: map[string]int{}}
 	w.file(script, 0)
@@ -213,8 +218,8 @@ func (w *luaWriter) take(subject, name string, at int) {
 	w.WriteString(part.code)
 }
 
-// assembledScript has a text with KEYS[i] for each key that it names, in the order of structures, because some hosts look for
-// that. Its first line names the keys.
+// assembledScript has a text with KEYS[i] for each key that it names, in the order of structures, because some hosts
+// look for that. Its first line names the keys.
 func assembledScript(text string) *Script {
 	named := map[string]bool{}
 	for _, found := range luaKey.FindAllString(text, -1) {
@@ -228,10 +233,12 @@ func assembledScript(text string) *Script {
 			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(keys))
 		}
 	}
-	return New(strings.Join(keys, ", "), keysLine+strings.Join(keys, ", ")+"\n"+luaKey.ReplaceAllStringFunc(text, func(key string) string {
+	text = luaKey.ReplaceAllStringFunc(text, func(key string) string {
 		if numbers[key] == "" {
 			panic("a script names an unknown key: " + key)
 		}
 		return numbers[key]
-	}))
+	})
+	all := strings.Join(keys, ", ")
+	return New(all, keysLine+all+"\n"+text)
 }

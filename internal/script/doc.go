@@ -1,11 +1,13 @@
 // Package script has the keys of a queue and the Lua scripts that change them, with one request and one reply for each call. It is the answer
 // to the question what Redis holds, and who may change it.
 //
-// It may import link and message. It owns no Go state but the texts of the scripts; a Caller owns its call number. Nothing else calls a script
-// of the core. No other code may write a key of the queue, except schedule/, which writes the key schedules by scripts of its own, wake, which
-// takes the marker, and delayqueuetest, which moves state.seen with its clock. Begin with keys.go and the first lines of each script (lua/*.lua),
-// which list KEYS, ARGV, replies, cost and invariants. In Lua, "-- step x" is the file x.lua in the folder of the script, and "-- from s: f" is the
-// function f of lib/s.lua. What a step takes and gives are locals. What Redis gets is in assembled/ (assembled_test.go).
+// It may import link and message. It owns no Go state but the texts of the scripts; a Caller owns its call number.
+// Nothing else calls a script of the core. No other code may write a key of the queue, except schedule/, which writes
+// the key schedules by scripts of its own, wake, which takes the marker, and delayqueuetest, which moves state.seen
+// with its clock. Begin with keys.go and the first lines of each script (lua/*.lua), which list KEYS, ARGV, replies,
+// cost and invariants. In Lua, "-- step x" is the file x.lua in the folder of the script, and "-- from s: f" is the
+// function f of lib/s.lua. What a step takes and gives are locals. What Redis gets is in assembled/
+// (assembled_test.go).
 //
 // Rules:
 //   - Redis decides who holds a delivery, and what a repeat of a call does: by tags, lease ends and call numbers.

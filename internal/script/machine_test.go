@@ -56,7 +56,8 @@ func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
 	m.store = NewStore(m, "dq", strings.ReplaceAll(t.Name(), "/", "_"))
 	m.store.AttemptTimeout = time.Minute // a call is made once, however busy the machine is
 	for _, s := range everyScript {
-		clocked := New("", strings.ReplaceAll(s.Text, "redis.call('TIME')", fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)))
+		clock := fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)
+		clocked := New("", strings.ReplaceAll(s.Text, "redis.call('TIME')", clock))
 		m.scripts[s.SHA], m.scripts[s.Text] = clocked, clocked
 	}
 	t.Cleanup(func() { m.delete(m.clock+"s", m.clock+"us") })
