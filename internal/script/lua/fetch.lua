@@ -47,5 +47,5 @@
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
--- The files of fetch/ take the place of the next line (internal/script/text.go).
+-- The files of fetch/ take the place of the next line (internal/script/assembled_test.go).
 -- step read, books, repeat, grace, reclaim, trim, sweep, limit, choose, handout, expired, count, answer
