@@ -10,8 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -65,6 +68,19 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("exit %d, %s\n%s", got, errs.String(), out.String())
 	}
 	nothingLeft(t)
+}
+
+// What is behind the rate is not sent any more once the time is over.
+func TestSendEnds(t *testing.T) {
+	queue := delayqueue.NewQueue("ends", redistest.Start(t).Client(t), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		new(traffic).send(ctx, queue, 10_000_000)
+	}()
+	testkit.Receive(t, "the end", ended)
 }
 
 func nothingLeft(t *testing.T) {

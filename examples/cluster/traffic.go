@@ -57,7 +57,13 @@ func (t *traffic) send(ctx context.Context, queue *delayqueue.DelayQueue, rate i
 			return
 		}
 		for ; next < int(time.Since(begun).Seconds()*float64(rate)); next++ {
-			underWay <- struct{}{}
+			select {
+			case underWay <- struct{}{}:
+			case <-ctx.Done():
+			}
+			if ctx.Err() != nil {
+				return
+			}
 			n := next
 			wait.Go(func() {
 				t.sendOne(queue, n)

@@ -29,16 +29,7 @@ var assemble = flag.Bool("assemble", false, "write assembled/ anew")
 func TestAssembled(t *testing.T) {
 	want := map[string]string{}
 	for _, name := range luaScripts(t) {
-		text := luaText(name)
-		if name != "list" {
-			want[name+".lua"] = assembledScript(text).Text
-			continue
-		}
-		for state := range ListScripts {
-			if state != stateUnack {
-				want["list_"+state+".lua"] = assembledScript(strings.ReplaceAll(text, "KEYS.place", "KEYS."+state)).Text
-			}
-		}
+		_, want[name+".lua"] = numberedKeys(luaText(name))
 	}
 	if *assemble {
 		queuetest.Must(t, os.RemoveAll("assembled"))
@@ -218,19 +209,19 @@ func (w *luaWriter) take(subject, name string, at int) {
 	w.WriteString(part.code)
 }
 
-// assembledScript has a text with KEYS[i] for each key that it names, in the order of structures, because some hosts
-// look for that. Its first line names the keys.
-func assembledScript(text string) *Script {
+// numberedKeys are the keys that a text names, place first and the others in the order of structures, and the text with
+// KEYS[i] for each, because some hosts look for that. Its first line names the keys.
+func numberedKeys(text string) (keys, numbered string) {
 	named := map[string]bool{}
 	for _, found := range luaKey.FindAllString(text, -1) {
 		named[found] = true
 	}
-	var keys []string
+	var all []string
 	numbers := map[string]string{}
-	for _, structure := range structures {
+	for _, structure := range append([]string{"place"}, structures[:]...) {
 		if named["KEYS."+structure] {
-			keys = append(keys, structure)
-			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(keys))
+			all = append(all, structure)
+			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(all))
 		}
 	}
 	text = luaKey.ReplaceAllStringFunc(text, func(key string) string {
@@ -239,6 +230,6 @@ func assembledScript(text string) *Script {
 		}
 		return numbers[key]
 	})
-	all := strings.Join(keys, ", ")
-	return New(all, keysLine+all+"\n"+text)
+	keys = strings.Join(all, ", ")
+	return keys, keysLine + keys + "\n" + text
 }

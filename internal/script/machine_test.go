@@ -70,7 +70,7 @@ func (m *machine) delete(keys ...any) {
 }
 
 // contentsScript returns each structure as a count and its members, scores, fields and values.
-var contentsScript = assembledScript(`
+var contentsScript = New(numberedKeys(`
 local out = {}
 local function put(list)
   out[#out + 1] = #list
@@ -97,7 +97,7 @@ for i = 1, #fields, 2 do
     out[#out + 1], out[#out + 2] = fields[i], fields[i + 1]
   end
 end
-return out`)
+return out`))
 
 // pairsOf reads a number of elements, and names and values in turn.
 func pairsOf[V any](r *reply, value func() V) map[string]V {

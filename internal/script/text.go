@@ -49,12 +49,14 @@ var plainSettle, plainPut = SettleScript.plain(), PutScript.plain()
 // ScriptTexts are those of all scripts.
 var ScriptTexts []string
 
-// ListScripts are the script list for each structure that it can read, and held for unack. The texts of list are the same.
+// ListScripts are the script list for each structure that it can read, and held for unack. list has one text, which
+// calls the structure place.
 var ListScripts = func() map[string]*Script {
 	all := map[string]*Script{stateUnack: loadScript("held")}
+	keys, text := readScript("list")
 	for _, state := range StateWords[1:] {
 		if state != stateUnack {
-			all[state] = loadScript("list_" + state)
+			all[state] = New(strings.Replace(keys, "place", state, 1), text)
 		}
 	}
 	return all
@@ -70,25 +72,35 @@ func (sc *Script) plain() *Script {
 	return &Script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]}
 }
 
-func loadScript(name string) *Script {
+func loadScript(name string) *Script { return New(readScript(name)) }
+
+// readScript reads a file of assembled/, and the names of its keys.
+func readScript(name string) (keys, text string) {
 	file, err := assembled.ReadFile("assembled/" + name + ".lua")
 	if err != nil {
 		panic(err)
 	}
-	text := string(file)
+	text = string(file)
 	ScriptTexts = append(ScriptTexts, text)
 	line, _, _ := strings.Cut(text, "\n")
-	return New(strings.TrimPrefix(line, keysLine), text)
+	return strings.TrimPrefix(line, keysLine), text
 }
 
 // keysLine begins the first line of a text, which names its keys in the order of KEYS.
 const keysLine = "-- KEYS: "
 
-// New makes a script of the names of its keys and a text.
+// New makes a script of the names of its keys ("": it has none) and a text.
 func New(keys, text string) *Script {
 	sc := &Script{Text: text, SHA: fmt.Sprintf("%x", sha1.Sum([]byte(text)))}
+	if keys == "" {
+		return sc
+	}
 	for name := range strings.SplitSeq(keys, ", ") {
-		sc.keys = append(sc.keys, slices.Index(structures[:], name))
+		i := slices.Index(structures[:], name)
+		if i < 0 {
+			panic("delayqueue: a script names an unknown key: " + name)
+		}
+		sc.keys = append(sc.keys, i)
 	}
 	return sc
 }

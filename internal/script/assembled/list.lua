@@ -1,4 +1,4 @@
--- KEYS: pending, msg, fail, parts
+-- KEYS: place, msg, fail, parts
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local number, digits
