@@ -15,12 +15,14 @@ import (
 )
 
 // This file puts the scripts of assembled/ together of the files in lua/. Each says what it does, takes, returns (a
-// flat list), costs and keeps. Three things in a text stand for others:
+// flat list), costs and keeps. Two things in a text stand for others:
 //
-//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua and what they need, but for what
-//	                                is there already: a subject may be large at no cost to a script
-//	-- step read, repeat            lua/<script>/read.lua, and so on
+//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua (fetch/read: lua/fetch/read.lua)
+//	                                and what they need, but for what is there already. Within a function they are made
+//	                                when it runs, so that a call which does not need them pays nothing
 //	KEYS.pending                    the key of that name
+//
+// No part stands twice in a script. If two functions need it, the line stands before both.
 
 var assemble = flag.Bool("assemble", false, "write assembled/ anew")
 
@@ -65,18 +67,41 @@ func luaScripts(t *testing.T) (names []string) {
 	return names
 }
 
-// luaFile is a file of lua/ as it stands.
-func luaFile(name string) string {
-	text, err := os.ReadFile("lua/" + name + ".lua")
+// luaFile is a script, or a subject, as it stands.
+func luaFile(script string) string { return withSteps(script, readFile("lua/"+script+".lua")) }
+
+func luaSubject(name string) string {
+	if !strings.Contains(name, "/") {
+		name = "lib/" + name
+	}
+	return readFile("lua/" + name + ".lua")
+}
+
+func readFile(name string) string {
+	text, err := os.ReadFile(name)
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
 }
 
+var luaSteps = regexp.MustCompile(`(?m)^( *)-- step (\w+(?:, \w+)*)\n`)
+
+// withSteps has the steps of a script in the place of the lines that name them.
+func withSteps(script, text string) string {
+	return luaSteps.ReplaceAllStringFunc(text, func(line string) string {
+		found, out := luaSteps.FindStringSubmatch(line), ""
+		for step := range strings.SplitSeq(found[2], ", ") {
+			for l := range strings.Lines(luaSubject(script + "/" + step)) {
+				out += found[1] + l
+			}
+		}
+		return out
+	})
+}
+
 var (
-	luaTake  = regexp.MustCompile(`^ *-- from (\w+): (\w+(?:, \w+)*)\n`)
-	luaSteps = regexp.MustCompile(`^ *-- step (\w+(?:, \w+)*)\n`)
+	luaTake  = regexp.MustCompile(`^ *-- from ([\w/]+): (\w+(?:, \w+)*)\n`)
 	luaKey   = regexp.MustCompile(`KEYS\.[a-zA-Z]*`)
 	luaLocal = regexp.MustCompile(`^local (?:function )?(\w+(?:, \w+)*)`)
 )
@@ -103,60 +128,90 @@ func luaNamesIn(code string) (names []string) {
 	return names
 }
 
-// A luaPart is one statement of lua/lib/, or several that belong together.
+// A luaPart is one statement of a subject, or several that belong together.
 type luaPart struct {
 	subject string
-	code    string   // without comments
+	code    string   // without comments, but with its own lines of "from"
 	names   []string // that it makes
-	needs   []string // other parts, by name
+	takes   []luaRef // what it may need: of its subject, and what that takes
+}
+
+// A luaRef names a part.
+type luaRef struct{ subject, name string }
+
+// takenBy are what a line takes, nil if it does not.
+func takenBy(line string) (refs []luaRef) {
+	if take := luaTake.FindStringSubmatch(line); take != nil {
+		for name := range strings.SplitSeq(take[2], ", ") {
+			refs = append(refs, luaRef{take[1], name})
+		}
+	}
+	return refs
 }
 
 var luaParts = readParts()
 
-// readParts reads all of them, by each name that they make. No two subjects have the same name.
-func readParts() map[string]*luaPart {
-	all := map[string]*luaPart{}
-	files, err := os.ReadDir("lua/lib")
+// readParts reads the parts of all subjects: the files in the folders of lua/.
+func readParts() map[luaRef]*luaPart {
+	all := map[luaRef]*luaPart{}
+	files, err := filepath.Glob("lua/*/*.lua")
 	if err != nil {
 		panic(err)
 	}
 	for _, file := range files {
-		subject := strings.TrimSuffix(file.Name(), ".lua")
-		var parts []*luaPart
-		var known []string // names that a part of this subject may need
-		for line := range strings.Lines(luaFile("lib/" + subject)) {
-			if take := luaTake.FindStringSubmatch(line); take != nil {
-				known = append(known, strings.Split(take[2], ", ")...)
-			} else if local := luaLocal.FindStringSubmatch(line); local != nil {
-				parts = append(parts, &luaPart{subject: subject, names: strings.Split(local[1], ", ")})
-				known = append(known, parts[len(parts)-1].names...)
-			}
-			if code := luaCode(line); code != "" {
-				parts[len(parts)-1].code += code + "\n"
-			}
+		if main, err := os.ReadFile(filepath.Dir(file) + ".lua"); err == nil && luaSteps.Match(main) {
+			continue
 		}
-		for _, p := range parts {
-			for _, name := range luaNamesIn(p.code) {
-				if slices.Contains(known, name) && !slices.Contains(p.names, name) {
-					p.needs = append(p.needs, name)
+		subject := strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(file, "lua/"), ".lua"), "lib/")
+		var known []luaRef
+		var part *luaPart
+		for line := range strings.Lines(luaSubject(subject)) {
+			refs, code := takenBy(line), luaCode(line)
+			if local := luaLocal.FindStringSubmatch(line); local != nil {
+				part = &luaPart{subject: subject, names: strings.Split(local[1], ", "), takes: slices.Clone(known)}
+				for _, name := range part.names {
+					known = append(known, luaRef{subject, name})
+					all[luaRef{subject, name}] = part
 				}
+			} else if refs != nil && !strings.HasPrefix(line, " ") {
+				known = append(known, refs...)
+				continue
 			}
-			for _, name := range p.names {
-				if all[name] != nil {
-					panic("two subjects of lua/lib have " + name)
-				}
-				all[name] = p
+			if code != "" || refs != nil {
+				part.code += line
 			}
 		}
 	}
 	return all
 }
 
-// luaText is a script's text without comments. What a text takes within a block that is passed over costs a call
-// nothing.
+// needs are the parts that a part needs where it stands.
+func (p *luaPart) needs() (needs []luaRef) {
+	for _, name := range luaNamesIn(luaCodes(p.code)) {
+		for _, ref := range p.takes {
+			if ref.name == name && !slices.Contains(p.names, name) && !slices.Contains(needs, ref) {
+				needs = append(needs, ref)
+			}
+		}
+	}
+	return needs
+}
+
+// luaCodes is a text without comments.
+func luaCodes(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if code := luaCode(line); code != "" {
+			out.WriteString(code + "\n")
+		}
+	}
+	return out.String()
+}
+
+// luaText is a script's text without comments.
 func luaText(script string) string {
-	w := luaWriter{script: script, taken: map[string]int{}}
-	w.file(script, 0)
+	w := luaWriter{script: script, there: map[string]*luaPart{}, at: map[string]int{}, written: map[*luaPart]bool{}}
+	w.write(luaFile(script), 0)
 	return w.String()
 }
 
@@ -164,49 +219,44 @@ func luaText(script string) string {
 type luaWriter struct {
 	strings.Builder
 	script  string
-	taken   map[string]int // what is there, and how far the block is indented in which it is
-	deepest int            // no block in which anything is there is indented further
+	there   map[string]*luaPart // by the names that can be used here
+	at      map[string]int      // how far the block is indented in which they are
+	written map[*luaPart]bool
 }
 
-// file writes the lines of a file, which are indented by so much more than there.
-func (w *luaWriter) file(name string, indent int) {
-	for line := range strings.Lines(luaFile(name)) {
+// write writes lines, which are indented by so much more than they are.
+func (w *luaWriter) write(text string, indent int) {
+	for line := range strings.Lines(text) {
 		at := indent + len(line) - len(strings.TrimLeft(line, " "))
 		if code := luaCode(line); code != "" {
-			if at < w.deepest {
-				maps.DeleteFunc(w.taken, func(_ string, block int) bool { return block > at })
-				w.deepest = at
-			}
+			maps.DeleteFunc(w.there, func(name string, _ *luaPart) bool { return w.at[name] > at })
 			w.WriteString(code + "\n")
-		} else if take := luaTake.FindStringSubmatch(line); take != nil {
-			for _, part := range strings.Split(take[2], ", ") {
-				w.take(take[1], part, at)
-			}
-			w.deepest = max(w.deepest, at)
-		} else if steps := luaSteps.FindStringSubmatch(line); steps != nil {
-			for _, step := range strings.Split(steps[1], ", ") {
-				w.file(w.script+"/"+step, at)
-			}
+		}
+		for _, ref := range takenBy(line) {
+			w.take(ref, at)
 		}
 	}
 }
 
 // take writes a part, if it is not there, behind those that it needs.
-func (w *luaWriter) take(subject, name string, at int) {
-	if _, there := w.taken[name]; there {
+func (w *luaWriter) take(ref luaRef, at int) {
+	part := luaParts[ref]
+	if part == nil {
+		panic(fmt.Sprintf("lua/ has no %s: %s", ref.subject, ref.name))
+	}
+	if other := w.there[ref.name]; other == part {
 		return
+	} else if (other != nil || w.written[part]) && !luaSteps.MatchString(readFile("lua/"+w.script+".lua")) {
+		panic(fmt.Sprintf("%s would have %s twice: %s takes it before what needs it", w.script, ref.name, ref.subject))
 	}
-	part := luaParts[name]
-	if part == nil || part.subject != subject {
-		panic("lua/lib/" + subject + ".lua has no " + name)
+	for _, need := range part.needs() {
+		w.take(need, at)
 	}
-	for _, other := range part.needs {
-		w.take(luaParts[other].subject, other, at)
-	}
+	w.written[part] = true
+	w.write(part.code, at)
 	for _, made := range part.names {
-		w.taken[made] = at
+		w.there[made], w.at[made] = part, at
 	}
-	w.WriteString(part.code)
 }
 
 // numberedKeys are the keys that a text names, place first and the others in the order of structures, and the text with

@@ -3,7 +3,6 @@ package script
 import (
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,23 +58,17 @@ func luaNames(t *testing.T, file, text string) (free, made []string) {
 	return slices.Compact(free), slices.Compact(made)
 }
 
-// luaTaken are the names that a file takes from subjects.
-func luaTaken(text string) (names []string) {
+// luaTaken are the names that lines of a text take: those that are indented, or the others.
+func luaTaken(text string, indented bool) (names []string) {
 	for line := range strings.Lines(text) {
-		if take := luaTake.FindStringSubmatch(line); take != nil {
-			names = append(names, strings.Split(take[2], ", ")...)
+		if strings.HasPrefix(line, " ") == indented {
+			for _, ref := range takenBy(line) {
+				names = append(names, ref.name)
+			}
 		}
 	}
-	return names
-}
-
-// luaList is the list behind a word in the head of a file.
-func luaList(text, word string) []string {
-	list := regexp.MustCompile(`(?m)^-- ` + word + `: ((?:.*,\n--  +)*.*)$`).FindStringSubmatch(text)
-	if list == nil {
-		return nil
-	}
-	return regexp.MustCompile(`\w+`).FindAllString(list[1], -1)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func luaFileNames(t *testing.T) (names []string) {
@@ -90,104 +83,69 @@ func luaFileNames(t *testing.T) (names []string) {
 	return names
 }
 
-// TestLuaTakesAndGives: each file takes and gives the names that its head says. A name that a step does not make is of Lua or a
-// subject, given by a step before, or made by the script's own file.
-func TestLuaTakesAndGives(t *testing.T) {
-	used := map[string]bool{} // names of subjects
+// TestLuaTakes: a script, and each part of a subject, takes exactly the names that its text uses and does not make. A subject takes
+// exactly what its parts need of others. Something needs each part.
+func TestLuaTakes(t *testing.T) {
+	used := map[*luaPart]bool{}
+	uses := func(text string) {
+		for line := range strings.Lines(text) {
+			for _, ref := range takenBy(line) {
+				luaUses(ref, used)
+			}
+		}
+	}
 	for _, script := range everyScript {
 		text := luaFile(script.name)
 		free, _ := luaNames(t, script.name, text)
-		free = luaWithout(t, script.name, free, luaTaken(text), used)
-		var gives, wanted []string
-		for line := range strings.Lines(text) {
-			found := luaSteps.FindStringSubmatch(line)
-			if found == nil {
-				continue
-			}
-			for _, step := range strings.Split(found[1], ", ") {
-				name := script.name + "/" + step
-				body := luaFile(name)
-				uses, makes := luaNames(t, name, body)
-				uses = luaWithout(t, name, uses, luaTaken(body), used)
-				takes, mine := luaList(body, "takes"), luaList(body, "gives")
-				if !slices.Equal(slices.Sorted(slices.Values(takes)), uses) {
-					t.Errorf("%s takes %q, and says %q", name, uses, takes)
-				}
-				for _, take := range takes {
-					if !slices.Contains(gives, take) && !regexp.MustCompile(`(?m)^ *local [\w\s,]*\b`+take+`\b`).MatchString(text) {
-						t.Errorf("%s takes %s, which neither %s nor a step gives", name, take, script.name)
-					}
-				}
-				for _, give := range mine {
-					if !slices.Contains(makes, give) {
-						t.Errorf("%s does not make %s, which it gives", name, give)
-					}
-				}
-				gives, wanted = append(gives, mine...), append(wanted, takes...)
+		taken := slices.Sorted(slices.Values(append(luaTaken(text, false), luaTaken(text, true)...)))
+		if !slices.Equal(free, slices.Compact(taken)) {
+			t.Errorf("%s takes %q, its text needs %q", script.name, taken, free)
+		}
+		uses(text)
+	}
+	needed := map[string][]string{} // by subject
+	for ref, part := range luaParts {
+		free, made := luaNames(t, ref.name, part.code)
+		inside := luaTaken(part.code, true)
+		if !slices.Equal(made, slices.Sorted(slices.Values(part.names))) {
+			t.Errorf("%s has %q, its text makes %q", part.subject, part.names, made)
+		}
+		var needs []string
+		for _, need := range part.needs() {
+			needs = append(needs, need.name)
+			if need.subject != part.subject {
+				needed[part.subject] = append(needed[part.subject], need.name)
 			}
 		}
-		for _, name := range free {
-			if !slices.Contains(gives, name) {
-				t.Errorf("%s: nothing makes %s", script.name, name)
-			}
+		all := slices.Sorted(slices.Values(append(inside, needs...)))
+		if !slices.Equal(free, slices.Compact(all)) {
+			t.Errorf("%s of %s needs %q, and takes %q", ref.name, part.subject, free, all)
 		}
-		for _, give := range gives {
-			if !slices.Contains(wanted, give) && !slices.Contains(free, give) {
-				t.Errorf("%s: nothing takes %s, which a step gives", script.name, give)
-			}
+		if !used[part] {
+			t.Errorf("%s: nothing takes %s", part.subject, ref.name)
 		}
 	}
-	for name, part := range luaParts {
-		if !slices.ContainsFunc(part.names, func(n string) bool { return used[n] }) {
-			t.Errorf("lua/lib/%s.lua: nothing takes %s", part.subject, name)
+	for _, part := range luaParts {
+		needs := slices.Compact(slices.Sorted(slices.Values(needed[part.subject])))
+		if taken := luaTaken(luaSubject(part.subject), false); !slices.Equal(taken, needs) {
+			t.Errorf("%s takes %q, its parts need %q", part.subject, taken, needs)
 		}
 	}
-}
-
-// luaWithout removes the names that a file takes from subjects. The file must use each of them.
-func luaWithout(t *testing.T, file string, names, taken []string, used map[string]bool) []string {
-	t.Helper()
-	for _, name := range taken {
-		if !slices.Contains(names, name) {
-			t.Errorf("%s takes %s of a subject, and does not use it", file, name)
-		}
-		luaUses(name, used)
-	}
-	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(taken, n) })
 }
 
 // luaUses notes a part as used, with the parts that it needs.
-func luaUses(name string, used map[string]bool) {
-	if !used[name] {
-		used[name] = true
-		for _, other := range luaParts[name].needs {
+func luaUses(ref luaRef, used map[*luaPart]bool) {
+	part := luaParts[ref]
+	if used[part] {
+		return
+	}
+	used[part] = true
+	for _, other := range part.needs() {
+		luaUses(other, used)
+	}
+	for line := range strings.Lines(part.code) {
+		for _, other := range takenBy(line) {
 			luaUses(other, used)
-		}
-	}
-}
-
-// TestLuaSubjects: a part needs exactly the names that its text uses and does not make. A subject takes exactly what its parts
-// need of other subjects.
-func TestLuaSubjects(t *testing.T) {
-	takes := map[string][]string{}
-	for name, part := range luaParts {
-		free, made := luaNames(t, name, part.code)
-		needs := slices.Compact(slices.Sorted(slices.Values(part.needs)))
-		if !slices.Equal(free, needs) || !slices.Equal(made, slices.Sorted(slices.Values(part.names))) {
-			t.Errorf("%s needs %q and makes %q, its text %q and %q", name, needs, part.names, free, made)
-		}
-		for _, other := range needs {
-			if luaParts[other].subject != part.subject {
-				takes[part.subject] = append(takes[part.subject], other)
-			}
-		}
-	}
-	for _, name := range luaFileNames(t) {
-		if subject, is := strings.CutPrefix(name, "lib/"); is {
-			needs := slices.Compact(slices.Sorted(slices.Values(takes[subject])))
-			if taken := slices.Sorted(slices.Values(luaTaken(luaFile(name)))); !slices.Equal(taken, needs) {
-				t.Errorf("%s takes %q, its parts need %q", name, taken, needs)
-			}
 		}
 	}
 }
