@@ -27,7 +27,7 @@ PARTS := lint test-all test-web test-release test-shards test-goredis test-serve
 	bench-check faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
-	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis prometheus chromium
+	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium
 
 # Before every commit.
 test: redis
@@ -95,7 +95,7 @@ SERVED ?= $(TESTED)
 test-servers:
 	.ci/servers test "$(SHORT) $(SERVED)" $(SERVERS)
 
-lint: vulnerabilities redis
+lint: vulnerabilities redis luacheck
 	@unformatted=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
@@ -103,6 +103,8 @@ lint: vulnerabilities redis
 	for arch in 386 arm; do GOARCH=$$arch go vet . ./internal/... ./ops/... ./typed/... ./schedule/... || exit 1; done
 	go test ./bench/... ./faults/...
 	.ci/named go test ./internal/script -run '^TestScriptBounds$$'
+	luacheck --no-config --no-color -q --std lua51 --read-globals redis KEYS ARGV --no-max-line-length --ignore 42 43 \
+		-- internal/script/assembled
 	cd release && go run . check
 
 # What users can name, of each module; lint compares it.
@@ -173,6 +175,9 @@ soak: redis
 
 redis:
 	@.ci/install-redis
+
+luacheck:
+	@.ci/install-luacheck
 
 prometheus:
 	@.ci/install-prometheus

@@ -222,7 +222,7 @@ func (r *Rig) AdvanceTo(t time.Time) (handled int) {
 }
 
 // move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent. For the queues
-// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/fetch/read.lua).
+// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/tick/read.lua).
 func (r *Rig) move(to time.Time) {
 	if r.bubble {
 		r.sleep(to)
@@ -234,7 +234,8 @@ func (r *Rig) move(to time.Time) {
 		q.atOnce, q.ofOne = 0, map[string]int{}
 		q.mu.Unlock()
 		if state := keyOf(q.prefix, q.Name(), "state"); r.server.HGet(state, "seen") != "" {
-			r.server.HSet(state, "seen", strconv.FormatInt(r.Now().UnixMicro(), 10))
+			now := r.Now().UnixMicro()
+			r.server.HSet(state, "seen", strconv.FormatInt(now, 10), "ticked", strconv.FormatInt(now-1e6, 10))
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "counted", "done",
+var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "ticked", "done",
 	"held", "parts", "changed", "overtaken", "tat", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
 	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed", "out:lost", "in:stored",
 	"out:acked"}

@@ -254,7 +254,7 @@ var breakages = []breakage{
 		says(`state: field "call:c" is malformed: its instant is 0.`)},
 	{"call of nobody", func(b *bed) { b.do("HSET", "state", "call:", "1 5 x") },
 		says(`state: field "call:" is malformed: it names no caller.`)},
-	{"counts", func(b *bed) { b.do("HSET", "state", "delivered", "3", "garbage", "0", "counted", b.now) }, says()},
+	{"counts", func(b *bed) { b.do("HSET", "state", "delivered", "3", "garbage", "0", "ticked", b.now) }, says()},
 
 	// The books.
 	{"books of all", func(b *bed) {

@@ -54,7 +54,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 		hints: wake.NewHints(), caller: &script.Caller{ID: cmp.Or(settings.ID, script.NewCaller().ID)},
 		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), moreDue: c.member.hungry},
+		state: pollState{interval: min(cmp.Or(settings.FetchInterval, lookInterval), settings.Lease/3), moreDue: c.member.hungry},
 	}
 	go c.run()
 	return c

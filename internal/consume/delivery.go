@@ -177,7 +177,7 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 			asked.lane = script.LaneUnknown
 		}
 		if e.Countdown > 0 {
-			d.msg.CountdownLeft = missingIn(got, i, &e)
+			d.msg.CountdownLeft = missingIn(&got.Extras, i, &e)
 		}
 		if e.Deadline != 0 {
 			asked.expires = sentAt.Add(asked.deadline.Sub(got.Now))
@@ -191,7 +191,7 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 }
 
 // missingIn is how many acks the message with that index in a reply waits for. If the reply does not say, none has counted as far as is known.
-func missingIn(got *script.FetchReply, i int, e *message.Envelope) int {
+func missingIn(got *script.Extras, i int, e *message.Envelope) int {
 	if missing, known := got.Missing[i]; known {
 		return missing
 	}

@@ -147,7 +147,7 @@ func TestDecodedDeadline(t *testing.T) {
 	deadline := queuetest.Clock + time.Minute.Microseconds()
 	e := message.Envelope{Due: 1, Deadline: deadline, Timeout: time.Second, Payload: "x", Group: message.Group{Count: 2, Bytes: 5}}
 	got := script.FetchReply{Now: message.ServerTime(queuetest.Clock), Tags: []string{"2:" + queuetest.IDOf("a")}, Envelopes: []string{e.Encode(message.When{Us: 1, Absolute: true})},
-		Fails: []string{"2 1 0 1 before"}, Parts: map[int][]string{0: {"hello"}}}
+		Fails: []string{"2 1 0 1 before"}, Extras: script.Extras{Parts: map[int][]string{0: {"hello"}}}}
 	d := decode(nil, &got, sent, sent.Add(time.Second))[0]
 	if d.deadline != message.ServerTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.errors != "before" ||
 		d.timeout != time.Second || d.broken != nil || d.bytes != len(got.Envelopes[0])+5 {

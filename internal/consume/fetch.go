@@ -113,10 +113,6 @@ func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.F
 // accept handles the answer to a fetch.
 func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
-	for i, dead := range got.Dead {
-		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
-		p.notices.put(noticeOfPoison(got, i))
-	}
 	if len(got.Tags) == 0 {
 		return
 	}
@@ -158,9 +154,6 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	seen := p.past.last.at != 0
 	p.remember(got)
-	if n := p.lost.Add(got.Lost, answeredAt); n > 0 {
-		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", n))
-	}
 	if got.First == 1 && seen {
 		p.settings.Log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
 			"or a failover that lost them")
@@ -173,12 +166,35 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 		p.settings.Log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
 			slog.Int("tags", n))
 	}
+}
+
+// tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do it. If that fails, a
+// later fetch asks again.
+func (p *poller) tick() {
+	begun := time.Now()
+	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Before: p.ticked, Seed: p.settings.seed,
+		Bytes: p.replyBytes, Settings: &p.settings.FetchSettings})
+	p.lifecycle.report("tick", begun, err)
+	if err != nil {
+		return
+	}
+	p.ticked = got.Now
+	if got.More || got.Lost > 0 {
+		p.state.moreDue = true // the next fetch sets the alarm, or asks for another tick
+	}
+	if n := p.lost.Add(got.Lost, time.Now()); n > 0 {
+		p.settings.Log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", n))
+	}
 	p.settings.logOverflow(got.Overflow)
 	p.events.Tell(event.CodeLost, got.Lost)
 	if got.Replaced > 0 {
 		p.settings.Log.Info("delayqueue: messages end whose deliveries were lost: while they were handled other sends took their keys",
 			slog.Int("messages", got.Replaced))
 		p.events.Tell(event.CodeSuperseded, got.Replaced)
+	}
+	for i, dead := range got.Dead {
+		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
+		p.notices.put(noticeOfPoison(&got, i))
 	}
 }
 

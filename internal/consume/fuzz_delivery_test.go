@@ -38,7 +38,7 @@ func FuzzDelivery(f *testing.F) {
 		s := &c.settler
 		s.settings, s.lifecycle = &c.settings, newLifecycle(time.Hour, c.settings.Log, nil)
 		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
-			Parts: map[int][]string{0: {"a", "b"}}}
+			Extras: script.Extras{Parts: map[int][]string{0: {"a", "b"}}}}
 		d := decode(c, &got, time.Time{}, time.Time{})[0]
 		if d.tag != tag || !strings.HasSuffix(tag, d.msg.ID) {
 			t.Errorf("delivery %+v of %q", d, tag)
@@ -48,7 +48,7 @@ func FuzzDelivery(f *testing.F) {
 		} else {
 			d.conclude(context.Background(), Verdict{Err: queuetest.ErrBoom})
 		}
-		noticeOfPoison(&script.FetchReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}}, Parts: map[int][]string{-1: {record}}}, 0)
+		noticeOfPoison(&script.TickReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}}, Extras: script.Extras{Parts: map[int][]string{-1: {record}}}}, 0)
 		for _, o := range s.outbox.All() {
 			if o.delay < 0 || o.delay > message.MaxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)

@@ -43,8 +43,8 @@ func (n *notices) put(dead ...deadLetterNotice) {
 	}
 }
 
-// noticeOfPoison is the notice of dead message i of a fetch, which became poison.
-func noticeOfPoison(got *script.FetchReply, i int) deadLetterNotice {
+// noticeOfPoison is the notice of dead message i of a tick, which became poison.
+func noticeOfPoison(got *script.TickReply, i int) deadLetterNotice {
 	dead := &got.Dead[i]
 	err := ErrPoison
 	record, perr := message.ParseFail(dead.Fail)
@@ -59,7 +59,7 @@ func noticeOfPoison(got *script.FetchReply, i int) deadLetterNotice {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}
 	msg := e.Delivered(dead.ID, max(record.Delivery-1, 1), record.Failures)
-	msg.CountdownLeft = missingIn(got, -1-i, &e)
+	msg.CountdownLeft = missingIn(&got.Extras, -1-i, &e)
 	return deadLetterNotice{&msg, record.Failures, message.ErrorText(err), err}
 }
 

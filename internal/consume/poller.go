@@ -48,6 +48,7 @@ type poller struct {
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
+	ticked     message.ServerTime  // its last tick; 0: none
 	nearest    time.Duration       // the shortest round trip of a fetch
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message
@@ -61,7 +62,7 @@ type poller struct {
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
 type pollState struct {
 	interval  time.Duration      // the longest time between two polls, unless the consumer is idle
-	idleTicks bool               // the consumer is idle, and ticks less often
+	idleLooks bool               // the consumer is idle, and looks less often
 	nextPoll  time.Time          // the latest instant for the next poll
 	rtt       time.Duration      // of fetches, a moving average; 0: not known yet
 	moreDue   bool               // something is due that was not fetched
@@ -307,7 +308,10 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
-	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
+	if got.Tick {
+		p.tick()
+	}
+	s.nextPoll = answeredAt.Add(p.untilLook(&got, answeredAt))
 	return len(got.Tags)
 }
 

@@ -27,7 +27,7 @@ type Settings struct {
 	OnStored   func(soonest time.Duration)                                         // is told how soon the first message that follows another is due; nil: none
 
 	Workers       int           // of a consumer that does not share them with other queues
-	FetchInterval time.Duration // 0: tickInterval, or longer while the consumer is idle
+	FetchInterval time.Duration // 0: lookInterval, or longer while the consumer is idle
 	FetchLimit    int           // 0: as many as the workers need
 	MaxBytes      int           // 0: any number
 	Limit         time.Duration // 0: none

@@ -254,8 +254,8 @@ func TestNoticeOfPoison(t *testing.T) {
 	e := message.Envelope{Payload: "a", Due: time.Now().UnixMicro()}
 	e.Group.Count, e.Group.Bytes = 3, 1
 	e.Countdown = 5
-	got := &script.FetchReply{Dead: []script.DeadMessage{{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}},
-		Parts: map[int][]string{-1: {"b", ""}}, Missing: map[int]int{-1: 3}}
+	got := &script.TickReply{Dead: []script.DeadMessage{{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}},
+		Extras: script.Extras{Parts: map[int][]string{-1: {"b", ""}}, Missing: map[int]int{-1: 3}}}
 	if n := noticeOfPoison(got, 0); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
 		n.failures != 1 || n.msg.Delivery != 2 || n.msg.CountdownLeft != 3 {
 		t.Errorf("%+v, %+v", n, n.msg)

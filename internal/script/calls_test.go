@@ -59,18 +59,43 @@ func refused(out SendReply) string {
 	return strings.Join(words, " ")
 }
 
-func (r *rig) fetch(c *Caller, want int) FetchReply {
+// A taking is what a tick and the fetch after it did.
+type taking struct {
+	FetchReply
+	TickReply TickReply
+	Lost      int // as the tick says
+	Dead      []DeadMessage
+	Overflow  int
+	Replaced  int
+}
+
+func (r *rig) fetch(c *Caller, want int) taking {
 	r.t.Helper()
 	c.Next()
 	return r.fetchAgain(c, want)
 }
 
-func (r *rig) fetchAgain(c *Caller, want int) FetchReply {
+func (r *rig) fetchAgain(c *Caller, want int) taking {
 	r.t.Helper()
 	return r.ask(c, FetchRequest{Want: want})
 }
 
-func (r *rig) ask(c *Caller, a FetchRequest) FetchReply {
+// ask ticks, and then fetches. A consumer fetches first, and then ticks if the fetch says so: askFirst.
+func (r *rig) ask(c *Caller, a FetchRequest) taking {
+	r.t.Helper()
+	did := r.tickOf(c)
+	return taking{r.askFirst(c, a), did, did.Lost, did.Dead, did.Overflow, did.Replaced}
+}
+
+func (r *rig) tickOf(c *Caller) TickReply {
+	r.t.Helper()
+	did, err := r.Store.Tick(queuetest.CtxB, c, TickRequest{Before: r.ticked[c.ID], Settings: &r.with})
+	queuetest.Must(r.t, err)
+	r.ticked[c.ID] = did.Now
+	return did
+}
+
+func (r *rig) askFirst(c *Caller, a FetchRequest) FetchReply {
 	r.t.Helper()
 	a.Settings, a.Limits = &r.with, r.limits
 	f, err := r.Store.Fetch(queuetest.CtxB, c, a)
@@ -123,7 +148,7 @@ func (r *rig) hand(ms ...*SendMessage) *Caller {
 	return c
 }
 
-func handed(f FetchReply) string { return names(strings.Join(f.Tags, " ")) }
+func handed(f taking) string { return names(strings.Join(f.Tags, " ")) }
 
 // ack is the settlement of a delivery that has this name, and of which the message has this key.
 func ack(name string, key ...string) Settlement {

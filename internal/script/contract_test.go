@@ -14,7 +14,7 @@ import (
 // A contractCase is a call of a script, in a queue that build makes. c is one call of one caller, which is repeated.
 type contractCase struct {
 	script *Script
-	passes string // structures in whose place another key stops nothing; "any": some are not touched
+	passes string // structures, with blanks between, in whose place another key stops nothing; "any": some are not touched
 	build  func(r *rig)
 	call   func(r *rig, c *Caller) error
 }
@@ -47,6 +47,10 @@ func listing(p ListRequest) func(r *rig, c *Caller) error {
 }
 
 func fetching(r *rig, c *Caller) error { return r.fetches(c, 0) }
+
+func ticking(r *rig, c *Caller) error {
+	return queuetest.Failure(r.Store.Tick(queuetest.CtxB, c, TickRequest{Before: r.ticked[c.ID], Seed: 7, Settings: &r.with}))
+}
 
 // storing and handing make queues of a table.
 func storing(ms ...*SendMessage) func(r *rig) { return func(r *rig) { r.put(ms...) } }
@@ -81,7 +85,7 @@ var contractCalls = map[string]contractCase{
 	}},
 	"intercept by id":  {InterceptScript, "", twoParts, intercepting("id", queuetest.IDOf("a"))},
 	"intercept by key": {InterceptScript, "", twoParts, intercepting("key", "k")},
-	"fetch":            {FetchScript, "", everywhere, fetching},
+	"fetch": {FetchScript, "garbage done waiting", everywhere, fetching},
 	"fetch, no lease ran out": {FetchScript, "any", func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
 		r.done(fails("a"), ends(OutcomeReady, "b", 0, 0, ""))
@@ -150,14 +154,21 @@ var contractCalls = map[string]contractCase{
 		everywhere(r)
 		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
 	}, steering(SteerRequest{What: "by", Us: 1e6, Targets: targetsOf("a", "b")})},
-	"fetch, leases of lanes ran out": {FetchScript, "any", func(r *rig) {
+	"tick": {TickScript, "ready", func(r *rig) {
+		everywhere(r)
+		r.put(msg("p", 0))
+		r.fetch(NewCaller(), 10)
+		r.at(2 * r.since(r.now) + time.Hour)
+		r.with.GarbageAge = time.Second
+	}, ticking},
+	"tick, leases of lanes ran out": {TickScript, "any", func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("m", 1, "c", 0, keyed("k")), inLane("m", 1, "d", time.Minute))
 		r.fetch(NewCaller(), 10)
 		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		r.with.MaxLosses = 1
-	}, fetching},
+	}, ticking},
 	"fetch, repeated, what is superseded has a lane": {FetchScript, "any", func(r *rig) {
 		r.put(inLane("l", 1, "a", 0, sized(300)), inLane("m", 1, "c", 0, sized(300), keyed("k")), inLane("m", 1, "d", time.Minute))
 		r.fetch(&Caller{ID: "again"}, 10)

@@ -79,6 +79,8 @@ func (c *costs) byAlarm() {
 	queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, c.idle, FetchRequest{Want: idleWant, ByAlarm: true, Settings: &c.r.with})))
 }
 
+func (c *costs) tick() { c.r.tickOf(NewCaller()) }
+
 // hand sends n messages and fetches them.
 func (c *costs) hand(n int) { c.send(dueAlike(n, 0)...); c.fetch(n) }
 
@@ -88,6 +90,7 @@ func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 // quiet is a first fetch. After it no sweep of old callers is due, and nothing has to be moved to history.
 func (c *costs) quiet() {
 	c.fetch(idleWant)
+	c.r.tickOf(NewCaller())
 	c.r.do(append([]any{"HDEL", c.r.Keys.State}, "delivered", "failed", "lost", "garbage", "superseded", "started", "late", "latest")...)
 }
 
@@ -219,31 +222,33 @@ func TestScriptCostsOfFetches(t *testing.T) {
 	t.Parallel()
 	c := newCosts(t)
 	c.cost(t, []costsRow{
-		{"fetch, idle", c.quiet, func() { c.fetch(idleWant) }, 12},
-		{"fetch, while one is handled", func() { c.hand(1); c.quiet() }, func() { c.fetch(idleWant) }, 13},
+		{"fetch, idle", c.quiet, func() { c.fetch(idleWant) }, 11},
+		{"fetch, while one is handled", func() { c.hand(1); c.quiet() }, func() { c.fetch(idleWant) }, 11},
 		{"fetch, idle, by the alarm", c.quietConsumer, c.byAlarm, 5},
 		{"fetch, by the alarm, with a message that waits", func() { c.hour(); c.quietConsumer() }, c.byAlarm, 5},
 		{"fetch, by the alarm, while one is handled", func() { c.hand(1); c.quietConsumer() }, c.byAlarm, 6},
-		{"fetch, with a message that waits", func() { c.hour(); c.quiet() }, func() { c.fetch(idleWant) }, 12},
-		{"fetch, without a free worker", func() { c.hour(); c.quiet() }, func() { c.fetch(0) }, 12},
-		{"fetch, frees 100 keys", func() {
+		{"fetch, with a message that waits", func() { c.hour(); c.quiet() }, func() { c.fetch(idleWant) }, 11},
+		{"fetch, without a free worker", func() { c.hour(); c.quiet() }, func() { c.fetch(0) }, 11},
+		{"tick, frees 100 keys", func() {
 			c.send(dueAlike(100, 0, "k")...)
 			c.fetch(100)
 			c.r.done(withHolds(keyedAcks(100))...)
 			c.quiet()
 			c.over(100)
-		}, func() { c.fetch(idleWant) }, 12 + 2 + 5},
+		}, c.tick, 18 + 5},
+		{"tick", c.quiet, c.tick, 18},
+		{"tick, a lease is over", func() { c.hand(1); c.quiet(); c.r.at(c.r.since(c.r.now) + time.Hour) }, c.tick, 35},
 		{"fetch, idle, and says something", c.quiet, func() {
 			c.r.t.Helper()
 			by := newCall()
 			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, by, FetchRequest{Presence: "{}", Settings: &c.r.with})))
-		}, 15},
-		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 20},
-		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 20 + 2},
+		}, 14},
+		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19},
+		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 19 + 2},
 		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) },
-			func() { c.fetch(1) }, 20 + 1},
+			func() { c.fetch(1) }, 19 + 1},
 		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, time.Hour, "v")...); c.quiet() },
-			func() { c.fetch(idleWant) }, 12},
+			func() { c.fetch(idleWant) }, 11},
 	})
 }
 

@@ -23,7 +23,7 @@ func retained(d time.Duration) func(*message.Envelope) {
 	return func(e *message.Envelope) { e.Retention = d }
 }
 
-// TestScriptDoneAge: a done message is deleted when its time is over. A fetch deletes at most 100 messages from done and
+// TestScriptDoneAge: a done message is deleted when its time is over. A tick deletes at most 100 messages from done and
 // garbage together.
 func TestScriptDoneAge(t *testing.T) {
 	keep := func(r *rig, n int) {
@@ -36,7 +36,7 @@ func TestScriptDoneAge(t *testing.T) {
 			r.at(time.Minute)
 			for left := 150; left >= -50; left -= 100 {
 				f := r.fetch(NewCaller(), 0)
-				r.equal("more at once", int64(f.Next) == r.now, left > -50)
+				r.equal("more at once", f.TickReply.More, left > -50)
 				r.equal("left", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), int64(max(left, 0)))
 			}
 		}, ""},
@@ -194,7 +194,7 @@ func TestScriptClockStepsForwardOverRetention(t *testing.T) {
 			r.at(step + one.at)
 			f := r.fetch(c, 0)
 			r.equal(one.at.String(), left(), one.want)
-			r.equal("next, "+one.at.String(), int64(f.Next), map[bool]int64{true: r.now}[one.next])
+			r.equal("more at once, "+one.at.String(), f.TickReply.More, one.next)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestScriptRoomDoesNotWait(t *testing.T) {
 		r.fetch(c, 0)
 		r.with.GarbageMax = 10
 		calls := 1
-		for f := r.fetch(c, 0); f.Next != 0; f = r.fetch(c, 0) {
+		for f := r.fetch(c, 0); f.TickReply.More; f = r.fetch(c, 0) {
 			calls++
 		}
 		r.equal("calls", calls, 5)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type FetchRequest struct {
 	Bytes    int    // of envelopes that the reply may hold; 0: MaxBatchBytes
 	Expected int    // bytes of messages that the reply may hold as far as is known
 	Apart    int    // so many messages from pending come by a call of their own, which costs the server less; 0: never
-	Lose     bool   // hand out nothing new; of a lost reply, the one message counts a loss if it is large
+	Lose     bool   // hand out nothing new; of a lost reply, the lease of the one message ends if it is large
 	Seed     int32  // by which it chooses; 0: anything
 
 	Settings *FetchSettings
@@ -46,21 +45,16 @@ type FetchSettings struct {
 	GarbageMax int           // 0: any number
 }
 
-// PoisonText is kept as the error of a message that was lost too often.
-const PoisonText = "message was lost with its consumer too many times in a row"
-
 // A FetchReply is what a poll brought.
 type FetchReply struct {
 	Now, Next message.ServerTime // next 0: nothing is waiting
+	Tick      bool               // this consumer is to call Tick now
 	Lease     *Lease             // of all that is handed out
 	Tags      []string
 	Envelopes []string
 	Fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
-	Dead      []DeadMessage
-	Lost      int
-	Dropped   int
-	Replaced  int           // messages that ended because the deliveries that were lost had been superseded
-	Overflow  int           // overflow in docs/PROTOCOL.md
+	Lost      int           // 1 if a large message did not come through, whose lease ends (FetchRequest.Lose)
+	Dropped   int           // tags without a message
 	First     int           // 1 if no consumer has called before
 	Agreed    time.Duration // the lease that holds for all consumers of the queue
 	Limits    AgreedLimits
@@ -68,8 +62,13 @@ type FetchReply struct {
 	Big       int    // bytes of the longest message that was ever stored, or more
 	Reserved  string // names a message on its last chance, to be asked for alone; "": none
 
-	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
-	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
+	Extras
+}
+
+// Extras belong to messages of a reply: to those that are handed out by their index, to the dead by -1 - their index.
+type Extras struct {
+	Parts   map[int][]string // of groups, but for the first of each
+	Missing map[int]int      // of messages with a countdown: how many acks they still wait for
 }
 
 // Totals are what a fetch says of the books, and whether the server still knows of the fetch before.
@@ -91,8 +90,6 @@ type Lease struct {
 	Name     string
 	Canceled atomic.Int64 // state.canceled when all that is held of it was known to be there
 }
-
-type DeadMessage struct{ ID, Envelope, Fail string }
 
 func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
 	got, err := s.fetch(ctx, c, q)
@@ -141,14 +138,14 @@ func (q *FetchRequest) args(c *Caller, shards any) []any {
 	if q.Lose {
 		bytes = 0
 	}
-	set, alarm := q.Settings, 0
+	alarm := 0
 	if q.Rearm {
 		alarm = 1
 	} else if q.ByAlarm {
 		alarm = 2
 	}
-	args := append(c.args(14), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
-		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.Alone, q.Presence, bytes, q.Limits.text(), q.Apart)
+	args := append(c.args(11), seedOr(q.Seed), q.Want, q.Settings.Lease.Microseconds(), q.Settings.MaxLosses, alarm, q.Alone, q.Presence,
+		bytes, q.Limits.text(), q.Apart)
 	if shards != "1" {
 		args = append(args, shards)
 	}
@@ -163,43 +160,39 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	if got.Tags = strings.Fields(r.text()); len(got.Tags) != given && !(apart && given == 0) || len(got.Tags) > MaxBatch {
 		r.fail("%d tags of %d messages", len(got.Tags), given)
 	}
-	got.Now, got.Next = message.ServerTime(r.int64()), message.ServerTime(r.int64())
-	got.Lost, got.Dropped, got.Overflow, got.First = r.number(), r.number(), r.number(), r.number()
+	got.Now, got.Next, got.Tick = message.ServerTime(r.int64()), message.ServerTime(r.int64()), r.number() == 1
+	got.Lost, got.Dropped, got.First = r.number(), r.number(), r.number()
 	got.Agreed = message.Microseconds(r.int64())
 	got.Limits = r.limits()
-	fails, dead := r.number(), r.number()
-	got.Replaced = r.number()
+	fails := r.number()
 	got.Lease.Canceled.Store(r.int64())
 	got.Totals = r.totals()
 	missing := r.number()
 	got.Reserved, got.Big = r.text(), r.number()
 	got.Fails = r.take(fails)
-	for len(got.Dead) < dead && r.bad == nil {
-		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})
+	if got.Big < 0 {
+		r.fail("%d bytes", got.Big)
 	}
-	if got.Replaced < 0 || got.Big < 0 {
-		r.fail("%d replaced, %d bytes", got.Replaced, got.Big)
-	}
-	for len(got.Missing) < missing && r.bad == nil {
-		if got.Missing == nil {
-			got.Missing = map[int]int{}
-		}
-		got.Missing[r.nth(len(got.Tags), len(got.Dead))] = r.number()
-	}
-	got.Parts = r.parts(len(got.Tags), len(got.Dead))
+	got.Extras = r.extras(missing, len(got.Tags), 0)
 	return got, r.err("fetch")
 }
 
-// parts reads those of groups, to the end of the reply.
-func (r *reply) parts(given, dead int) (parts map[int][]string) {
+// extras reads them, to the end of the reply.
+func (r *reply) extras(missing, given, dead int) (x Extras) {
+	for len(x.Missing) < missing && r.bad == nil {
+		if x.Missing == nil {
+			x.Missing = map[int]int{}
+		}
+		x.Missing[r.nth(given, dead)] = r.number()
+	}
 	for len(r.rest) > 0 && r.bad == nil {
-		if parts == nil {
-			parts = map[int][]string{}
+		if x.Parts == nil {
+			x.Parts = map[int][]string{}
 		}
 		nth := r.nth(given, dead)
-		parts[nth] = r.take(r.number())
+		x.Parts[nth] = r.take(r.number())
 	}
-	return parts
+	return x
 }
 
 // nth reads which message something belongs to, and returns its index among those that are given, or -1 - its index among the dead.

@@ -151,11 +151,11 @@ func sendDue(r *rig, prefix string, n int) {
 }
 
 // allEnd settles all that a fetch handed out.
-func allEnd(f FetchReply, kind OutcomeKind) []Settlement {
+func allEnd(f taking, kind OutcomeKind) []Settlement {
 	return many(len(f.Tags), func(i int) Settlement { return ends(kind, names(f.Tags[i]), 1, 0, "") })
 }
 
-// TestScriptFetchBounds: one call moves at most 500 messages, and says so if more is due.
+// TestScriptFetchBounds: a fetch moves at most 500 messages and a tick 200, and each says so if there is more.
 func TestScriptFetchBounds(t *testing.T) {
 	t.Parallel()
 	subtest(t, "moves", onReal, func(r *rig) {
@@ -169,7 +169,7 @@ func TestScriptFetchBounds(t *testing.T) {
 		r.with.GarbageAge = time.Second
 		f := r.fetch(NewCaller(), MaxBatch)
 		s := r.read()
-		r.equal("lost, left in garbage, handed out", []int{f.Lost, len(s.Garbage), len(f.Tags)}, []int{100, 100, MaxBatch - 200})
+		r.equal("lost, left in garbage, handed out", []int{f.Lost, len(s.Garbage), len(f.Tags)}, []int{100, 100, MaxBatch})
 		r.equal("more at once", f.more(), true)
 	})
 	subtest(t, "moves, with many on their last chance", onReal, func(r *rig) {
@@ -183,7 +183,7 @@ func TestScriptFetchBounds(t *testing.T) {
 }
 
 // more says whether there is more to do at once.
-func (f *FetchReply) more() bool { return f.Next != 0 && f.Next <= f.Now }
+func (f *taking) more() bool { return f.TickReply.More || f.Next != 0 && f.Next <= f.Now }
 
 // onLastChance makes n messages that are due for a retry in a second, and are poison if they are lost once more.
 func onLastChance(r *rig, prefix string, n int) {
@@ -279,7 +279,7 @@ func TestScriptFetchBudget(t *testing.T) {
 			c := r.hand(msg("a", 0, sized(70_000)), msg("b", 0, sized(300)))
 			r.equal("it is one of two", handed(r.ask(c, FetchRequest{Want: 2, Lose: true})), "a")
 			f := r.ask(c, FetchRequest{Want: 2, Lose: true})
-			r.equal("handed out, lost", []any{handed(f), f.Lost}, []any{"", 1})
+			r.equal("handed out, given up, then lost", []any{handed(f), f.FetchReply.Lost, f.Tick, r.tickOf(c).Lost}, []any{"", 1, true, 1})
 			r.equal("error", r.errorsOf("a"), "1@0s!"+queuetest.UnreceivedText)
 			c = newCall()
 			r.equal("the other", handed(r.ask(c, FetchRequest{Want: 1})), "2:b")
@@ -291,9 +291,9 @@ func TestScriptFetchBudget(t *testing.T) {
 			r.hand(msg("a", 0, sized(300), keyed("k")))
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
-			c := newCall()
-			f := r.ask(c, FetchRequest{Bytes: 100})
-			r.equal("dead", []any{len(f.Dead), f.Dead[0].Envelope}, []any{1, ""})
-		}, "garbage a@11s fail a=2/0/1@11s!poison"},
+			got, err := r.Store.Tick(queuetest.CtxB, newCall(), TickRequest{Bytes: 100, Settings: &r.with})
+			queuetest.Must(r.t, err)
+			r.equal("dead", []any{len(got.Dead), got.Dead[0].Envelope}, []any{1, ""})
+		}, "garbage a@11s fail a=2/0/1@11s!poison wake 10s"},
 	})
 }

@@ -29,10 +29,10 @@ func untimed(m *SendMessage) *SendMessage {
 }
 
 // partsFrom are the parts of each message that a fetch brings.
-func (r *rig) partsFrom(f FetchReply) string {
+func (r *rig) partsFrom(f taking) string {
 	r.t.Helper()
 	var all []string
-	for _, d := range takenOf(f) {
+	for _, d := range takenOf(f.FetchReply) {
 		if d.broken != nil {
 			all = append(all, "broken")
 			continue
@@ -71,7 +71,7 @@ func TestScriptGroupFull(t *testing.T) {
 			r.equal("the next", r.answers(NewCaller(), part("e", time.Hour, 0)), "+1h0m0s")
 			f := r.fetch(NewCaller(), 2)
 			r.equal("one at a time", len(f.Tags), 1)
-			r.equal("payload", takenOf(f)[0].msg.Payload, long)
+			r.equal("payload", takenOf(f.FetchReply)[0].msg.Payload, long)
 		}, "pending b@0s e@1h0m0s unack a@10s parts b:2=614400 b:3=24576 left k=b+a key k=e wake 0s"},
 		"a key of 512 bytes": {func(r *rig) {
 			long := strings.Repeat("k", 512)
@@ -81,7 +81,7 @@ func TestScriptGroupFull(t *testing.T) {
 				return m
 			}
 			r.equal("answers", r.answers(NewCaller(), named("a"), named("b")), "+1m0s ~a@0s")
-			r.equal("its name", takenOf(r.fetch(NewCaller(), 1))[0].msg.Key, long)
+			r.equal("its name", takenOf(r.fetch(NewCaller(), 1).FetchReply)[0].msg.Key, long)
 		}, "unack a@10s parts a:2=1 left " + strings.Repeat("k", 512) + "=a"},
 	})
 }
@@ -215,7 +215,7 @@ func TestScriptGroupOfMany(t *testing.T) {
 			r.t.Errorf("%+v", m)
 		}
 		r.at(time.Second)
-		if ds := takenOf(r.fetch(NewCaller(), 1)); len(ds) != 1 || len(ds[0].msg.Parts) != message.MaxParts || ds[0].broken != nil {
+		if ds := takenOf(r.fetch(NewCaller(), 1).FetchReply); len(ds) != 1 || len(ds[0].msg.Parts) != message.MaxParts || ds[0].broken != nil {
 			r.t.Fatalf("%+v", ds)
 		}
 		r.equal("void", r.settle(NewCaller(), groupOf(message.MaxParts, ack("p0", "k"))), []int(nil))
@@ -262,7 +262,7 @@ func TestScriptGroupBounds(t *testing.T) {
 		r.at(2 * time.Second)
 		for left := range groups {
 			r.equal("garbage", len(r.read().Garbage), groups-left)
-			if f := r.fetch(NewCaller(), 0); left < groups-1 && f.Next == 0 {
+			if f := r.fetch(NewCaller(), 0); left < groups-1 && !f.TickReply.More {
 				r.t.Error("nobody is to come back for the rest")
 			}
 		}

@@ -206,7 +206,7 @@ func TestScriptRubbishRecords(t *testing.T) {
 		f := r.fetch(NewCaller(), MaxBatch)
 		r.equal("lost", f.Lost, held)
 		r.at(13 * time.Second)
-		for _, d := range takenOf(r.fetch(NewCaller(), MaxBatch)) {
+		for _, d := range takenOf(r.fetch(NewCaller(), MaxBatch).FetchReply) {
 			if d.broken != nil || d.losses != 1 || d.msg.Failures != 0 {
 				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.msg.Failures, d.broken)
 			}

@@ -116,9 +116,7 @@ func (w *wideLanes) sweeps() {
 	c, before := NewCaller(), 0
 	w.left = manyLanes * message.MaxWidth
 	w.call = func() int {
-		c.Next()
-		_, err := w.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Settings: &w.with})
-		queuetest.Must(w.t, err)
+		w.tickOf(c)
 		n, err := w.Cli.ZCard(queuetest.CtxB, w.Keys.of("pending")).Result()
 		queuetest.Must(w.t, err)
 		given := int(n) - before
@@ -165,7 +163,7 @@ func TestTurnsOfOneCall(t *testing.T) {
 			each(func(w *wideLanes, l int) { w.fill(l, 100, 100, 199, time.Hour, time.Hour); w.robs(l) })(w)
 			w.repairs()
 		},
-		"fetch, lanes without turns": func(w *wideLanes) {
+		"tick, lanes without turns": func(w *wideLanes) {
 			each(func(w *wideLanes, l int) { w.fill(l, 100, 100, 199, time.Hour, time.Hour); w.robs(l) })(w)
 			w.sweeps()
 		},

@@ -40,7 +40,7 @@ func TestLeaseTakenBackByParts(t *testing.T) {
 				r.equal("a late renewal", r.extend(name), []string{lost})
 			}
 			got := r.fetch(NewCaller(), 0)
-			r.equal("lost, at once more", []any{got.Lost, got.Next != 0 && got.Next <= got.Now}, []any{min(left, 100), left > 100})
+			r.equal("lost, at once more", []any{got.Lost, got.more()}, []any{min(left, 100), left > 100})
 			left -= got.Lost
 		}
 		s := r.read()
@@ -205,11 +205,11 @@ func TestFetchApart(t *testing.T) {
 				r.t.Fatalf("%+v, %v", f, err)
 			}
 			if err != nil {
-				f = r.ask(by, FetchRequest{Want: 3, Apart: 2}) // a repeat has the envelopes
+				f = r.askFirst(by, FetchRequest{Want: 3, Apart: 2}) // a repeat has the envelopes
 			}
 			r.equal("reads", *reads, 1)
 			r.gave(f)
-			r.equal("handed out", handed(f), c.want)
+			r.equal("handed out", handed(taking{FetchReply: f}), c.want)
 			var payloads []string
 			for _, d := range takenOf(f) {
 				payloads = append(payloads, d.msg.Payload)

@@ -136,9 +136,9 @@ func TestScriptCostsOfLimits(t *testing.T) {
 	with := func(l RateLimits, do func()) func() { return func() { c.r.limits = l; do() } }
 	full := with(three, func() { c.send(dueAlike(4, 0)...); c.fetch(3); c.quiet() })
 	c.cost(t, []costsRow{
-		{"fetch, idle, with a rate", with(tenPerSecond, c.quiet), func() { c.fetch(idleWant) }, 12 + 3},
-		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 12 + 4},
-		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 20 + 3},
+		{"fetch, idle, with a rate", with(tenPerSecond, c.quiet), func() { c.fetch(idleWant) }, 11 + 5},
+		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 11 + 6},
+		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 19 + 5},
 		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 5},
 		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 8 + 2},
 		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 9},

@@ -53,8 +53,9 @@ func TestScriptGraceAfterAnOutage(t *testing.T) {
 			r.hand(msg("a", 0))
 			r.at(16 * time.Second)
 			r.put(msg("b", 0))
-			f := r.fetch(NewCaller(), 1) // the first of any consumer since 0 s
-			r.equal("lost", f.Lost, 0)
+			c := newCall()
+			r.askFirst(c, FetchRequest{Want: 1}) // the first of any consumer since 0 s
+			r.equal("lost", r.tickOf(c).Lost, 0)
 			r.expect("unack a@10s b@26s")
 			r.tickTo(25 * time.Second)
 			r.extend("b")
@@ -74,7 +75,9 @@ func TestScriptGraceAfterAnOutage(t *testing.T) {
 			r.at(4 * time.Second)
 			r.tick()
 			r.at(4*time.Second + r.with.Lease*2/3 + time.Microsecond)
-			r.equal("lost", r.fetch(NewCaller(), 0).Lost, 0)
+			c := newCall()
+			r.askFirst(c, FetchRequest{})
+			r.equal("lost", r.tickOf(c).Lost, 0)
 		}, "unack a@10s"},
 	})
 }
@@ -86,7 +89,7 @@ func (r *rig) ending(kind OutcomeKind) Settlement {
 	if len(got.Tags) != 1 {
 		r.t.Fatalf("fetched %q", got.Tags)
 	}
-	return takenOf(got)[0].ends(kind)
+	return takenOf(got.FetchReply)[0].ends(kind)
 }
 
 // failed fetches the only delivery there is, and returns its failure.

@@ -40,9 +40,11 @@ type machine struct {
 	calls    [4][]func(t *rapid.T)
 	who      [4]Caller
 	sent     int
-	given    []taken         // the newest first
-	alone    map[string]bool // by id: the last delivery was asked for alone
-	reserved string          // by the last fetch
+	given    []taken                       // the newest first
+	alone    map[string]bool               // by id: the last delivery was asked for alone
+	reserved string                        // by the last fetch
+	told     bool                          // by the last fetch: a tick is due
+	tickOf   map[string]message.ServerTime // the last of each caller
 	spent    map[spent]bool
 }
 
@@ -84,7 +86,7 @@ for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result,
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 out[#out + 1] = redis.call('ZSCORE', KEYS.wake, 'w') or '0'
-local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
+local numbers = {'armed', 'seen', 'canceled', 'pause', 'ticked', 'done', 'held', 'aging',
   'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'lease', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
@@ -117,7 +119,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return m.UniversalClient.Process(ctx, cmd)
 	}
 	if args[1] == FetchScript.SHA || args[1] == FetchScript.Text {
-		args[len(args)-7] = m.seed
+		args[5+len(FetchScript.keys)] = m.seed
 	}
 	args[1] = s.SHA
 	if cmd.Name() == "eval" {

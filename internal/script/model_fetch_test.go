@@ -26,10 +26,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		before = call.before
 	}
 	out.Totals = Totals{before.n, message.ServerTime(before.at), m.books["in:stored"], m.books["out:acked"]}
-	jitter := func(width int) int64 { // the script's own generator
-		seed = seed * 16807 % (1<<31 - 1)
-		return int64(float64(seed) / (1<<31 - 1) * float64(width))
-	}
+	jitter := generator(seed)
 	limit, agreed := m.agreeLimits(a.Limits)
 	out.Limits = agreed
 	marker := m.armed
@@ -39,7 +36,6 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	if m.seen == 0 {
 		out.First = 1
 	}
-	byAge, byPages := m.age(called, call.at)
 	if m.pause > m.now {
 		a.Want = 0
 	}
@@ -52,23 +48,15 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		out.Tags = append(out.Tags, m.heldOf(c.lease())...)
 		m.endLease(c.lease())
 	}
-	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet(byAge)
-	m.shorten()
+	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet()
 	m.graceAfter(called, call.at)
 	m.seen = m.now
-
-	reclaimed := m.reclaim(&out, jitter)
-	for i, d := range out.Dead { // before one is deleted for want of room in garbage
-		m.addParts(&out, -1-i, d.ID, d.Envelope)
-	}
-	var swept int
-	swept, out.Overflow = m.sweepMessages(len(out.Dead), byAlarm, byAge)
 
 	a.Want = m.bound(&limit, a.Want, len(out.Tags))
 	leased := head(m.unack)
 	given := 0
 	if !repeat && !byAlarm {
-		room := 500 - reclaimed - swept
+		room := MaxBatch
 		taken, reserved := m.take(a, m.opens(&limit), &room, jitter)
 		out.Tags, out.Reserved = append(out.Tags, taken...), reserved
 		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
@@ -84,15 +72,16 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	}
 	for _, tag := range out.Tags {
 		out.Envelopes = append(out.Envelopes, m.msg[queuetest.IDIn(tag)])
-		m.addParts(&out, len(out.Envelopes)-1, queuetest.IDIn(tag), m.msg[queuetest.IDIn(tag)])
+		m.addParts(&out.Extras, len(out.Envelopes)-1, queuetest.IDIn(tag), m.msg[queuetest.IDIn(tag)])
 	}
-	more := (m.freeKeys(byAge) || swept >= 100) && (out.Overflow > 0 || !byPages)
 	next, off, full := m.armed, int64(0), false
 	if !byAlarm {
 		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.Tags[:given])); full {
-			next = m.firstOver(leased, ends)
+			if next = m.firstOver(leased, ends); next <= m.now {
+				next = ends
+			}
 		}
-		next = m.nextInstant(next, more)
+		next = m.nextInstant(next)
 	}
 	if out.Next = message.ServerTime(next); out.Limits.Bounded {
 		out.Limits.Left, out.Limits.Full = m.left(&limit), full
@@ -105,24 +94,61 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		m.wake, m.armed = next, next
 	}
 	m.noteLimit(&limit, next, off, full)
-	if !byAlarm && byAge {
+	for _, at := range m.unack {
+		out.Tick = out.Tick || m.lasts(at) <= m.now
+	}
+	out.Tick = out.Tick || !byAlarm && (m.ticked > m.now || m.now-m.ticked >= 1e6)
+	m.calls[c.ID], m.used = answered{n: c.N, at: m.now, before: before}, true
+	return out
+}
+
+// tick is what one consumer does for all.
+func (m *model) tick(c Caller, a TickRequest) any {
+	out := TickReply{Now: message.ServerTime(m.now)}
+	jitter := generator(int64(a.Seed))
+	byAge, byPages := m.age(int64(a.Before))
+	m.shorten()
+	m.turned = 0
+	moved, more := m.reclaim(&out, jitter)
+	for i, d := range out.Dead { // before one is deleted for want of room in garbage
+		m.addParts(&out.Extras, -1-i, d.ID, d.Envelope)
+	}
+	var swept int
+	swept, out.Overflow = m.sweepMessages(len(out.Dead), byAge)
+	held := m.freeKeys(byAge)
+	out.More = more || swept >= 100 && (out.Overflow > 0 || !byPages) || held && !byPages
+	if byAge {
 		m.sweep(c)
 	}
 	m.count("lost", out.Lost)
 	m.count("superseded", out.Replaced)
 	m.keepHistory(byAge)
-	m.calls[c.ID], m.used = answered{n: c.N, at: m.now, before: before}, true
+	if m.armLater(sooner(m.again, m.sinceTurned())); moved > 0 {
+		m.freed()
+	}
+	if m.ticked, m.used = m.now, true; out.More {
+		m.ticked -= 1e6
+	}
 	return out
 }
 
-// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock.
-func (m *model) age(called bool, heard int64) (byAge, byPages bool) {
+// generator is the scripts' own.
+func generator(seed int64) func(width int) int64 {
+	return func(width int) int64 {
+		seed = seed * 16807 % (1<<31 - 1)
+		return int64(float64(seed) / (1<<31 - 1) * float64(width))
+	}
+}
+
+// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock. mine is the
+// last tick of this consumer, 0 if there is none.
+func (m *model) age(mine int64) (byAge, byPages bool) {
 	const hour, minute = 3600e6, 60e6
-	last := m.now // when somebody called who would know of it
-	if called {
-		last = heard
-	} else if m.seen != 0 && m.aging == 0 {
-		last = m.seen
+	last := m.now // when somebody ticked who would know of it
+	if mine != 0 {
+		last = mine
+	} else if m.ticked != 0 && m.aging == 0 {
+		last = m.ticked
 	}
 	if max(m.now-last, last-m.now) > hour || m.aging > m.now+minute {
 		m.aging = m.now + minute
@@ -134,11 +160,8 @@ func (m *model) age(called bool, heard int64) (byAge, byPages bool) {
 
 // sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
 // were too much.
-func (m *model) sweepMessages(dead int, byAlarm, byAge bool) (swept, overflow int) {
-	var old, trimmed []string
-	if !byAlarm {
-		old, trimmed = m.aged(dead, byAge)
-	}
+func (m *model) sweepMessages(dead int, byAge bool) (swept, overflow int) {
+	old, trimmed := m.aged(dead, byAge)
 	for _, id := range old {
 		m.forget(id, "out:aged")
 	}
@@ -173,7 +196,7 @@ func (m *model) freeKeys(byAge bool) (more bool) {
 	return len(over) == MaxBatch
 }
 
-// sweep is what a fetch does every ten minutes: old callers are forgotten, but the one who calls, and in a queue without messages
+// sweep is what a tick does every ten minutes: old callers are forgotten, but the one who calls, and in a queue without messages
 // nothing is left that a send has changed.
 func (m *model) sweep(c Caller) {
 	if since := m.now - m.swept; since >= 0 && since <= 600e6 {
@@ -187,29 +210,30 @@ func (m *model) sweep(c Caller) {
 }
 
 // quiet reports whether there is no work before the alarm, as far as a fetch that goes by it looks.
-func (m *model) quiet(byAge bool) bool {
-	over := func(at int64) bool { return at != 0 && at <= m.now }
+func (m *model) quiet() bool {
 	for _, ends := range m.unack {
 		if 2*(ends-m.now) < m.longest() || ends > m.now+m.longest() {
 			return false
 		}
 	}
-	return !over(m.armed) && !(byAge && (over(m.doneAt) || over(m.holdAt)))
+	return m.armed == 0 || m.armed > m.now
 }
 
-// reclaim takes back deliveries whose leases ran out, and returns how many.
-func (m *model) reclaim(out *FetchReply, jitter func(int) int64) int {
+// reclaim takes back deliveries whose leases ran out. It returns how many, and whether there may be more.
+func (m *model) reclaim(out *TickReply, jitter func(int) int64) (moved int, more bool) {
+	m.again = 0
 	var expired []string // leases, and places
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
 		if len(expired) < 100 && m.lasts(m.unack[tag]) <= m.now {
 			expired = append(expired, tag)
 		}
 	}
-	moved, looked := 0, 0
+	looked := 0
+	more = len(expired) == 100
 	full := func() bool { return moved >= 100 || looked >= 500 }
 	for _, name := range expired {
 		if full() {
-			break
+			return moved, true
 		}
 		tags, ends := strings.Fields(m.listed[name]), m.unack[name]
 		m.endLease(name)
@@ -223,13 +247,14 @@ func (m *model) reclaim(out *FetchReply, jitter func(int) int64) int {
 		}
 		if len(tags) > 0 {
 			m.lendRest(name, ends, tags)
+			more = true
 		}
 	}
-	return moved
+	return moved, more
 }
 
 // lose is what a loss does to a message.
-func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
+func (m *model) lose(tag string, out *TickReply, jitter func(int) int64) {
 	out.Lost++
 	id := queuetest.IDIn(tag)
 	r := m.record(id)
@@ -243,8 +268,9 @@ func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
 		r.Delivery, r.When = r.Delivery+1, m.now
 		m.bury(id, r)
 		out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})
-	} else if again, lives := m.next(id, r, out); lives {
+	} else if again, lives := m.next(id, r, &out.Replaced); lives {
 		m.retry[again] = m.now + jitter(500_000*r.Losses)
+		m.again = sooner(m.again, m.retry[again])
 	}
 }
 
@@ -259,17 +285,15 @@ func (m *model) nextDue() (next int64) {
 	return next
 }
 
-// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits. more: a fetch could not
-// delete all that is over.
-func (m *model) nextInstant(next int64, more bool) int64 {
-	// A lease that its holder should have renewed is work as well, and so is more garbage.
+// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits.
+func (m *model) nextInstant(next int64) int64 {
+	// A lease that its holder should have renewed is work as well. For those that are over there is a tick.
+	var first int64
 	for _, ends := range m.unack {
-		if at := m.lasts(ends); 2*(at-m.now) < m.longest() {
-			next = sooner(next, at)
-		}
+		first = sooner(first, m.lasts(ends))
 	}
-	if more {
-		next = sooner(next, m.now)
+	if first > m.now && 2*(first-m.now) < m.longest() {
+		next = sooner(next, first)
 	}
 	return next
 }
@@ -390,7 +414,7 @@ func (g *grace) ends(lease int64) int64 { return min(g.upto+lease*3/4, g.begun+2
 // lasts is until when a lease lasts that ends then.
 func (m *model) lasts(ends int64) int64 {
 	over := m.lasting.ends(m.longest())
-	if ends <= m.lasting.before || ends > m.lasting.upto || over <= m.now {
+	if m.lasting.begun > m.now || ends <= m.lasting.before || ends > m.lasting.upto || over <= m.now {
 		return ends
 	}
 	return over

@@ -263,8 +263,8 @@ func (m *model) dropParts(id string) {
 	maps.DeleteFunc(m.parts, func(field, _ string) bool { return strings.HasPrefix(field, id+":") })
 }
 
-// addParts adds those of a group to the reply of a fetch.
-func (m *model) addParts(out *FetchReply, nth int, id, envelope string) {
+// addParts adds those of a group to a reply.
+func (m *model) addParts(out *Extras, nth int, id, envelope string) {
 	e := decoded(envelope)
 	if e.Countdown > 0 {
 		if out.Missing == nil {

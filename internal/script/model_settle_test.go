@@ -181,11 +181,11 @@ func (m *model) bury(id string, r message.FailRecord) {
 }
 
 // next is a message's next delivery, which it gets unless it was superseded: then it has ended.
-func (m *model) next(id string, r message.FailRecord, out *FetchReply) (tag string, lives bool) {
+func (m *model) next(id string, r message.FailRecord, replaced *int) (tag string, lives bool) {
 	over := r.Superseded
 	r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false
 	if over {
-		out.Replaced++
+		*replaced++
 		m.finish(id, r)
 		return "", false
 	}

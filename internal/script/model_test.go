@@ -22,12 +22,13 @@ type model struct {
 	used    bool                // the queue has a key
 	newer   bool                // the layout is one that this version does not know
 	changed bool                // some message that waits was changed by a send
-	swept   int64               // when a fetch last forgot callers
+	swept   int64               // when a tick last forgot callers
 
 	lasting grace             // of the last fetch
 	claim   claim             // of a lease
 	placed  map[string]string // id -> the tag under which a message got its turn
 	turned  int64             // sinceTurned
+	again   int64             // when the first message comes again that a tick took back
 	turnDue bool              // since a settle began, a message that is due got a turn
 	limits  modelLimits
 }
@@ -46,8 +47,8 @@ type contents struct {
 	limited                              [5]string         // fields of state about limits; of the model, modelLimits.fields
 	wake                                 int64             // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, canceled, pause, counted, doneAt, aging int64
-	paused, grace, lease                                 string
+	armed, seen, canceled, pause, ticked, doneAt, aging int64
+	paused, grace, lease                                string
 
 	counts  [10]int64        // not yet in history
 	books   map[string]int64 // totals
@@ -86,7 +87,7 @@ func (c *contents) hashes() []*map[string]string {
 }
 
 func (c *contents) numbers() []*int64 {
-	return []*int64{&c.wake, &c.armed, &c.seen, &c.canceled, &c.pause, &c.counted, &c.doneAt, &c.holdAt, &c.aging}
+	return []*int64{&c.wake, &c.armed, &c.seen, &c.canceled, &c.pause, &c.ticked, &c.doneAt, &c.holdAt, &c.aging}
 }
 
 func newContents() contents {
@@ -177,9 +178,9 @@ func (m *model) countLate(tags, over []string) {
 	*last = max(*last, (latest+500)/1000)
 }
 
-// keepHistory moves what was counted to this hour's field and this day's, once a second at most.
+// keepHistory moves what was counted to this hour's field and this day's.
 func (m *model) keepHistory(byAge bool) {
-	if m.counts == ([10]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
+	if m.counts == ([10]int64{}) {
 		return
 	}
 	hour, day := m.now/3_600_000_000, m.now/86_400_000_000
@@ -206,7 +207,7 @@ func (m *model) keepHistory(byAge bool) {
 			return err != nil || at > now || at <= now-most
 		})
 	}
-	m.counts, m.counted = [10]int64{}, m.now
+	m.counts = [10]int64{}
 }
 
 // arm sets the alarm for work that is sooner than what it is set for.

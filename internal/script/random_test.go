@@ -54,13 +54,13 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doneMax = rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")
 	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
-	m.alone, m.reserved = map[string]bool{}, ""
+	m.alone, m.reserved, m.tickOf = map[string]bool{}, "", map[string]message.ServerTime{}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){ // rapid draws the first of these, in the order of their names, more often
 		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers, "f send": m.sends, "g again": m.again,
-		"h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k ticks": m.ticks, "l forget": m.forgets, "m keep": m.keeps,
+		"a tick": m.tick, "h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k lease ends": m.leaseEnds, "l forget": m.forgets, "m keep": m.keeps,
 		"o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
 	})
 	m.newer = true
@@ -88,7 +88,9 @@ func (m *machine) sequence(t *rapid.T) {
 		m.now += rigLease.Microseconds() / 3
 		m.seed = 1
 		m.who[0].N++
-		m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch, Alone: m.reserved})
+		if m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch, Alone: m.reserved}); m.told {
+			m.doTick(t, m.who[0])
+		}
 		var acks []Settlement
 		held := m.allHeld()
 		for _, d := range m.given[:min(MaxBatch, len(m.given))] {
@@ -136,7 +138,7 @@ func (m *machine) late(t *rapid.T) {
 	m.draw(t)
 	m.doFetch(t, late, a)
 	if rapid.Bool().Draw(t, "after the end") {
-		m.ticks(t)
+		m.leaseEnds(t)
 	} else {
 		m.settles(t)
 	}
@@ -162,8 +164,8 @@ func (m *machine) pass(t *rapid.T) {
 	).Draw(t, "to")
 }
 
-// ticks lets time pass until a lease ends, or nearly, with a consumer that looks often enough.
-func (m *machine) ticks(t *rapid.T) {
+// leaseEnds lets time pass until a lease ends, or nearly, with a consumer that looks often enough.
+func (m *machine) leaseEnds(t *rapid.T) {
 	end := max(head(m.unack), m.now) + rapid.Int64Range(-1, 1e6).Draw(t, "after the end")
 	for m.now < end {
 		m.now = min(m.now+rigLease.Microseconds()/3, end)
@@ -173,7 +175,9 @@ func (m *machine) ticks(t *rapid.T) {
 		}
 		m.draw(t)
 		m.who[0].N++
-		m.doFetch(t, m.who[0], a)
+		if m.doFetch(t, m.who[0], a); m.told {
+			m.doTick(t, m.who[0])
+		}
 	}
 }
 
@@ -223,7 +227,11 @@ func (m *machine) sends(t *rapid.T) {
 func (m *machine) fetches(t *rapid.T) {
 	m.draw(t)
 	a := m.ask(t)
-	m.call(t, func(t *rapid.T, c Caller) { m.doFetch(t, c, a) })
+	m.call(t, func(t *rapid.T, c Caller) {
+		if m.doFetch(t, c, a); m.told && rapid.Bool().Draw(t, "and ticks") {
+			m.doTick(t, c)
+		}
+	})
 }
 
 func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
@@ -232,11 +240,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	got, err := m.store.Fetch(queuetest.CtxB, &c, a)
 	ds := takenOf(got)
 	m.reserved = got.Reserved
-	for _, dead := range got.Dead {
-		if m.with.MaxLosses > 1 && !m.alone[dead.ID] {
-			t.Fatalf("%s is poison, and was not alone", names(dead.ID))
-		}
-	}
+	m.told = got.Tick
 	got.Fails, got.Big = nil, 0 // they are in ds, and not of the model
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
@@ -249,6 +253,35 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 			t.Fatalf("handed out %s at %d, before %d", names(d.tag), m.now, d.msg.Due.UnixMicro())
 		}
 	}
+	m.bounded(t, before)
+	m.given = append(ds, slices.DeleteFunc(m.given, func(old taken) bool {
+		return slices.ContainsFunc(ds, func(d taken) bool { return d.tag == old.tag && d.lease.Name == old.lease.Name })
+	})...)
+}
+
+// tick makes one, as a consumer does after a fetch that says so, and at other times.
+func (m *machine) tick(t *rapid.T) {
+	who := &m.who[rapid.IntRange(0, len(m.who)-1).Draw(t, "caller")]
+	m.draw(t)
+	m.doTick(t, *who)
+}
+
+func (m *machine) doTick(t *rapid.T, c Caller) {
+	before := m.whereabouts()
+	a := TickRequest{Before: m.tickOf[c.ID], Seed: int32(m.seed), Settings: &m.with}
+	got, err := m.store.Tick(queuetest.CtxB, &c, a)
+	for _, dead := range got.Dead {
+		if m.with.MaxLosses > 1 && !m.alone[dead.ID] {
+			t.Fatalf("%s is poison, and was not alone", names(dead.ID))
+		}
+	}
+	m.tickOf[c.ID] = got.Now
+	m.same(t, "tick", got, err, m.model.tick(c, a))
+	m.bounded(t, before)
+}
+
+// bounded wants that the last call moved 500 messages at most.
+func (m *machine) bounded(t *rapid.T, before map[string]string) {
 	moved := 0
 	for id, place := range m.whereabouts() {
 		if _, turn := m.held.pending[id]; before[id] != place && !turn { // a turn comes with the end of another message
@@ -258,9 +291,6 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	if moved > 500 {
 		t.Fatalf("one call moved %d messages", moved)
 	}
-	m.given = append(ds, slices.DeleteFunc(m.given, func(old taken) bool {
-		return slices.ContainsFunc(ds, func(d taken) bool { return d.tag == old.tag && d.lease.Name == old.lease.Name })
-	})...)
 }
 
 // some are deliveries: mostly those that are held, and some older ones.

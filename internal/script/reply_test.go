@@ -83,7 +83,7 @@ func caseOf[T any](call func(s *Store) (T, error), numbers []int, good []string,
 
 // fetchReply has part i in place of what a good reply has there; -1: none.
 func fetchReply(i int, part string) string {
-	reply := strings.Split("envelope|a|5|0|0|0|0|1|10000000||0|1|0|7|5 3 1|2||9|id|envelope|fail|1|40|-1|0|1", "|")
+	reply := strings.Split("envelope|a|5|0|0|0|0|1|10000000||0|7|5 3 1 1|1||9|1|40|1|0|1", "|")
 	if i >= 0 {
 		reply[i] = part
 	}
@@ -108,14 +108,18 @@ var repliesToUsers = map[string]repliesCase{
 	"fetch": caseOf(func(s *Store) (FetchReply, error) {
 		with := &FetchSettings{Lease: time.Second, MaxLosses: 3}
 		return s.Fetch(queuetest.CtxB, NewCaller(), FetchRequest{Want: 1, Settings: with})
-	}, []int{2, 3, 8, 12, 13, 15, 17, 22, 25},
-		[]string{fetchReply(-1, ""), fetchReply(3, "6"), "|5|0|0|0|0|0|1|10 1000000 3 5 1 7|0|0|0|0||0||0|0"},
+	}, []int{2, 3, 4, 8, 10, 11, 13, 15, 17, 20},
+		[]string{fetchReply(-1, ""), fetchReply(3, "6"), fetchReply(4, "1"), "|5|0|0|0|0|1|10000000|10 1000000 3 5 1 7|0|0|0 0 0 0|0||0|0"},
 		"OK", strings.TrimPrefix(fetchReply(-1, ""), "envelope|"), fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, ""),
-		fetchReply(4, ""), fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(9, "1"), fetchReply(9, "1 2 3 4 5"),
-		fetchReply(9, "1 2 3 4 5 6 7"), fetchReply(10, "1"), fetchReply(10, "-1"), fetchReply(11, "2"), fetchReply(11, "0"),
-		fetchReply(12, "-1"), fetchReply(15, "3"), fetchReply(15, "-1"), fetchReply(17, "-1"), fetchReply(21, "0"),
-		fetchReply(21, "2"), fetchReply(23, "-2"), fetchReply(25, "2"), fetchReply(25, "0"), fetchReply(25, "-1"),
-		fetchReply(25, "9000000000000000000")),
+		fetchReply(3, ""), fetchReply(4, "1.5"), fetchReply(5, "-"), fetchReply(9, "1"), fetchReply(9, "1 2 3 4 5"),
+		fetchReply(9, "1 2 3 4 5 6 7"), fetchReply(10, "1"), fetchReply(10, "-1"), fetchReply(13, "2"), fetchReply(13, "-1"),
+		fetchReply(15, "-1"), fetchReply(16, "0"), fetchReply(16, "2"), fetchReply(18, "-2"), fetchReply(20, "2"), fetchReply(20, "0"),
+		fetchReply(20, "-1"), fetchReply(20, "9000000000000000000")),
+	"tick": caseOf(func(s *Store) (TickReply, error) {
+		return s.Tick(queuetest.CtxB, NewCaller(), TickRequest{Settings: &FetchSettings{Lease: time.Second, MaxLosses: 3}})
+	}, []int{0, 1, 2, 3, 4, 5, 6},
+		[]string{"5|0|0|0|0|0|0", "5|1|2|3|4|1|1|id|envelope|fail|-1|40|-1|1|part"},
+		"", "5", "5|0|0|0|-1|0|0", "5|0|0|0|0|1|0|id|envelope", "5|0|0|0|0|0|1|-1|40", "5|0|0|0|0|1|0|id|e|f|1|0", "5|0|0|0|0|1|0|id|e|f|-2|0"),
 	"settle": caseOf(func(s *Store) (SettleReply, error) {
 		all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
 		all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}

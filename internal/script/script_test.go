@@ -88,13 +88,14 @@ type rig struct {
 	*Store
 	t       testing.TB
 	name    string
-	now     int64             // the server's clock, unix us
-	set     func(us int64)    // sets it
-	with    FetchSettings     // of every fetch
-	doneMax int               // of every settlement
-	limits  RateLimits        // of every fetch
-	tick    func() FetchReply // a fetch of some consumer that hands out nothing
-	leases  map[string]*Lease // under which each delivery was handed out last
+	now     int64                         // the server's clock, unix us
+	set     func(us int64)                // sets it
+	with    FetchSettings                 // of every fetch
+	doneMax int                           // of every settlement
+	limits  RateLimits                    // of every fetch
+	tick    func() taking                 // a tick and a fetch of some consumer that hands out nothing
+	ticked  map[string]message.ServerTime // by caller: its last tick
+	leases  map[string]*Lease             // under which each delivery was handed out last
 
 	vanished int64 // messages that do has deleted
 }
@@ -127,7 +128,7 @@ func rigAt(t testing.TB, addr string) *rig {
 
 func rigOf(t testing.TB, cli *redis.Client, set func(us int64)) *rig {
 	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), set: set, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
-		leases: map[string]*Lease{}}
+		leases: map[string]*Lease{}, ticked: map[string]message.ServerTime{}}
 	r.Store = NewStore(cli, "dq", r.name)
 	r.Store.AttemptTimeout = time.Minute // the embedded server is slow, and a call is made once
 	t.Cleanup(func() {
@@ -137,7 +138,7 @@ func rigOf(t testing.TB, cli *redis.Client, set func(us int64)) *rig {
 		}
 	})
 	ticker := NewCaller()
-	r.tick = func() FetchReply { return r.fetch(ticker, 0) }
+	r.tick = func() taking { return r.fetch(ticker, 0) }
 	r.at(0)
 	return r
 }
@@ -166,7 +167,7 @@ type namedScript struct {
 
 var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
-	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
+	{FetchScript, "fetch"}, {TickScript, "tick"}, {SettleScript, "settle"}, {KeepScript, "keep"},
 	{ExtendScript, "extend"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"},
 	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"}, {ShardsScript, "shards"},
@@ -194,7 +195,7 @@ func (r *rig) tickTo(d time.Duration) {
 }
 
 // lapse lets the leases of 10 s end that began before d: a consumer ticks until a fifth of a lease before d, and at d.
-func (r *rig) lapse(d time.Duration) FetchReply {
+func (r *rig) lapse(d time.Duration) taking {
 	r.t.Helper()
 	r.tickTo(d - r.with.Lease/5)
 	r.at(d)

@@ -19,6 +19,7 @@ var (
 	PutScript       = loadScript("put")
 	ForgetScript    = loadScript("forget")
 	FetchScript     = loadScript("fetch")
+	TickScript      = loadScript("tick")
 	SettleScript    = loadScript("settle")
 	ExtendScript    = loadScript("extend")
 	KeepScript      = loadScript("keep")

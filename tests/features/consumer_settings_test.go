@@ -132,9 +132,12 @@ func TestPoisonIsTold(t *testing.T) {
 	fetch := func(want int) script.FetchReply {
 		t.Helper()
 		dying.Next()
-		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Alone: reserved,
-			Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+		settings := script.FetchSettings{Lease: lease, MaxLosses: 3}
+		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Alone: reserved, Settings: &settings})
 		f.Must(err)
+		if out.Tick {
+			f.Must(queuetest.Failure(f.CallsOf(info.ID).Tick(context.Background(), dying, script.TickRequest{Settings: &settings})))
+		}
 		reserved = out.Reserved
 		return out
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestIdleLostWakeUp: a tick that goes by the alarm finds what is due although the marker is lost.
+// TestIdleLostWakeUp: a look that goes by the alarm finds what is due although the marker is lost.
 func TestIdleLostWakeUp(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -30,7 +30,7 @@ func TestIdleLostWakeUp(t *testing.T) {
 	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if args := cmd.Args(); len(args) > 3 && args[1] == script.FetchScript.SHA && args[3] == queues[0].Key("pending") {
 			mu.Lock()
-			before, last = last, look{time.Now(), args[3+args[2].(int)+7] == 2}
+			before, last = last, look{time.Now(), args[3+args[2].(int)+6] == 2}
 			mu.Unlock()
 		}
 		return next(ctx, cmd)

@@ -249,7 +249,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local remade

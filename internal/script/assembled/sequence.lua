@@ -15,9 +15,9 @@ if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
 if not n then return nil end
 local call = tonumber(ARGV[2])
-if whole(n) < call then return nil end
+if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
-return reply, at
+return reply, at, n
 end
 local marks = {}
 local function mark(name, value)

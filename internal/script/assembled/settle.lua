@@ -27,9 +27,9 @@ if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
 if not n then return nil end
 local call = tonumber(ARGV[2])
-if whole(n) < call then return nil end
+if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
-return reply, at
+return reply, at, n
 end
 local function guard() end
 local state
@@ -357,7 +357,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local function setcountdown(id, counted, n) redis.call('HSET', KEYS[15], id .. ':0', us(counted) .. ' ' .. us(n)) end
@@ -924,7 +924,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local function setcountdown(id, counted, n) redis.call('HSET', KEYS[15], id .. ':0', us(counted) .. ' ' .. us(n)) end
@@ -1154,7 +1154,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local function relanes()
@@ -1352,7 +1352,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local remade
@@ -1598,7 +1598,7 @@ redis.call('ZADD', KEYS[17], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local function laneof(envelope)

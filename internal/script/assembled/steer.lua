@@ -17,9 +17,9 @@ if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
 if not n then return nil end
 local call = tonumber(ARGV[2])
-if whole(n) < call then return nil end
+if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
-return reply, at
+return reply, at, n
 end
 local function guard() end
 local marks = {}
@@ -412,7 +412,7 @@ redis.call('ZADD', KEYS[16], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local remade

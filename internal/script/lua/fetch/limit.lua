@@ -9,14 +9,16 @@
 -- state.limited: '<since when> <armed> <open> <marker> <full>' while a limit puts off messages that are due. armed is state.armed, the
 -- instant of these messages, so that later messages do not set the alarm. marker is where the marker stands. open is when the rate lets
 -- the next go. full is '1' if a message waits for a place: a script that frees one sets the alarm (freed).
--- takes: leaseUS, alarm, limits, want, MOVES, canceled
--- gives: limit, marker
 -- from time: now, us, whole
 -- from call: mark
+-- from fetch/read: MOVES
 
-local limit -- nil: the queue has no limits and is not throttled
-local marker = alarm or 0 -- the instant for which it was set last
-if limits or ARGV[14] ~= '' then
+-- limits(c) reads them, and shortens c.want. It returns the table of what holds, with the functions left and take, and the instant at which the
+-- marker stands.
+local function limits(c)
+  -- from limits: throttledUntil
+  -- from message: expired
+  -- from lease: howmanyheld, howmanylent
   local tat, throttled, before, override =
     unpack(redis.call('HMGET', KEYS.state, 'tat', 'throttled', 'limited', 'override'), 1, 4)
   local function numbers(text) -- of a field, 0 for what is no number
@@ -32,19 +34,18 @@ if limits or ARGV[14] ~= '' then
     local x, y = a[1] / a[2], b[1] / b[2]
     return x < y or x == y and a[3] < b[3]
   end
-  local mine, theirs, set = numbers(ARGV[14]), numbers(limits), numbers(override)
+  local mine, theirs, set = numbers(ARGV[11]), numbers(c.limits), numbers(override)
   mine[5], mine[6] = now, now
   local rate, crowd = mine, mine
-  if rated(theirs) and math.abs(now - theirs[5]) <= leaseUS and (not rated(mine) or slower(theirs, mine)) then rate = theirs end
-  if theirs[4] > 0 and math.abs(now - theirs[6]) <= leaseUS and (mine[4] == 0 or theirs[4] < mine[4]) then crowd = theirs end
+  if rated(theirs) and math.abs(now - theirs[5]) <= c.leaseUS and (not rated(mine) or slower(theirs, mine)) then rate = theirs end
+  if theirs[4] > 0 and math.abs(now - theirs[6]) <= c.leaseUS and (mine[4] == 0 or theirs[4] < mine[4]) then crowd = theirs end
   local asked = {us(rate[1]), us(rate[2]), us(rate[3]), us(crowd[4]), us(rate[5]), us(crowd[6])}
   local overridden = rated(set) or set[4] > 0
   if rated(set) then rate = set end
   if set[4] > 0 then crowd = set end
 
-  -- from limits: throttledUntil
   local till = throttledUntil(throttled)
-  limit = {before = '', open = till, free = nil, take = function() end, spare = nil}
+  local limit, marker = {before = '', open = till, free = nil, take = function() end, spare = nil}, c.alarm or 0
   local since, first, stood = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
   if since then
     limit.since, limit.before = whole(since), before
@@ -58,16 +59,14 @@ if limits or ARGV[14] ~= '' then
     mark('limits', table.concat(asked, ' '))
   end
 
-  -- from message: expired
   limit.spare = expired -- an expired message comes to no handler, and so does not count: it would use up the rate of the others
 
-  if till > 0 then want = 0 end
+  if till > 0 then c.want = 0 end
   if crowd[4] > 0 then
-    -- from lease: howmanyheld, howmanylent
     local held = howmanylent(crowd[4]) -- with what was canceled, until its holder has noticed
-    if held >= crowd[4] and now - (whole(canceled) or 0) <= 2 * leaseUS then held = math.min(held, howmanyheld()) end
+    if held >= crowd[4] and now - (whole(c.canceled) or 0) <= 2 * c.leaseUS then held = math.min(held, howmanyheld()) end
     limit.free = crowd[4] - held
-    want = math.max(math.min(want, limit.free), 0)
+    c.want = math.max(math.min(c.want, limit.free), 0)
   end
   local room -- how many may go by the rate
   -- limit.left(taken) is how many more may go after so many were taken, as far as two fetches reach.
@@ -83,7 +82,7 @@ if limits or ARGV[14] ~= '' then
     tat = math.min(read, now + math.ceil(burst * per / n)) -- a later instant is of another limit, or of another time
     if tat < read then mark('tat', us(tat)) end
     function room() return math.floor((burst * per - (tat - now) * n) / per) end
-    want = math.max(math.min(want, room()), 0)
+    c.want = math.max(math.min(c.want, room()), 0)
     -- limit.take(k) notes that k went. A delivery that a consumer releases unseen counts too, and once more when it goes again.
     function limit.take(k)
       if k > 0 then
@@ -95,4 +94,5 @@ if limits or ARGV[14] ~= '' then
       end
     end
   end
+  return limit, marker
 end

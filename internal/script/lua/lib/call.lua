@@ -8,8 +8,8 @@ local field = 'call:' .. ARGV[1]
 local STALE = 'DQSTALE a later call of this caller was carried out'
 
 -- recall(saved) reads what state holds of this caller's last call. Returns
---   nil            this call is new
---   reply, at      this call was carried out at that instant: this is a repeat, because the reply was lost
+--   nil, at, n     this call is new; n is the number of the last one, which was carried out at that instant (nil: there is none)
+--   reply, at, n   this call was carried out at that instant: this is a repeat, because the reply was lost
 --   false          a later call was carried out: nobody waits for this one, and it must do nothing
 -- A repeat is answered with the reply of the first call and does nothing again. Exceptions: fetch leases the deliveries anew or
 -- gives them back, and does the rest of a tick; send and put write the record again.
@@ -18,9 +18,9 @@ local function recall(saved)
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
   if not n then return nil end
   local call = tonumber(ARGV[2])
-  if whole(n) < call then return nil end
+  if whole(n) < call then return nil, at, n end
   if whole(n) > call then return false end
-  return reply, at
+  return reply, at, n
 end
 
 -- again(saved) answers a call of send or put that was carried out before; nil if the call is new. It writes the record once more, so

@@ -103,6 +103,6 @@ local function lanes()
     if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
   end
 
-  made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+  made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
   return made
 end

@@ -12,38 +12,38 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file says how often a consumer ticks: it polls without another reason, and tells of itself. A consumer is idle
-// while it holds nothing and wake-ups work. Wake-ups tell it of everything that becomes due, so ticks are only a safety
+// This file says how often a consumer looks: it polls without another reason, and tells of itself. A consumer is idle
+// while it holds nothing and wake-ups work. Wake-ups tell it of everything that becomes due, so looks are only a safety
 // net. At least every third of a lease there is one, because a consumer that is silent for half a lease counts as cut off.
 
 const (
-	// tickInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
-	tickInterval = time.Second
-	// ticksASecond is how often the idle consumers of one link tick together, if they are more than that. Those of the shards of a queue tick once.
-	// Each of them ticks at least every third of a lease, and every maxIdleInterval.
-	ticksASecond    = 3
+	// lookInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
+	lookInterval = time.Second
+	// looksASecond is how often the idle consumers of one link look together, if they are more than that. Those of the shards of a queue look once.
+	// Each of them looks at least every third of a lease, and every maxIdleInterval.
+	looksASecond    = 3
 	maxIdleInterval = 10 * time.Second
-	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. That deletes old garbage, and finds an
-	// alarm that another program has changed.
+	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. Then it ticks, which deletes old garbage, and
+	// finds an alarm that another program has changed.
 	fullLookEvery = 3 * maxIdleInterval
 )
 
-// untilTick is how long after a poll with this answer the next one is, at the latest.
-func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration {
+// untilLook is how long after a poll with this answer the next one is, at the latest.
+func (p *poller) untilLook(got *script.FetchReply, now time.Time) time.Duration {
 	s := &p.state
-	d, before := s.interval, s.idleTicks
+	d, before := s.interval, s.idleLooks
 	if p.isIdle(got) {
-		ticks := ticksASecond
+		looks := looksASecond
 		if p.settings.ID != "" { // of a shard
-			ticks = 1
+			looks = 1
 		}
-		together := time.Duration(p.store.Link.ConsumersNow()) * time.Second / time.Duration(ticks)
+		together := time.Duration(p.store.Link.ConsumersNow()) * time.Second / time.Duration(looks)
 		d = max(d, min(together, p.settings.Lease/3, maxIdleInterval))
 	}
-	if s.idleTicks = d > s.interval; s.idleTicks && !before {
-		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not tick together
+	if s.idleLooks = d > s.interval; s.idleLooks && !before {
+		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not look together
 	}
-	if s.idleTicks && got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle ticks
+	if s.idleLooks && got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle looks
 		d = min(d, max(s.until(got.Next, now), 0)+s.interval)
 	}
 	return d - rand.N(s.interval/8+1) // so that consumers do not fall into step
@@ -56,9 +56,9 @@ func (p *poller) isIdle(got *script.FetchReply) bool {
 		p.store.Link != nil && p.settings.Base.Err() == nil && p.leases.held.totals().deliveries == 0
 }
 
-// hurry makes the next tick come as if the consumer were not idle, because nobody waits for the marker.
+// hurry makes the next look come as if the consumer were not idle, because nobody waits for the marker.
 func (s *pollState) hurry(now time.Time) {
-	s.idleTicks = false
+	s.idleLooks = false
 	if at := now.Add(s.interval); at.Before(s.nextPoll) {
 		s.nextPoll = at
 	}
@@ -67,7 +67,7 @@ func (s *pollState) hurry(now time.Time) {
 // byAlarm reports whether a poll need only look at the alarm, which this consumer waits for.
 func (p *poller) byAlarm(now time.Time) bool {
 	s := &p.state
-	return s.idleTicks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery && p.leases.held.totals().deliveries == 0
+	return s.idleLooks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery && p.leases.held.totals().deliveries == 0
 }
 
 const maxPresenceMessages = 100
@@ -77,10 +77,10 @@ var hostname = sync.OnceValue(func() string {
 	return cmp.Or(name, "unknown")
 })
 
-// presence is what this consumer reports of itself, and "" if it has reported less than tickInterval ago.
+// presence is what this consumer reports of itself, and "" if it has reported less than lookInterval ago.
 func (p *poller) presence(now time.Time) string {
-	every := tickInterval
-	if p.state.idleTicks {
+	every := lookInterval
+	if p.state.idleLooks {
 		every = max(every, min(p.settings.Lease/3, maxIdleInterval)) // it counts as alive for a lease
 	}
 	if now.Sub(p.presenceAt) < every {

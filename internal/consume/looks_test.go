@@ -58,12 +58,12 @@ func TestUntilTick(t *testing.T) {
 			if i == 1 {
 				least = c.most - p.state.interval/8 // the first may come sooner, so that queues do not tick together
 			}
-			if d := p.untilTick(got, now); d < least || d > c.most {
+			if d := p.untilLook(got, now); d < least || d > c.most {
 				t.Errorf("%s: tick %d after %v", name, i, d)
 			}
 		}
-		if p.state.idleTicks != (c.most > p.state.interval) {
-			t.Errorf("%s: idle ticks: %v", name, p.state.idleTicks)
+		if p.state.idleLooks != (c.most > p.state.interval) {
+			t.Errorf("%s: idle ticks: %v", name, p.state.idleLooks)
 		}
 	}
 }
