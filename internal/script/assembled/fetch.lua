@@ -233,10 +233,24 @@ return weight(redis.call('HGET', KEYS[7], id) or '')
 end
 local keptUntil
 local function replace(id, n, failures, losses, errors)
-local remade
-local made
+local function dropparts(id, n, from)
+if n >= (from or 2) then redis.pcall('HDEL', KEYS[17], unpack(partnames(id, n, from))) end
+end
+local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local WIDTH, NAME = 100, 200
+local function laneof(envelope)
+if string.byte(envelope, 1) ~= 2 then return nil end
+local i, size = fieldat(envelope, 136)
+local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
+local lane = i and string.sub(envelope, i + 3, i + size - 1)
+if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
+end
+local TURN, LOOKS = 4, 1000
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -248,12 +262,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[18], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
-local TURN, LOOKS = 4, 1000
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[18], all, to, 'LIMIT', 0, 2)
@@ -263,9 +271,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[18], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[18], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[18], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -342,23 +352,18 @@ redis.call('ZADD', KEYS[19], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
-local function laneof(envelope)
-if string.byte(envelope, 1) ~= 2 then return nil end
-local i, size = fieldat(envelope, 136)
-local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
-local lane = i and string.sub(envelope, i + 3, i + size - 1)
-if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
-end
+local remade
 local function relanes()
 if remade then return remade end
 local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[18], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[18], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -369,7 +374,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[19], tag)
 redis.call('ZREM', KEYS[18], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -406,10 +411,6 @@ end
 remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
 return remade
 end
-local function dropparts(id, n, from)
-if n >= (from or 2) then redis.pcall('HDEL', KEYS[17], unpack(partnames(id, n, from))) end
-end
-local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
 local function setfailure(id, n, counts, errors, ended)
 local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
 redis.call('HSET', KEYS[8], id, record)
@@ -621,10 +622,20 @@ else
 redis.call('HDEL', KEYS[9], key)
 end
 end
-local remade
-local made
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local WIDTH, NAME = 100, 200
+local function laneof(envelope)
+if string.byte(envelope, 1) ~= 2 then return nil end
+local i, size = fieldat(envelope, 136)
+local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
+local lane = i and string.sub(envelope, i + 3, i + size - 1)
+if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
+end
+local TURN, LOOKS = 4, 1000
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -636,12 +647,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[18], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
-local TURN, LOOKS = 4, 1000
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[18], all, to, 'LIMIT', 0, 2)
@@ -651,9 +656,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[18], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[18], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[18], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -730,23 +737,18 @@ redis.call('ZADD', KEYS[19], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
-local function laneof(envelope)
-if string.byte(envelope, 1) ~= 2 then return nil end
-local i, size = fieldat(envelope, 136)
-local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
-local lane = i and string.sub(envelope, i + 3, i + size - 1)
-if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
-end
+local remade
 local function relanes()
 if remade then return remade end
 local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[18], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[18], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -757,7 +759,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[19], tag)
 redis.call('ZREM', KEYS[18], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -972,8 +974,11 @@ local turns = redis.call('ZRANGEBYLEX', KEYS[18], '[' .. lane .. '\0', '(' .. la
 for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
 return turns
 end
-local made
 local TURN, LOOKS = 4, 1000
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[18], all, to, 'LIMIT', 0, 2)
@@ -983,9 +988,6 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[18], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[18], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -1062,7 +1064,8 @@ redis.call('ZADD', KEYS[19], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local function rescore(n)

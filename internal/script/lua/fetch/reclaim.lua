@@ -22,7 +22,7 @@ if leased and leased <= now then
   -- from group: leftkey, setleft
   -- from record: setfailure, superseded, witherror
   -- from keys: freekey
-  -- from relane: relanes
+  -- from leavelane: relanes
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local UNRECEIVED = 'it did not come through: the line is too slow for it, or a limit of the server cuts it off'

@@ -24,8 +24,8 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   -- lane; '' at the end. A lane in which there is more to do is looked at again.
   local function sweeplanes(lane, n)
     -- from lane: NAME, turnsof
-    -- from turn: lanes
-    -- from relane: rescore
+    -- from enterlane: lanes
+    -- from leavelane: rescore
     local l = lanes()
     rescore(n)
     while n > 0 do
