@@ -17,12 +17,13 @@ import (
 // This file puts the scripts of assembled/ together of the files in lua/. Each says what it does, takes, returns (a
 // flat list), costs and keeps. Two things in a text stand for others:
 //
-//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua (fetch/read: lua/fetch/read.lua)
+//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua (settle/scan: lua/settle/scan.lua)
 //	                                and what they need, but for what is there already. Within a function they are made
 //	                                when it runs, so that a call which does not need them pays nothing
 //	KEYS.pending                    the key of that name
 //
-// No part stands twice in a script. If two functions need it, the line stands before both.
+// No part stands twice in a script. If two functions need it, the line stands before both. A part is written behind what it needs, in
+// the order in which its subject takes that.
 
 var assemble = flag.Bool("assemble", false, "write assembled/ anew")
 
@@ -185,13 +186,12 @@ func readParts() map[luaRef]*luaPart {
 	return all
 }
 
-// needs are the parts that a part needs where it stands.
+// needs are the parts that a part needs where it stands, in the order in which its subject takes them.
 func (p *luaPart) needs() (needs []luaRef) {
-	for _, name := range luaNamesIn(luaCodes(p.code)) {
-		for _, ref := range p.takes {
-			if ref.name == name && !slices.Contains(p.names, name) && !slices.Contains(needs, ref) {
-				needs = append(needs, ref)
-			}
+	used := luaNamesIn(luaCodes(p.code))
+	for _, ref := range p.takes {
+		if slices.Contains(used, ref.name) && !slices.Contains(p.names, ref.name) && !slices.Contains(needs, ref) {
+			needs = append(needs, ref)
 		}
 	}
 	return needs

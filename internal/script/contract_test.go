@@ -85,7 +85,7 @@ var contractCalls = map[string]contractCase{
 	}},
 	"intercept by id":  {InterceptScript, "", twoParts, intercepting("id", queuetest.IDOf("a"))},
 	"intercept by key": {InterceptScript, "", twoParts, intercepting("key", "k")},
-	"fetch": {FetchScript, "garbage done waiting", everywhere, fetching},
+	"fetch":            {FetchScript, "garbage done waiting", everywhere, fetching},
 	"fetch, no lease ran out": {FetchScript, "any", func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
 		r.done(fails("a"), ends(OutcomeReady, "b", 0, 0, ""))
@@ -158,7 +158,7 @@ var contractCalls = map[string]contractCase{
 		everywhere(r)
 		r.put(msg("p", 0))
 		r.fetch(NewCaller(), 10)
-		r.at(2 * r.since(r.now) + time.Hour)
+		r.at(2*r.since(r.now) + time.Hour)
 		r.with.GarbageAge = time.Second
 	}, ticking},
 	"tick, leases of lanes ran out": {TickScript, "any", func(r *rig) {

@@ -52,7 +52,7 @@ type FetchReply struct {
 	Lease     *Lease             // of all that is handed out
 	Tags      []string
 	Envelopes []string
-	Fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
+	Fails     []string      // for each of the first tags, "" if there is none; the others, from pending, have none
 	Lost      int           // 1 if a large message did not come through, whose lease ends (FetchRequest.Lose)
 	Dropped   int           // tags without a message
 	First     int           // 1 if no consumer has called before

@@ -44,6 +44,7 @@ end
 if back > begun + leaseUS * 3 / 2 then return text end
 return us(begun) .. ' ' .. us(math.max(upto, back)) .. ' ' .. us(before)
 end
+local STALE = 'DQSTALE a later call of this caller was carried out'
 local function recall(saved)
 if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
@@ -53,7 +54,7 @@ if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
 return reply, at, n
 end
-local STALE = 'DQSTALE a later call of this caller was carried out'
+local function guard() end
 local CENTURY = 3155760000000000
 local function longest(text, asked)
 local lease, at = string.match(text or '', '^(%d+) (%d+)$')
@@ -61,14 +62,13 @@ lease, at = whole(lease), whole(at)
 if lease and at and lease > asked and lease <= CENTURY and math.abs(now - at) <= lease then return lease, text end
 return asked, us(asked) .. ' ' .. us(now)
 end
+local SMALL = 2048
 local function scored(score)
 if not score then return nil end
 local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
 return math.min(math.max(math.floor(n), 0), 7258118400000000)
 end
 local function score(head) return scored(head[2]) end
-local function guard() end
-local SMALL = 2048
 local function read()
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'canceled', 'pause', 'lease', 'parts', 'limits', 'ticked',
 'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped')
@@ -124,20 +124,7 @@ size = 0,
 list = '', parts = {}, missing = {},
 }
 end
-local function split(tag)
-local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
-if n and n ~= '1' and #n < 10 then return tonumber(n), id end
-return 1, tag
-end
 local MOVES = 500
-local function delivery(record)
-local n = string.match(record or '', '^([1-9]%d*) ')
-return n and #n < 10 and n or '1'
-end
-local function isheld(id, n)
-return redis.call('HEXISTS', KEYS[7], id) == 1 and tonumber(delivery(redis.call('HGET', KEYS[8], id))) <= n
-end
-local LARGE = 65536
 local function fieldat(envelope, wanted)
 local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
 if version ~= 2 or not lo then return nil end
@@ -179,15 +166,28 @@ local length = redis.call('HSTRLEN', KEYS[7], id)
 if not c.groups or length > room then return length end
 return weight(redis.call('HGET', KEYS[7], id) or '')
 end
-local function failure(record)
-local failures, losses, when, mark, errors = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (\31?)(.*)$')
-return whole(failures) or 0, whole(losses) or 0, errors or '', whole(when), mark == '\31'
-end
 local function lendrest(name, ends, tags)
 name = string.gsub(name, '~+$', '')
 repeat name = name .. '~' until redis.call('HEXISTS', KEYS[4], name) == 0
 lend(name, ends, tags)
 end
+local function delivery(record)
+local n = string.match(record or '', '^([1-9]%d*) ')
+return n and #n < 10 and n or '1'
+end
+local function isheld(id, n)
+return redis.call('HEXISTS', KEYS[7], id) == 1 and tonumber(delivery(redis.call('HGET', KEYS[8], id))) <= n
+end
+local function split(tag)
+local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
+if n and n ~= '1' and #n < 10 then return tonumber(n), id end
+return 1, tag
+end
+local function failure(record)
+local failures, losses, when, mark, errors = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (\31?)(.*)$')
+return whole(failures) or 0, whole(losses) or 0, errors or '', whole(when), mark == '\31'
+end
+local LARGE = 65536
 local function again(c)
 local function setfailure(id, n, counts, errors, ended)
 local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
@@ -422,13 +422,18 @@ fromReady, c.weighed = math.min(fromReady, #picked), true
 end
 return picked, pending, fromReady
 end
+local function later()
+local spread = math.min(redis.call('ZCARD', KEYS[5]) * 500, 60000000)
+return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
+end
 local function lastChance(record)
 local _, losses = failure(record)
 return losses > 0 and losses >= tonumber(ARGV[6]) - 1
 end
-local function later()
-local spread = math.min(redis.call('ZCARD', KEYS[5]) * 500, 60000000)
-return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
+local function partnames(id, n, from)
+local names = {}
+for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
+return names
 end
 local function countof(envelope)
 local i, size = fieldat(envelope, 134)
@@ -446,11 +451,6 @@ end
 local function missingof(id, envelope)
 local n = countof(envelope)
 return n > 0 and (acksleft(id) or n) or nil
-end
-local function partnames(id, n, from)
-local names = {}
-for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
-return names
 end
 local function addparts(c, nth, id, envelope)
 local missing, parts = c.missing, c.parts
@@ -590,6 +590,10 @@ sweep(function(n) return redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', us(now), '
 function(last) redis.call('ZREMRANGEBYRANK', KEYS[5], 0, last) end)
 end
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end
+local function arm(due)
+redis.call('ZADD', KEYS[9], us(due), 'w')
+mark('armed', us(due))
+end
 local function overat(c)
 local leased = c.leased
 if not leased or (c.grace or '') == '' then return leased end
@@ -597,10 +601,6 @@ local _, upto, before, ends = graceof(c.grace, c.leaseUS)
 if ends <= now or leased > upto or leased <= before then return leased end
 local next = score(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. us(upto), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
 return math.min(next or ends, ends)
-end
-local function arm(due)
-redis.call('ZADD', KEYS[9], us(due), 'w')
-mark('armed', us(due))
 end
 local function setalarm(c, limit, marker)
 local next, given = 0, #c.given

@@ -4,12 +4,12 @@ local function us(n)
 if n ~= number then number, digits = n, string.format('%.0f', n) end
 return digits
 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local function whole(text)
 if not text or not string.match(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local function forgotten(name, record)
 if string.sub(name, 1, 5) ~= 'call:' then return false end
 local called = whole(string.match(record, '^%d+ (%d+) '))

@@ -110,14 +110,45 @@ redis.call('HDEL', KEYS[6], id)
 redis.call('HDEL', KEYS[7], id)
 end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local remade
-local made
 local function split(tag)
 local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
 if n and n ~= '1' and #n < 10 then return tonumber(n), id end
 return 1, tag
 end
+local function fieldat(envelope, wanted)
+local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
+if version ~= 2 or not lo then return nil end
+local i, before = 20 + hi * 256 + lo, 256
+while true do
+local kind, size, scale = string.byte(envelope, i), 0, 1
+if not kind or kind < wanted or kind >= before then return nil end
+repeat
+i = i + 1
+local digit = string.byte(envelope, i)
+if not digit or scale > 1e12 then return nil end
+size, scale = size + digit % 128 * scale, scale * 128
+until digit < 128
+i, before = i + 1, kind
+if kind == wanted then
+if #envelope < i + size - 1 then return nil end
+return i, size
+end
+i = i + size
+end
+end
 local WIDTH, NAME = 100, 200
+local function laneof(envelope)
+if string.byte(envelope, 1) ~= 2 then return nil end
+local i, size = fieldat(envelope, 136)
+local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
+local lane = i and string.sub(envelope, i + 3, i + size - 1)
+if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
+end
+local TURN, LOOKS = 4, 1000
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -129,12 +160,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
-local TURN, LOOKS = 4, 1000
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[15], all, to, 'LIMIT', 0, 2)
@@ -144,9 +169,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[15], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[15], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -223,44 +250,18 @@ redis.call('ZADD', KEYS[16], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
-local function fieldat(envelope, wanted)
-local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
-if version ~= 2 or not lo then return nil end
-local i, before = 20 + hi * 256 + lo, 256
-while true do
-local kind, size, scale = string.byte(envelope, i), 0, 1
-if not kind or kind < wanted or kind >= before then return nil end
-repeat
-i = i + 1
-local digit = string.byte(envelope, i)
-if not digit or scale > 1e12 then return nil end
-size, scale = size + digit % 128 * scale, scale * 128
-until digit < 128
-i, before = i + 1, kind
-if kind == wanted then
-if #envelope < i + size - 1 then return nil end
-return i, size
-end
-i = i + size
-end
-end
-local function laneof(envelope)
-if string.byte(envelope, 1) ~= 2 then return nil end
-local i, size = fieldat(envelope, 136)
-local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
-local lane = i and string.sub(envelope, i + 3, i + size - 1)
-if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
-end
+local remade
 local function relanes()
 if remade then return remade end
 local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[15], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[15], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -271,7 +272,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[16], tag)
 redis.call('ZREM', KEYS[15], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -331,14 +332,6 @@ local holds = (whole(firstHold) or 0) > 0
 local drop, nameof, unlist
 local ids = {not bykey and ARGV[4] or redis.call('HGET', KEYS[8], ARGV[4]) or nil}
 if groups then
-local function partnames(id, n, from)
-local names = {}
-for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
-return names
-end
-local function dropparts(id, n, from)
-if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
-end
 local PARTS = 1000
 local function partsof(envelope)
 if string.byte(envelope, 1) ~= 2 then return 0, 0 end
@@ -348,6 +341,14 @@ local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d
 n = tonumber(n) or 0
 if n < 1 or n > PARTS then return 0, 0 end
 return n, tonumber(bytes), i
+end
+local function partnames(id, n, from)
+local names = {}
+for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
+return names
+end
+local function dropparts(id, n, from)
+if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
 end
 local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
 local function leftkey(envelope)

@@ -11,6 +11,7 @@ if not text or not string.match(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local field = 'call:' .. ARGV[1]
+local STALE = 'DQSTALE a later call of this caller was carried out'
 local function recall(saved)
 if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
@@ -20,7 +21,6 @@ if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
 return reply, at, n
 end
-local STALE = 'DQSTALE a later call of this caller was carried out'
 local function again(saved)
 local reply, at = recall(saved)
 if reply then
@@ -56,6 +56,12 @@ end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local TURN, LOOKS = 4, 1000
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7}
+local function keyof(envelope, head)
+head = head or 17
+local hi, lo = string.byte(envelope, head + 1, head + 2)
+if not lo or hi * 256 + lo == 0 then return '' end
+return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
+end
 local function redue(envelope, digits) return string.sub(envelope, 1, 1) .. digits .. string.sub(envelope, 18) end
 local function complete(delay, version, envelope)
 if delay then
@@ -65,25 +71,6 @@ local due = tonumber(string.sub(envelope, 2, 17))
 if due >= now then return envelope, due end
 return redue(envelope, us(now)), now
 end
-local function keyof(envelope, head)
-head = head or 17
-local hi, lo = string.byte(envelope, head + 1, head + 2)
-if not lo or hi * 256 + lo == 0 then return '' end
-return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
-end
-local function heldUntil(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
-if ends > now and ends <= now + 31536000000000 then return ends end
-end
-local function holderof(key)
-local holder = redis.call('HGET', KEYS[8], key)
-if not holder then return nil end
-local size = redis.call('HSTRLEN', KEYS[6], holder)
-if size > 0 then return holder, false, size end
-if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
-return false
-end
-local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
 local function fieldat(envelope, wanted)
 local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
 if version ~= 2 or not lo then return nil end
@@ -105,6 +92,208 @@ end
 i = i + size
 end
 end
+local PARTS = 1000
+local function partsof(envelope)
+if string.byte(envelope, 1) ~= 2 then return 0, 0 end
+local i, size = fieldat(envelope, 129)
+if not i or size < 11 then return 0, 0 end
+local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
+n = tonumber(n) or 0
+if n < 1 or n > PARTS then return 0, 0 end
+return n, tonumber(bytes), i
+end
+local function heldUntil(key)
+local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+if ends > now and ends <= now + 31536000000000 then return ends end
+end
+local function holderof(key)
+local holder = redis.call('HGET', KEYS[8], key)
+if not holder then return nil end
+local size = redis.call('HSTRLEN', KEYS[6], holder)
+if size > 0 then return holder, false, size end
+if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+return false
+end
+local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
+local function edited(envelope, edits)
+if not edits[1] then return envelope end
+table.sort(edits, function(a, b) return a[1] < b[1] end)
+local pieces, from = {}, 1
+for _, edit in ipairs(edits) do
+pieces[#pieces + 1], pieces[#pieces + 2] = string.sub(envelope, from, edit[1] - 1), edit[3]
+from = edit[1] + edit[2]
+end
+pieces[#pieces + 1] = string.sub(envelope, from)
+return table.concat(pieces)
+end
+local function instantat(envelope, kind)
+local i, size = fieldat(envelope, kind)
+if size == 16 then return whole(string.sub(envelope, i, i + 15)), i end
+end
+local function stamp(edits, envelope, kind, instant)
+local _, i = instantat(envelope, kind)
+if i then edits[#edits + 1] = {i, 16, string.format('%016.0f', instant)} end
+end
+local function redueto(edits, envelope, digits)
+if string.sub(envelope, 2, 17) ~= digits then edits[#edits + 1] = {2, 16, digits} end
+end
+local LATEST, SINCE = 5, 6
+local function scored(score)
+if not score then return nil end
+local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
+return math.min(math.max(math.floor(n), 0), 7258118400000000)
+end
+local function expired(nth, envelope, at)
+at = at or now
+local function instant(kind)
+local i, size = fieldat(envelope, kind)
+return size == 16 and whole(string.sub(envelope, i, i + 15)) or 0
+end
+local deadline = instant(130)
+if deadline > 0 and deadline <= at then return true end
+local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
+if nth > 1 or not due or not lo then return false end
+local function uvarint(i)
+local n, scale = 0, 1
+while i do
+local d = string.byte(envelope, i)
+if not d or scale > 1e15 then return nil end
+n, scale, i = n + d % 128 * scale, scale * 128, i + 1
+if d < 128 then return n, i end
+end
+end
+local ttl
+if string.byte(envelope, 1) == 1 then
+local flags = 20 + hi * 256 + lo
+local _, after = uvarint(flags + 1)
+if (string.byte(envelope, flags) or 0) % 2 == 1 then ttl = uvarint(after) end
+else
+ttl = uvarint((fieldat(envelope, 4)))
+end
+return ttl and ttl > 0 and at - math.max(due, instant(6)) > ttl or false
+end
+local function weight(envelope)
+local n, bytes = partsof(envelope)
+if n < 2 then return #envelope end
+return #envelope + bytes + 256 * n
+end
+local function write(id, envelope)
+redis.call('HSET', KEYS[6], id, envelope)
+noted.longest = math.max(noted.longest, weight(envelope))
+end
+local function keyless(edits, envelope, count)
+local key, i, size = keyof(envelope), fieldat(envelope, 129)
+local length, before = 11 + #key, size < 128 and 1 or 2
+local long = length < 128 and string.char(length) or string.char(length % 128 + 128, math.floor(length / 128))
+edits[#edits + 1] = {18, 2 + #key, '\0\0'}
+edits[#edits + 1] = {i - before, before + size, long .. count .. key}
+end
+local LEFT = 100
+local function left(key)
+local list, ids = redis.pcall('HGET', KEYS[14], ':' .. key), {}
+for id in string.gmatch(list and not list.err and list or '', '%S+') do
+ids[#ids + 1] = id
+if #ids == LEFT then break end
+end
+return ids
+end
+local function setleft(key, id, lives)
+local ids = left(key)
+for i = #ids, 1, -1 do
+if ids[i] == id then table.remove(ids, i) end
+end
+if lives then table.insert(ids, 1, id) end
+ids[LEFT + 1] = nil
+if ids[1] then
+redis.pcall('HSET', KEYS[14], ':' .. key, table.concat(ids, ' '))
+else
+redis.pcall('HDEL', KEYS[14], ':' .. key)
+end
+end
+local function list(id, envelope)
+setleft(keyof(envelope), id, true)
+noted.grown = true
+end
+local function leave(id, envelope)
+local edits, _, _, at = {}, partsof(envelope)
+list(id, envelope)
+keyless(edits, envelope, string.sub(envelope, at, at + 10))
+write(id, edited(envelope, edits))
+end
+local function append(id, envelope, other, most)
+local n, bytes, at = partsof(envelope)
+local i, size = fieldat(other, 1)
+if n == 0 or not i then return nil end
+local _, first = fieldat(envelope, 1)
+local left = 1048576 - bytes - (first or 0)
+if n >= most or size > left then return at, string.sub(envelope, at, at + 10), false, true end
+redis.call('HSET', KEYS[14], id .. ':' .. n + 1, string.sub(other, i, i + size - 1))
+noted.grown = true
+return at, string.format('%04d%07d', n + 1, bytes + size), true, n + 1 >= most or size == left
+end
+local function countof(envelope)
+local i, size = fieldat(envelope, 134)
+return size == 10 and whole(string.sub(envelope, i, i + 9)) or 0
+end
+local function countdownof(id)
+local value = redis.pcall('HGET', KEYS[14], id .. ':0')
+local counted, n = string.match(type(value) ~= 'table' and value or '', '^(%d+) (%d+)$')
+return whole(counted), whole(n)
+end
+local function acksleft(id)
+local counted, n = countdownof(id)
+return n and math.max(n - counted, 0)
+end
+local function setcountdown(id, counted, n) redis.call('HSET', KEYS[14], id .. ':0', us(counted) .. ' ' .. us(n)) end
+local function recount(id, envelope, n)
+if n > 0 then
+local counted = countdownof(id) or 0
+setcountdown(id, counted, n)
+return math.max(n - counted, 0)
+end
+if countof(envelope) > 0 then redis.pcall('HDEL', KEYS[14], id .. ':0') end
+end
+local function partnames(id, n, from)
+local names = {}
+for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
+return names
+end
+local function dropparts(id, n, from)
+if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
+end
+local function delivery(record)
+local n = string.match(record or '', '^([1-9]%d*) ')
+return n and #n < 10 and n or '1'
+end
+local function tagof(id, record)
+local n = delivery(record)
+return n == '1' and id or n .. ':' .. id
+end
+local function failure(record)
+local failures, losses, when, mark, errors = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (\31?)(.*)$')
+return whole(failures) or 0, whole(losses) or 0, errors or '', whole(when), mark == '\31'
+end
+local function setfailure(id, n, counts, errors, ended)
+local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
+redis.call('HSET', KEYS[7], id, record)
+return record
+end
+local function scorein(place, tag, id)
+if place == 'pending' then return redis.call('ZSCORE', KEYS[1], tag) or nil end
+if place == 'ready' then return redis.call('LPOS', KEYS[2], tag) and '0' or nil end
+if place == 'retry' then return redis.call('ZSCORE', KEYS[4], tag) or nil end
+if place == 'waiting' then return redis.call('ZSCORE', KEYS[16], tag) or nil end
+if place == 'garbage' then return redis.call('ZSCORE', KEYS[5], id) or nil end
+if place == 'done' then return redis.call('ZSCORE', KEYS[12], id) or nil end
+end
+local function locate(tag, id)
+for _, place in ipairs({'pending', 'retry', 'garbage', 'done', 'waiting', tag ~= id and 'ready' or nil}) do
+local score = scorein(place, tag, id)
+if score and place == 'done' and scored(score) <= now then return nil end
+if score then return place, score end
+end
+return 'unack', ''
+end
 local WIDTH, NAME = 100, 200
 local function laneof(envelope)
 if string.byte(envelope, 1) ~= 2 then return nil end
@@ -113,12 +302,15 @@ local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope,
 local lane = i and string.sub(envelope, i + 3, i + size - 1)
 if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
-local made
 local function split(tag)
 local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
 if n and n ~= '1' and #n < 10 then return tonumber(n), id end
 return 1, tag
 end
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -130,16 +322,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
-local function scored(score)
-if not score then return nil end
-local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
-return math.min(math.max(math.floor(n), 0), 7258118400000000)
-end
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[15], all, to, 'LIMIT', 0, 2)
@@ -149,9 +331,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[15], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[15], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -228,213 +412,10 @@ redis.call('ZADD', KEYS[16], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
-local function setcountdown(id, counted, n) redis.call('HSET', KEYS[14], id .. ':0', us(counted) .. ' ' .. us(n)) end
-local function store(own, acks, word, delay, version, id, envelope, counted, due, key)
-local other = envelope
-if not due then
-other, due = complete(tonumber(delay), version, envelope)
-key = keyof(other)
-end
-if key ~= '' then
-local holder, acked
-if word == 'refuse' then holder, acked = holderof(key) end
-if holder and not (acked and holder == own) then return named(holder, acked) end
-redis.call('HSET', KEYS[8], key, id)
-end
-local lane, width = laneof(other)
-noted.stored = noted.stored + redis.call('HSET', KEYS[6], id, other)
-if lane then lanes().enter(lane, width, id, due) else redis.call('ZADD', KEYS[1], string.sub(other, 2, 17), id) end
-if acks > 0 then
-setcountdown(id, counted or 0, acks)
-noted.grown = true
-end
-if not lane then noted.first = math.min(noted.first or due, due) end
-noted.longest = math.max(noted.longest, #other)
-return '+', due
-end
-local function delivery(record)
-local n = string.match(record or '', '^([1-9]%d*) ')
-return n and #n < 10 and n or '1'
-end
-local function tagof(id, record)
-local n = delivery(record)
-return n == '1' and id or n .. ':' .. id
-end
-local function dueof(id)
-local score = redis.call('ZSCORE', KEYS[1], id)
-local tag = score or tagof(id, redis.call('HGET', KEYS[7], id))
-score = score or redis.call('ZSCORE', KEYS[4], tag) or redis.call('ZSCORE', KEYS[16], tag)
-return score and scored(score) or now
-end
-local function afford(size)
-if noted.room and noted.spent + size > noted.room then return false end
-noted.spent = noted.spent + size
-return true
-end
-local PART = 256
-local PARTS = 1000
-local function partsof(envelope)
-if string.byte(envelope, 1) ~= 2 then return 0, 0 end
-local i, size = fieldat(envelope, 129)
-if not i or size < 11 then return 0, 0 end
-local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
-n = tonumber(n) or 0
-if n < 1 or n > PARTS then return 0, 0 end
-return n, tonumber(bytes), i
-end
-local function scorein(place, tag, id)
-if place == 'pending' then return redis.call('ZSCORE', KEYS[1], tag) or nil end
-if place == 'ready' then return redis.call('LPOS', KEYS[2], tag) and '0' or nil end
-if place == 'retry' then return redis.call('ZSCORE', KEYS[4], tag) or nil end
-if place == 'waiting' then return redis.call('ZSCORE', KEYS[16], tag) or nil end
-if place == 'garbage' then return redis.call('ZSCORE', KEYS[5], id) or nil end
-if place == 'done' then return redis.call('ZSCORE', KEYS[12], id) or nil end
-end
-local function locate(tag, id)
-for _, place in ipairs({'pending', 'retry', 'garbage', 'done', 'waiting', tag ~= id and 'ready' or nil}) do
-local score = scorein(place, tag, id)
-if score and place == 'done' and scored(score) <= now then return nil end
-if score then return place, score end
-end
-return 'unack', ''
-end
-local function failure(record)
-local failures, losses, when, mark, errors = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (\31?)(.*)$')
-return whole(failures) or 0, whole(losses) or 0, errors or '', whole(when), mark == '\31'
-end
-local function setfailure(id, n, counts, errors, ended)
-local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
-redis.call('HSET', KEYS[7], id, record)
-return record
-end
-local function countdownof(id)
-local value = redis.pcall('HGET', KEYS[14], id .. ':0')
-local counted, n = string.match(type(value) ~= 'table' and value or '', '^(%d+) (%d+)$')
-return whole(counted), whole(n)
-end
-local LEFT = 100
-local function left(key)
-local list, ids = redis.pcall('HGET', KEYS[14], ':' .. key), {}
-for id in string.gmatch(list and not list.err and list or '', '%S+') do
-ids[#ids + 1] = id
-if #ids == LEFT then break end
-end
-return ids
-end
-local function setleft(key, id, lives)
-local ids = left(key)
-for i = #ids, 1, -1 do
-if ids[i] == id then table.remove(ids, i) end
-end
-if lives then table.insert(ids, 1, id) end
-ids[LEFT + 1] = nil
-if ids[1] then
-redis.pcall('HSET', KEYS[14], ':' .. key, table.concat(ids, ' '))
-else
-redis.pcall('HDEL', KEYS[14], ':' .. key)
-end
-end
-local function list(id, envelope)
-setleft(keyof(envelope), id, true)
-noted.grown = true
-end
-local function keyless(edits, envelope, count)
-local key, i, size = keyof(envelope), fieldat(envelope, 129)
-local length, before = 11 + #key, size < 128 and 1 or 2
-local long = length < 128 and string.char(length) or string.char(length % 128 + 128, math.floor(length / 128))
-edits[#edits + 1] = {18, 2 + #key, '\0\0'}
-edits[#edits + 1] = {i - before, before + size, long .. count .. key}
-end
-local function weight(envelope)
-local n, bytes = partsof(envelope)
-if n < 2 then return #envelope end
-return #envelope + bytes + 256 * n
-end
-local function write(id, envelope)
-redis.call('HSET', KEYS[6], id, envelope)
-noted.longest = math.max(noted.longest, weight(envelope))
-end
-local function edited(envelope, edits)
-if not edits[1] then return envelope end
-table.sort(edits, function(a, b) return a[1] < b[1] end)
-local pieces, from = {}, 1
-for _, edit in ipairs(edits) do
-pieces[#pieces + 1], pieces[#pieces + 2] = string.sub(envelope, from, edit[1] - 1), edit[3]
-from = edit[1] + edit[2]
-end
-pieces[#pieces + 1] = string.sub(envelope, from)
-return table.concat(pieces)
-end
-local function leave(id, envelope)
-local edits, _, _, at = {}, partsof(envelope)
-list(id, envelope)
-keyless(edits, envelope, string.sub(envelope, at, at + 10))
-write(id, edited(envelope, edits))
-end
-local function expired(nth, envelope, at)
-at = at or now
-local function instant(kind)
-local i, size = fieldat(envelope, kind)
-return size == 16 and whole(string.sub(envelope, i, i + 15)) or 0
-end
-local deadline = instant(130)
-if deadline > 0 and deadline <= at then return true end
-local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
-if nth > 1 or not due or not lo then return false end
-local function uvarint(i)
-local n, scale = 0, 1
-while i do
-local d = string.byte(envelope, i)
-if not d or scale > 1e15 then return nil end
-n, scale, i = n + d % 128 * scale, scale * 128, i + 1
-if d < 128 then return n, i end
-end
-end
-local ttl
-if string.byte(envelope, 1) == 1 then
-local flags = 20 + hi * 256 + lo
-local _, after = uvarint(flags + 1)
-if (string.byte(envelope, flags) or 0) % 2 == 1 then ttl = uvarint(after) end
-else
-ttl = uvarint((fieldat(envelope, 4)))
-end
-return ttl and ttl > 0 and at - math.max(due, instant(6)) > ttl or false
-end
-local function append(id, envelope, other, most)
-local n, bytes, at = partsof(envelope)
-local i, size = fieldat(other, 1)
-if n == 0 or not i then return nil end
-local _, first = fieldat(envelope, 1)
-local left = 1048576 - bytes - (first or 0)
-if n >= most or size > left then return at, string.sub(envelope, at, at + 10), false, true end
-redis.call('HSET', KEYS[14], id .. ':' .. n + 1, string.sub(other, i, i + size - 1))
-noted.grown = true
-return at, string.format('%04d%07d', n + 1, bytes + size), true, n + 1 >= most or size == left
-end
-local function countof(envelope)
-local i, size = fieldat(envelope, 134)
-return size == 10 and whole(string.sub(envelope, i, i + 9)) or 0
-end
-local function recount(id, envelope, n)
-if n > 0 then
-local counted = countdownof(id) or 0
-setcountdown(id, counted, n)
-return math.max(n - counted, 0)
-end
-if countof(envelope) > 0 then redis.pcall('HDEL', KEYS[14], id .. ':0') end
-end
-local function acksleft(id)
-local counted, n = countdownof(id)
-return n and math.max(n - counted, 0)
-end
-local function instantat(envelope, kind)
-local i, size = fieldat(envelope, kind)
-if size == 16 then return whole(string.sub(envelope, i, i + 15)), i end
-end
-local LATEST, SINCE = 5, 6
 local remade
 local function relanes()
 if remade then return remade end
@@ -442,7 +423,7 @@ local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[15], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[15], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -453,7 +434,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[16], tag)
 redis.call('ZREM', KEYS[15], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -489,21 +470,6 @@ if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
 remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
 return remade
-end
-local function stamp(edits, envelope, kind, instant)
-local _, i = instantat(envelope, kind)
-if i then edits[#edits + 1] = {i, 16, string.format('%016.0f', instant)} end
-end
-local function redueto(edits, envelope, digits)
-if string.sub(envelope, 2, 17) ~= digits then edits[#edits + 1] = {2, 16, digits} end
-end
-local function partnames(id, n, from)
-local names = {}
-for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
-return names
-end
-local function dropparts(id, n, from)
-if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
 end
 local function change(id, envelope, other, due, word, said, latest, most, acks)
 local record = redis.call('HGET', KEYS[7], id)
@@ -586,6 +552,41 @@ write(id, edited(envelope, edits))
 end
 if not added then return nil end
 return moves and due or before
+end
+local PART = 256
+local function afford(size)
+if noted.room and noted.spent + size > noted.room then return false end
+noted.spent = noted.spent + size
+return true
+end
+local function dueof(id)
+local score = redis.call('ZSCORE', KEYS[1], id)
+local tag = score or tagof(id, redis.call('HGET', KEYS[7], id))
+score = score or redis.call('ZSCORE', KEYS[4], tag) or redis.call('ZSCORE', KEYS[16], tag)
+return score and scored(score) or now
+end
+local function store(own, acks, word, delay, version, id, envelope, counted, due, key)
+local other = envelope
+if not due then
+other, due = complete(tonumber(delay), version, envelope)
+key = keyof(other)
+end
+if key ~= '' then
+local holder, acked
+if word == 'refuse' then holder, acked = holderof(key) end
+if holder and not (acked and holder == own) then return named(holder, acked) end
+redis.call('HSET', KEYS[8], key, id)
+end
+local lane, width = laneof(other)
+noted.stored = noted.stored + redis.call('HSET', KEYS[6], id, other)
+if lane then lanes().enter(lane, width, id, due) else redis.call('ZADD', KEYS[1], string.sub(other, 2, 17), id) end
+if acks > 0 then
+setcountdown(id, counted or 0, acks)
+noted.grown = true
+end
+if not lane then noted.first = math.min(noted.first or due, due) end
+noted.longest = math.max(noted.longest, #other)
+return '+', due
 end
 local function send(own, acks, word, delay, version, id, envelope, wait, timed, room)
 if word == 'refuse' then return store(own, acks, word, delay, version, id, envelope) end

@@ -11,6 +11,7 @@ if not text or not string.match(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local field = 'call:' .. ARGV[1]
+local STALE = 'DQSTALE a later call of this caller was carried out'
 local function recall(saved)
 if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
@@ -20,7 +21,6 @@ if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
 return reply, at, n
 end
-local STALE = 'DQSTALE a later call of this caller was carried out'
 local function again(saved)
 local reply, at = recall(saved)
 if reply then

@@ -19,13 +19,13 @@ if whole(n) < call then return nil, at, n end
 if whole(n) > call then return false end
 return reply, at, n
 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local marks = {}
 local function mark(name, value)
 marks[#marks + 1] = name
 marks[#marks + 1] = value
 end
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local function remember(reply)
 mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
 redis.call('HSET', KEYS[1], unpack(marks))

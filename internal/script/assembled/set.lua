@@ -87,6 +87,12 @@ if first and sooner(first, armed) then arm(first) end
 elseif word == 'accept' then
 local BOOKS = {'in:stored', 'in:found', 'kept', 'in:followed', 'in:scheduled', 'in:imported', 'out:acked', 'out:over', 'out:superseded',
 'out:intercepted', 'out:canceled', 'out:deleted', 'out:aged', 'out:trimmed', 'out:lost'}
+local function openbooks()
+local here = redis.call('HLEN', KEYS[4])
+redis.call('HDEL', KEYS[6], unpack(BOOKS))
+redis.call('HSET', KEYS[6], 'in:stored', '0', 'told', '0 0', 'books', us(now))
+if here > 0 then redis.call('HSET', KEYS[6], 'in:found', us(here)) end
+end
 local function difference(values, here)
 if not whole(values[1]) then return nil end
 local sum = -here
@@ -95,12 +101,6 @@ local n = values[i] and whole(values[i]) or 0
 if i <= 3 then sum = sum + n elseif i > 6 then sum = sum - n end
 end
 return sum
-end
-local function openbooks()
-local here = redis.call('HLEN', KEYS[4])
-redis.call('HDEL', KEYS[6], unpack(BOOKS))
-redis.call('HSET', KEYS[6], 'in:stored', '0', 'told', '0 0', 'books', us(now))
-if here > 0 then redis.call('HSET', KEYS[6], 'in:found', us(here)) end
 end
 local function acceptbooks()
 local values = redis.call('HMGET', KEYS[6], unpack(BOOKS))

@@ -43,95 +43,16 @@ end
 local takenOut = 0
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local TURN, LOOKS = 4, 1000
-local what, arg, step, only, anew = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'
-local bykey = only == 'key'
-if bykey then only = '' end
-local deletes = what == 'delete' or what == 'cancel'
-local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
-local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
-unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
-local reply, at = recall(saved)
-if reply then return {at, reply} elseif reply == false then return {err = STALE} end
-local refusal = missing(armed) or only ~= '' and unknown(layout)
-if refusal then return refusal end
-guard(redis.call('ZCARD', KEYS[1]), redis.call('LLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
-redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[5]), redis.call('HLEN', KEYS[6]),
-redis.call('HLEN', KEYS[7]), redis.call('HLEN', KEYS[8]), redis.call('ZCARD', KEYS[9]),
-redis.call('ZCARD', KEYS[11]), redis.call('HLEN', KEYS[12]), redis.call('ZCARD', KEYS[13]))
-local laned = redis.call('ZCARD', KEYS[15]) + redis.call('ZCARD', KEYS[16]) > 0
-local holds = (whole(firstHold) or 0) > 0
-local drop, nameof, unlist
-if groups then
-guard(redis.call('HLEN', KEYS[14]))
-local function partnames(id, n, from)
-local names = {}
-for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
-return names
+local function heldUntil(key)
+local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+if ends > now and ends <= now + 31536000000000 then return ends end
 end
-local function dropparts(id, n, from)
-if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
+local function release(key)
+if not heldUntil(key) then return '!gone' end
+redis.call('ZREM', KEYS[13], key)
+if string.sub(redis.call('HGET', KEYS[8], key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS[8], key) end
+return 'done'
 end
-local function fieldat(envelope, wanted)
-local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
-if version ~= 2 or not lo then return nil end
-local i, before = 20 + hi * 256 + lo, 256
-while true do
-local kind, size, scale = string.byte(envelope, i), 0, 1
-if not kind or kind < wanted or kind >= before then return nil end
-repeat
-i = i + 1
-local digit = string.byte(envelope, i)
-if not digit or scale > 1e12 then return nil end
-size, scale = size + digit % 128 * scale, scale * 128
-until digit < 128
-i, before = i + 1, kind
-if kind == wanted then
-if #envelope < i + size - 1 then return nil end
-return i, size
-end
-i = i + size
-end
-end
-local PARTS = 1000
-local function partsof(envelope)
-if string.byte(envelope, 1) ~= 2 then return 0, 0 end
-local i, size = fieldat(envelope, 129)
-if not i or size < 11 then return 0, 0 end
-local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
-n = tonumber(n) or 0
-if n < 1 or n > PARTS then return 0, 0 end
-return n, tonumber(bytes), i
-end
-local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
-local function leftkey(envelope)
-local i, size = fieldat(envelope, 129)
-return i and size > 11 and string.sub(envelope, i + 11, i + size - 1) or ''
-end
-local LEFT = 100
-local function left(key)
-local list, ids = redis.pcall('HGET', KEYS[14], ':' .. key), {}
-for id in string.gmatch(list and not list.err and list or '', '%S+') do
-ids[#ids + 1] = id
-if #ids == LEFT then break end
-end
-return ids
-end
-local function setleft(key, id, lives)
-local ids = left(key)
-for i = #ids, 1, -1 do
-if ids[i] == id then table.remove(ids, i) end
-end
-if lives then table.insert(ids, 1, id) end
-ids[LEFT + 1] = nil
-if ids[1] then
-redis.pcall('HSET', KEYS[14], ':' .. key, table.concat(ids, ' '))
-else
-redis.pcall('HDEL', KEYS[14], ':' .. key)
-end
-end
-drop, nameof, unlist = dropall, leftkey, setleft
-end
-redis.call('ZREM', KEYS[3], '')
 local function scored(score)
 if not score then return nil end
 local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
@@ -269,10 +190,6 @@ redis.call('HDEL', KEYS[12], id)
 redis.call('ZREM', KEYS[11], id)
 end
 end
-local function heldUntil(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
-if ends > now and ends <= now + 31536000000000 then return ends end
-end
 local function holderof(key)
 local holder = redis.call('HGET', KEYS[8], key)
 if not holder then return nil end
@@ -307,7 +224,10 @@ local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope,
 local lane = i and string.sub(envelope, i + 3, i + size - 1)
 if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
+local GONE = 500
 local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -319,11 +239,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[15], all, to, 'LIMIT', 0, 2)
@@ -333,9 +248,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[15], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[15], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[15], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -412,7 +329,8 @@ redis.call('ZADD', KEYS[16], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
 local remade
@@ -422,7 +340,7 @@ local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[15], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[15], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -433,7 +351,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[16], tag)
 redis.call('ZREM', KEYS[15], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -470,35 +388,28 @@ end
 remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
 return remade
 end
-local function release(key)
-if not heldUntil(key) then return '!gone' end
-redis.call('ZREM', KEYS[13], key)
-if string.sub(redis.call('HGET', KEYS[8], key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS[8], key) end
-return 'done'
-end
 local DEADLINE = 130
-local first, nth, deleted = nil, 0, 0
-local function steer(i)
+local function steer(c, i)
 local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
-if bykey then
+if c.bykey then
 id = redis.call('HGET', KEYS[8], ARGV[i]) or ''
 if keyof(redis.call('HGET', KEYS[6], id) or '') ~= ARGV[i] then id = '' end
 tag = id
 end
-local place, score, record = only, nil, nil
-if only ~= '' and only ~= 'garbage' and only ~= 'done' then
+local place, score, record = c.only, nil, nil
+if c.only ~= '' and c.only ~= 'garbage' and c.only ~= 'done' then
 local _
 _, id = split(tag)
 end
-if only == '' or only == 'unack' then
+if c.only == '' or c.only == 'unack' then
 record = redis.call('HGET', KEYS[7], id) or ''
 local current = tagof(id, record)
 place, score = locate(current, id)
-if only ~= '' and (place ~= only or tag ~= current) then place = nil end
+if c.only ~= '' and (place ~= c.only or tag ~= current) then place = nil end
 tag = current
 else
-score = scorein(only, tag, id)
-if not score or only == 'done' and scored(score) <= now then place = nil end
+score = scorein(c.only, tag, id)
+if not score or c.only == 'done' and scored(score) <= now then place = nil end
 end
 local envelope = place and redis.call('HGET', KEYS[6], id)
 local same = place == 'unack' or listed == '' or listed == score
@@ -506,36 +417,36 @@ if not envelope or not same and listed ~= score .. ' ' .. redis.sha1hex(envelope
 local at = place == 'ready' and now or scored(score)
 local due = place == 'ready' or (place == 'pending' or place == 'retry') and at <= now
 local where = not place and 'gone' or due and 'ready' or place
-local allowed = place and (place ~= 'unack' or what == 'cancel')
-if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
+local allowed = place and (place ~= 'unack' or c.what == 'cancel')
+if not c.deletes then allowed = allowed and (place == 'garbage') == (c.what == 'requeue') and place ~= 'done' end
 local key = allowed and keyof(envelope) or ''
 local holder, acked
-if what == 'requeue' and key ~= '' then holder, acked = holderof(key) end
+if c.what == 'requeue' and key ~= '' then holder, acked = holderof(key) end
 if not allowed then
 where = '!' .. where
 elseif holder and holder ~= id then
 where = named(holder, acked)
-elseif deletes then
-deleted = deleted + 1
+elseif c.deletes then
+c.deleted = c.deleted + 1
 remove(place, tag, id)
-if laned then relanes().outof(envelope, place, tag, id, score) end
-if drop then drop(id, envelope) end
-erase(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
+if c.laned then relanes().outof(envelope, place, tag, id, score) end
+if c.drop then c.drop(id, envelope) end
+erase(id, key ~= '' and key or c.nameof and c.nameof(envelope) or '', c.holds, c.unlist)
 else
-local next = arg + nth * step
-if what == 'by' then next = at + arg end
+local next = c.arg + c.nth * c.step
+if c.what == 'by' then next = at + c.arg end
 next = math.min(next, 7258118400000000)
 local stays = next <= now and (due or place == 'waiting' and at <= now)
 next = math.max(next, now)
 local edits, fresh = {}, tag == id and place ~= 'garbage'
 if fresh and not stays then redueto(edits, envelope, us(next)) end
 if expired(fresh and 1 or 2, edited(envelope, edits), next) then
-if not anew then return '-' .. where end
+if not c.anew then return '-' .. where end
 stays, edits = false, {}
 if fresh then redueto(edits, envelope, us(next)) end
 stamp(edits, envelope, DEADLINE, 0)
 end
-nth = nth + 1
+c.nth = c.nth + 1
 if stays then
 where = '~' .. where
 else
@@ -554,13 +465,13 @@ if n == '1' then n = '2' end
 tag = n .. ':' .. id
 setfailure(id, n, '0 0', errors)
 if key ~= '' then redis.call('HSET', KEYS[8], key, id) end
-local name = nameof and nameof(envelope) or ''
-if name ~= '' then unlist(name, id, true) end
+local name = c.nameof and c.nameof(envelope) or ''
+if name ~= '' then c.unlist(name, id, true) end
 end
 if lane then lanes().enter(lane, width, tag, next) else redis.call('ZADD', KEYS[4], us(next), tag) end
 end
 if edits[1] then redis.call('HSET', KEYS[6], id, edited(envelope, edits)) end
-if not lane and (not first or next < first) then first = next end
+if not lane then noted.first = math.min(noted.first or next, next) end
 end
 end
 return where
@@ -571,8 +482,7 @@ local function witherror(errors, n, text)
 if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
 return '\30' .. us(now) .. ' ' .. us(n) .. ' ' .. text .. (string.match(errors, FOUR) or errors)
 end
-local dead = 0
-local function skip(i)
+local function skip(c, i)
 local id = ARGV[i]
 local envelope, record = redis.call('HGET', KEYS[6], id), redis.call('HGET', KEYS[7], id)
 if not envelope then return '!gone' end
@@ -583,12 +493,12 @@ local at = place == 'ready' and now or scored(score)
 local waits = place == 'pending' or place == 'retry' or place == 'ready'
 local where = waits and at <= now and 'ready' or place or 'gone'
 if not lane or not waits then return '!' .. where end
-if what == 'garbage' then
-dead = dead + 1
+if c.what == 'garbage' then
+c.dead = c.dead + 1
 local failures, losses, errors = failure(record)
 setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), witherror(errors, 0, ARGV[i + 1]))
 local key = keyof(envelope)
-freekey(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
+freekey(id, key ~= '' and key or c.nameof and c.nameof(envelope) or '', c.holds, c.unlist)
 remove(place, tag, id)
 redis.call('ZADD', KEYS[5], us(now), id)
 relanes().vacate(lane, width, id, tag)
@@ -604,15 +514,84 @@ if tag == id then redis.call('HSET', KEYS[6], id, redue(envelope, us(due))) end
 end
 return where
 end
+local what, bykey = ARGV[3], ARGV[6] == 'key'
+local only = bykey and '' or ARGV[6]
+local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
+local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
+unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
+local reply, at = recall(saved)
+if reply then return {at, reply} elseif reply == false then return {err = STALE} end
+local refusal = missing(armed) or only ~= '' and unknown(layout)
+if refusal then return refusal end
+guard(redis.call('ZCARD', KEYS[1]), redis.call('LLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
+redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[5]), redis.call('HLEN', KEYS[6]),
+redis.call('HLEN', KEYS[7]), redis.call('HLEN', KEYS[8]), redis.call('ZCARD', KEYS[9]),
+redis.call('ZCARD', KEYS[11]), redis.call('HLEN', KEYS[12]), redis.call('ZCARD', KEYS[13]))
+local laned = redis.call('ZCARD', KEYS[15]) + redis.call('ZCARD', KEYS[16]) > 0
+local c = {
+what = what, arg = tonumber(ARGV[4]), step = tonumber(ARGV[5]), only = only, bykey = bykey, anew = ARGV[7] == '1',
+deletes = what == 'delete' or what == 'cancel',
+laned = laned, holds = (whole(firstHold) or 0) > 0,
+nth = 0, deleted = 0, dead = 0,
+}
+if groups then
+guard(redis.call('HLEN', KEYS[14]))
+local PARTS = 1000
+local function partsof(envelope)
+if string.byte(envelope, 1) ~= 2 then return 0, 0 end
+local i, size = fieldat(envelope, 129)
+if not i or size < 11 then return 0, 0 end
+local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
+n = tonumber(n) or 0
+if n < 1 or n > PARTS then return 0, 0 end
+return n, tonumber(bytes), i
+end
+local function partnames(id, n, from)
+local names = {}
+for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
+return names
+end
+local function dropparts(id, n, from)
+if n >= (from or 2) then redis.pcall('HDEL', KEYS[14], unpack(partnames(id, n, from))) end
+end
+local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
+local function leftkey(envelope)
+local i, size = fieldat(envelope, 129)
+return i and size > 11 and string.sub(envelope, i + 11, i + size - 1) or ''
+end
+local LEFT = 100
+local function left(key)
+local list, ids = redis.pcall('HGET', KEYS[14], ':' .. key), {}
+for id in string.gmatch(list and not list.err and list or '', '%S+') do
+ids[#ids + 1] = id
+if #ids == LEFT then break end
+end
+return ids
+end
+local function setleft(key, id, lives)
+local ids = left(key)
+for i = #ids, 1, -1 do
+if ids[i] == id then table.remove(ids, i) end
+end
+if lives then table.insert(ids, 1, id) end
+ids[LEFT + 1] = nil
+if ids[1] then
+redis.pcall('HSET', KEYS[14], ':' .. key, table.concat(ids, ' '))
+else
+redis.pcall('HDEL', KEYS[14], ':' .. key)
+end
+end
+c.drop, c.nameof, c.unlist = dropall, leftkey, setleft
+end
+redis.call('ZREM', KEYS[3], '')
 local change = (what == 'garbage' or what == 'last') and skip or steer
 local words = {}
 for i = 8, #ARGV, 2 do
 if noted.looked >= LOOKS then break end
-words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i)
+words[#words + 1] = what == 'release' and release(ARGV[i]) or change(c, i)
 end
 local said = table.concat(words, ' ')
-first = noted.first and math.min(first or noted.first, noted.first) or first
-if first then
+if noted.first then
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end
 local function sooner(due, before)
 before = whole(before) or 0
@@ -622,14 +601,14 @@ local function arm(due)
 redis.call('ZADD', KEYS[9], us(due), 'w')
 mark('armed', us(due))
 end
-first = gate(first, pause)
+local first = gate(noted.first, pause)
 if sooner(first, armed) then
 arm(first)
 armed = us(first)
 end
 end
-if dead > 0 then mark('garbage', us((whole(garbage) or 0) + dead)) end
-if deleted > 0 then mark(out, us((whole(outBefore) or 0) + deleted)) end
+if c.dead > 0 then mark('garbage', us((whole(garbage) or 0) + c.dead)) end
+if c.deleted > 0 then mark(out, us((whole(outBefore) or 0) + c.deleted)) end
 if takenOut > 0 then
 mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1)))
 local function freed(limited, armed, fetches)

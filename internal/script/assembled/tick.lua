@@ -33,22 +33,15 @@ redis.call('ZADD', KEYS[10], wakes, 'w')
 return since .. ' ' .. us(whole(armed) or 0) .. ' ' .. open .. ' ' .. wakes .. ' 0'
 end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local KINDS = {'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
-local KNOWN = 13
-local function agingat(aging, ticked)
-local HOUR, MINUTE = 3600000000, 60000000
-local last = whole(ARGV[2]) or 0
-if last == 0 then last = aging == 0 and ticked or now end
-if math.abs(now - last) > HOUR or aging > now + MINUTE then return now + MINUTE end
-return aging ~= 0 and now - aging > HOUR and 0 or aging
-end
-local function scored(score)
-if not score then return nil end
-local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
-return math.min(math.max(math.floor(n), 0), 7258118400000000)
-end
-local function score(head) return scored(head[2]) end
 local function guard() end
+local CENTURY = 3155760000000000
+local function longest(text, asked)
+local lease, at = string.match(text or '', '^(%d+) (%d+)$')
+lease, at = whole(lease), whole(at)
+if lease and at and lease > asked and lease <= CENTURY and math.abs(now - at) <= lease then return lease, text end
+return asked, us(asked) .. ' ' .. us(now)
+end
+local KINDS = {'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 local BOOKS = {'in:stored', 'in:found', 'kept', 'in:followed', 'in:scheduled', 'in:imported', 'out:acked', 'out:over', 'out:superseded',
 'out:intercepted', 'out:canceled', 'out:deleted', 'out:aged', 'out:trimmed', 'out:lost'}
 local function openbooks()
@@ -57,12 +50,19 @@ redis.call('HDEL', KEYS[11], unpack(BOOKS))
 redis.call('HSET', KEYS[11], 'in:stored', '0', 'told', '0 0', 'books', us(now))
 if here > 0 then redis.call('HSET', KEYS[11], 'in:found', us(here)) end
 end
-local CENTURY = 3155760000000000
-local function longest(text, asked)
-local lease, at = string.match(text or '', '^(%d+) (%d+)$')
-lease, at = whole(lease), whole(at)
-if lease and at and lease > asked and lease <= CENTURY and math.abs(now - at) <= lease then return lease, text end
-return asked, us(asked) .. ' ' .. us(now)
+local KNOWN = 13
+local function scored(score)
+if not score then return nil end
+local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
+return math.min(math.max(math.floor(n), 0), 7258118400000000)
+end
+local function score(head) return scored(head[2]) end
+local function agingat(aging, ticked)
+local HOUR, MINUTE = 3600000000, 60000000
+local last = whole(ARGV[2]) or 0
+if last == 0 then last = aging == 0 and ticked or now end
+if math.abs(now - last) > HOUR or aging > now + MINUTE then return now + MINUTE end
+return aging ~= 0 and now - aging > HOUR and 0 or aging
 end
 local function isover(first) return first and first ~= '0' and (whole(first) or 0) <= now end
 local function read()
@@ -96,36 +96,21 @@ lost = 0, overflow = 0, replaced = 0, dead = {}, missing = {}, parts = {},
 outs = {},
 }
 end
-local SWEEP = 100
-local function shorten(c)
-local latest = us(now + c.leaseUS)
-local far, leases = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', '(' .. latest, 'LIMIT', 0, SWEEP), {}
-for i = 1, #far do leases[2 * i - 1], leases[2 * i] = latest, far[i] end
-if leases[1] then redis.call('ZADD', KEYS[3], unpack(leases)) end
-end
-local MOVES = 500
-local function graceof(text, leaseUS)
-local begun, upto, before = string.match(text or '', '^(%d+) (%d+) (%d+)$')
-begun, upto, before = whole(begun) or 0, whole(upto) or 0, whole(before) or 0
-if begun > now then begun, upto, before = 0, 0, 0 end
-return begun, upto, before, math.min(upto + math.floor(leaseUS * 3 / 4), begun + 2 * leaseUS)
-end
-local function leasesover(c)
-local _, upto, before, ends = graceof(c.grace, c.leaseUS)
-if ends <= now then return redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(now), 'LIMIT', 0, SWEEP) end
-local over = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(math.min(before, now)), 'LIMIT', 0, SWEEP)
-if upto < now then
-local rest = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. us(upto), us(now), 'LIMIT', 0, SWEEP - #over)
-for i = 1, #rest do over[#over + 1] = rest[i] end
-end
-return over
-end
-local UNRECEIVED = 'it did not come through: the line is too slow for it, or a limit of the server cuts it off'
-local LOST = 'its lease ran out: its consumer died or was cut off'
 local function split(tag)
 local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
 if n and n ~= '1' and #n < 10 then return tonumber(n), id end
 return 1, tag
+end
+local function lend(name, ends, tags)
+local list = table.concat(tags, ' ')
+redis.call('ZADD', KEYS[3], ends, name)
+redis.call('HSET', KEYS[4], name, list, name .. '#', #tags)
+return list
+end
+local function lendrest(name, ends, tags)
+name = string.gsub(name, '~+$', '')
+repeat name = name .. '~' until redis.call('HEXISTS', KEYS[4], name) == 0
+lend(name, ends, tags)
 end
 local function delivery(record)
 local n = string.match(record or '', '^([1-9]%d*) ')
@@ -134,9 +119,29 @@ end
 local function isheld(id, n)
 return redis.call('HEXISTS', KEYS[7], id) == 1 and tonumber(delivery(redis.call('HGET', KEYS[8], id))) <= n
 end
+local SWEEP = 100
+local MOVES = 500
+local LOST = 'its lease ran out: its consumer died or was cut off'
+local UNRECEIVED = 'it did not come through: the line is too slow for it, or a limit of the server cuts it off'
+local function shorten(c)
+local latest = us(now + c.leaseUS)
+local far, leases = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', '(' .. latest, 'LIMIT', 0, SWEEP), {}
+for i = 1, #far do leases[2 * i - 1], leases[2 * i] = latest, far[i] end
+if leases[1] then redis.call('ZADD', KEYS[3], unpack(leases)) end
+end
+local seed = tonumber(ARGV[3])
+local function jitter(width)
+seed = seed * 16807 % 2147483647
+return math.floor(seed / 2147483647 * width)
+end
 local function failure(record)
 local failures, losses, when, mark, errors = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (\31?)(.*)$')
 return whole(failures) or 0, whole(losses) or 0, errors or '', whole(when), mark == '\31'
+end
+local function setfailure(id, n, counts, errors, ended)
+local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
+redis.call('HSET', KEYS[8], id, record)
+return record
 end
 local function superseded(record) return record and string.find(record, '^%d+ %d+ %d+ %d+ \31') ~= nil end
 local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
@@ -165,9 +170,38 @@ end
 i = i + size
 end
 end
-local remade
-local made
+local PARTS = 1000
+local function partsof(envelope)
+if string.byte(envelope, 1) ~= 2 then return 0, 0 end
+local i, size = fieldat(envelope, 129)
+if not i or size < 11 then return 0, 0 end
+local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
+n = tonumber(n) or 0
+if n < 1 or n > PARTS then return 0, 0 end
+return n, tonumber(bytes), i
+end
+local function partnames(id, n, from)
+local names = {}
+for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
+return names
+end
+local function dropparts(id, n, from)
+if n >= (from or 2) then redis.pcall('HDEL', KEYS[16], unpack(partnames(id, n, from))) end
+end
+local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
 local WIDTH, NAME = 100, 200
+local function laneof(envelope)
+if string.byte(envelope, 1) ~= 2 then return nil end
+local i, size = fieldat(envelope, 136)
+local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
+local lane = i and string.sub(envelope, i + 3, i + size - 1)
+if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
+end
+local TURN, LOOKS = 4, 1000
+local GONE = 500
+local made
+local function lanes()
+if made then return made end
 local function readlane(lane, member)
 local text = member and string.sub(member, #lane + 2)
 if not text then return nil end
@@ -179,12 +213,6 @@ if not id then id, n = '', '1' end
 local due = whole(string.sub(text, 1, 16)) or 0
 return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = math.max(whole(width) or 1, 1), member = member}
 end
-local function turnsof(lane, most)
-local turns = redis.call('ZRANGEBYLEX', KEYS[17], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
-for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
-return turns
-end
-local TURN, LOOKS = 4, 1000
 local function inlane(lane)
 local all, waits, to = '[' .. lane .. '\0', '[' .. lane .. '\0\1', '(' .. lane .. '\1'
 local found = redis.call('ZRANGEBYLEX', KEYS[17], all, to, 'LIMIT', 0, 2)
@@ -194,9 +222,11 @@ if not second or not second.turn then return 1, first.width, second end
 found = redis.call('ZRANGEBYLEX', KEYS[17], waits, to, 'LIMIT', 0, 1)
 return redis.call('ZLEXCOUNT', KEYS[17], all, '(' .. lane .. '\0\1'), first.width, readlane(lane, found[1])
 end
-local GONE = 500
-local function lanes()
-if made then return made end
+local function turnsof(lane, most)
+local turns = redis.call('ZRANGEBYLEX', KEYS[17], '[' .. lane .. '\0', '(' .. lane .. '\0\1', 'LIMIT', 0, most or 2 * WIDTH)
+for i = 1, #turns do turns[i] = readlane(lane, turns[i]) end
+return turns
+end
 local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
 local function waits(lane, due, tag, width)
 local n, id = split(tag)
@@ -273,23 +303,18 @@ redis.call('ZADD', KEYS[18], us(due), tag)
 local _, id = split(tag)
 if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
 end
-made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+takeback = takeback, fill = fill, enter = enter}
 return made
 end
-local function laneof(envelope)
-if string.byte(envelope, 1) ~= 2 then return nil end
-local i, size = fieldat(envelope, 136)
-local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
-local lane = i and string.sub(envelope, i + 3, i + size - 1)
-if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
-end
+local remade
 local function relanes()
 if remade then return remade end
 local l = lanes()
 local function vacate(lane, width, id, tag)
 local ended = redis.call('ZREM', KEYS[17], l.hasturn(lane, id, width)) == 1
 or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS[17], l.hasturn(lane, tag, width)) == 1
-local turns = ended and {} or turnsof(lane)
+local turns = ended and {} or l.turnsof(lane)
 noted.looked = noted.looked + #turns
 for _, turn in ipairs(turns) do
 local _, holder = split(turn.tag)
@@ -300,7 +325,7 @@ end
 local function leavewaiting(lane, width, tag, due)
 redis.call('ZREM', KEYS[18], tag)
 redis.call('ZREM', KEYS[17], l.waits(lane, due, tag, width))
-local n, least, next = inlane(lane)
+local n, least, next = l.inlane(lane)
 if next and n < math.min(least, next.width) then l.fill(lane) end
 end
 local function shift(lane, width, place, tag, id, before, due)
@@ -337,30 +362,6 @@ end
 remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
 return remade
 end
-local function partnames(id, n, from)
-local names = {}
-for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
-return names
-end
-local function dropparts(id, n, from)
-if n >= (from or 2) then redis.pcall('HDEL', KEYS[16], unpack(partnames(id, n, from))) end
-end
-local PARTS = 1000
-local function partsof(envelope)
-if string.byte(envelope, 1) ~= 2 then return 0, 0 end
-local i, size = fieldat(envelope, 129)
-if not i or size < 11 then return 0, 0 end
-local n, bytes = string.match(string.sub(envelope, i, i + 10), '^(%d%d%d%d)(%d%d%d%d%d%d%d)$')
-n = tonumber(n) or 0
-if n < 1 or n > PARTS then return 0, 0 end
-return n, tonumber(bytes), i
-end
-local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
-local function setfailure(id, n, counts, errors, ended)
-local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
-redis.call('HSET', KEYS[8], id, record)
-return record
-end
 local function finish(id, n, counts, errors)
 local envelope = redis.call('HGET', KEYS[7], id) or ''
 local i, size = fieldat(envelope, 133)
@@ -382,6 +383,15 @@ head = head or 17
 local hi, lo = string.byte(envelope, head + 1, head + 2)
 if not lo or hi * 256 + lo == 0 then return '' end
 return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
+end
+local function weight(envelope)
+local n, bytes = partsof(envelope)
+if n < 2 then return #envelope end
+return #envelope + bytes + 256 * n
+end
+local function leftkey(envelope)
+local i, size = fieldat(envelope, 129)
+return i and size > 11 and string.sub(envelope, i + 11, i + size - 1) or ''
 end
 local LEFT = 100
 local function left(key)
@@ -421,15 +431,6 @@ else
 redis.call('HDEL', KEYS[9], key)
 end
 end
-local function leftkey(envelope)
-local i, size = fieldat(envelope, 129)
-return i and size > 11 and string.sub(envelope, i + 11, i + size - 1) or ''
-end
-local function weight(envelope)
-local n, bytes = partsof(envelope)
-if n < 2 then return #envelope end
-return #envelope + bytes + 256 * n
-end
 local function countof(envelope)
 local i, size = fieldat(envelope, 134)
 return size == 10 and whole(string.sub(envelope, i, i + 9)) or 0
@@ -459,11 +460,6 @@ for i = 1, #values do there = there and values[i] end
 local at = #parts
 parts[at + 1], parts[at + 2] = us(nth), there and us(#values) or '0'
 for i = 1, there and #values or 0 do parts[at + 2 + i] = values[i] end
-end
-local seed = tonumber(ARGV[3])
-local function jitter(width)
-seed = seed * 16807 % 2147483647
-return math.floor(seed / 2147483647 * width)
 end
 local function lose(c, id, n, why)
 c.lost = c.lost + 1
@@ -501,16 +497,21 @@ if not c.first or next < c.first then c.first = next end
 redis.call('ZADD', KEYS[5], us(next), us(n + 1) .. ':' .. id)
 end
 end
-local function lend(name, ends, tags)
-local list = table.concat(tags, ' ')
-redis.call('ZADD', KEYS[3], ends, name)
-redis.call('HSET', KEYS[4], name, list, name .. '#', #tags)
-return list
+local function graceof(text, leaseUS)
+local begun, upto, before = string.match(text or '', '^(%d+) (%d+) (%d+)$')
+begun, upto, before = whole(begun) or 0, whole(upto) or 0, whole(before) or 0
+if begun > now then begun, upto, before = 0, 0, 0 end
+return begun, upto, before, math.min(upto + math.floor(leaseUS * 3 / 4), begun + 2 * leaseUS)
 end
-local function lendrest(name, ends, tags)
-name = string.gsub(name, '~+$', '')
-repeat name = name .. '~' until redis.call('HEXISTS', KEYS[4], name) == 0
-lend(name, ends, tags)
+local function leasesover(c)
+local _, upto, before, ends = graceof(c.grace, c.leaseUS)
+if ends <= now then return redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(now), 'LIMIT', 0, SWEEP) end
+local over = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(math.min(before, now)), 'LIMIT', 0, SWEEP)
+if upto < now then
+local rest = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. us(upto), us(now), 'LIMIT', 0, SWEEP - #over)
+for i = 1, #rest do over[#over + 1] = rest[i] end
+end
+return over
 end
 local function reclaim(c)
 if c.furthest and c.furthest > now + c.leaseUS then shorten(c) end
@@ -622,19 +623,6 @@ end
 if #over == MOST and not c.byPages then c.more = true end
 mark('held', us(score(redis.call('ZRANGE', KEYS[15], 0, 0, 'WITHSCORES')) or 0))
 end
-local field = 'call:' .. ARGV[1]
-local function forgotten(name, record)
-if string.sub(name, 1, 5) ~= 'call:' then return false end
-local called = whole(string.match(record, '^%d+ (%d+) '))
-return not called or math.abs(now - called) > 3600000000
-end
-local function sweepcallers(page)
-local found = redis.call('HSCAN', KEYS[11], page, 'MATCH', 'call:*', 'COUNT', SWEEP)
-for i = 1, #found[2], 2 do
-if found[2][i] ~= field and forgotten(found[2][i], found[2][i + 1]) then redis.call('HDEL', KEYS[11], found[2][i]) end
-end
-return found[1]
-end
 local function rescore(n)
 for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[17], range[1], range[2], 'LIMIT', 0, n)) do
@@ -672,6 +660,19 @@ n = n - #turns - (noted.looked - looked)
 end
 end
 return lane
+end
+local field = 'call:' .. ARGV[1]
+local function forgotten(name, record)
+if string.sub(name, 1, 5) ~= 'call:' then return false end
+local called = whole(string.match(record, '^%d+ (%d+) '))
+return not called or math.abs(now - called) > 3600000000
+end
+local function sweepcallers(page)
+local found = redis.call('HSCAN', KEYS[11], page, 'MATCH', 'call:*', 'COUNT', SWEEP)
+for i = 1, #found[2], 2 do
+if found[2][i] ~= field and forgotten(found[2][i], found[2][i + 1]) then redis.call('HDEL', KEYS[11], found[2][i]) end
+end
+return found[1]
 end
 local function sweep(c)
 local page, lane = string.match(c.cursor or '', '^(%d+) ?(.*)$')

@@ -20,7 +20,7 @@
 -- from place: locate, remove, takenOut
 -- from keys: erase
 -- from edit: noted
--- from relane: relanes
+-- from leavelane: relanes
 local out = ARGV[5] == '1' and 'out:canceled' or 'out:intercepted'
 local saved, armed, pause, groups, limited, firstHold, canceledBefore, outBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limited', 'held', 'canceled', out), 1, 8)

@@ -15,7 +15,7 @@
 --       whose messages ask for different widths, or ''; missing in the reply to a repeat.
 -- Cost: 16 commands, 2 more if a lane may be touched, 1 to set the alarm, 1 where there are groups or countdowns, 2 for each group that
 --       leaves its key, 1 for each countdown; for each message at most 6 of O(log pending), 16 if its key is taken, with a lane those of
---       lib/turn.lua, at most 100 messages; O(ready) if the message that has the key is there. It reads that message, unless it is
+--       lib/enterlane.lua, at most 100 messages; O(ready) if the message that has the key is there. It reads that message, unless it is
 --       kept (of a group the first part), and replaces a group in O(parts): half a megabyte, 2,000 parts and 1,000 turns in all, or one message.
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored.

@@ -24,7 +24,7 @@
 -- Returns a word for each pair, or for the first of them, if these needed many turns of lanes: 'done'; 'sound': it was not wrong any more;
 --       'garbage': the message was brought back to garbage, because another live message has its key, or an acked one keeps it taken.
 --       Or the error DQLAYOUT, if state.layout is not 1: nothing was done.
--- Cost: at most 20 commands of O(log n) for each pair, with a lane those of lib/turn.lua, and O(ready) if its message may be there. With a
+-- Cost: at most 20 commands of O(log n) for each pair, with a lane those of lib/enterlane.lua, and O(ready) if its message may be there. With a
 --       'place' or 'laned', also all that leases list.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
 
@@ -32,6 +32,10 @@
 -- from alarm: gate, sooner
 -- from queue: unknown
 -- from edit: noted, LOOKS
+-- from leavelane: rescore
+-- from repair/lanes: mendlanes
+-- from repair/place: mendstructures, mendmessages
+-- from repair/groups: mendgroups
 local armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, 'armed', 'pause', 'layout'), 1, 3)
 local alarm = whole(armed) or 0
 local refusal = unknown(layout)
@@ -54,9 +58,13 @@ redis.call('ZCARD', KEYS.lanes)
 redis.call('ZCARD', KEYS.waiting)
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
-local first -- when any of the messages that were brought back is due
+rescore(1000)
+
 local mend = {} -- by word
--- step groups, place, lanes
+mendstructures(mend)
+mendgroups(mend)
+mendmessages(mend)
+mendlanes(mend)
 
 function mend.result(id)
   if redis.call('ZSCORE', KEYS.done, id) or redis.call('HDEL', KEYS.result, id) == 0 then return 'sound' end
@@ -79,9 +87,8 @@ for i = 1, #ARGV, 2 do
   if noted.looked >= LOOKS then break end
   words[#words + 1] = mend[ARGV[i]](ARGV[i + 1])
 end
-if noted.first then first = math.min(first or noted.first, noted.first) end -- of lanes
-if first then
-  first = gate(first, pause)
+if noted.first then -- when any of the messages that were brought back is due
+  local first = gate(noted.first, pause)
   if sooner(first, armed) then
     redis.call('ZADD', KEYS.wake, us(first), 'w')
     redis.call('HSET', KEYS.state, 'armed', us(first))

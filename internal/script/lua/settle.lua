@@ -35,56 +35,73 @@
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
 --       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was, 1 if any is deleted; for each ack of a group O(parts) and 1, 2
 --       more if it has left its key, 1 for all; 2 if a message that is due waits for a place; 1 to throttle;
---       2 for each turn that ends, 5 more if it is given on (lib/turn.lua), 3 for all.
+--       2 for each turn that ends, 5 more if it is given on (lib/enterlane.lua), 3 for all.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
--- from call: mark, remember
-local plain, fetches = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+'
--- step read, leases, scan
-local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- kept: done since; replaced: what was superseded
-local garbageRoom, doneRoom = 0, 0 -- how many there may be, as the records say
-local ackedKept, unkept, trimmed = 0, 0, 0 -- kept of these by acks; superseded and deleted; deleted because there were too many
-local function isvoid(i) void = void .. us(i) .. ' ' end
+-- from call: field, STALE, recall, guard, mark, remember
+-- from settle/leases: countsof, release
+local plain, fetches, leases = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+', tonumber(ARGV[5])
+local before = 5 + 2 * leases -- so many ARGV stand before the tags of the plain acks
+local at = before + plain + 1 -- where the other outcomes begin
+
+local state
+if ARGV[at] then
+  state = redis.call('HMGET', KEYS.state, field, 'armed', 'limited', 'canceled', 'out:acked', 'held', 'parts', 'changed', 'overtaken', 'failed',
+    'garbage', 'superseded', 'kept')
+else
+  state = redis.call('HMGET', KEYS.state, field, 'armed', 'limited', 'canceled', 'out:acked')
+end
+local saved, armed, limited, canceled, ackedBefore = unpack(state, 1, 5)
+local reply, called = recall(saved)
+if reply then
+  local more, overflow, doneOverflow, void, ended, stopped, answers =
+    string.match(reply, '^(%+?)(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
+  return {called, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0',
+    more == '+' and '1' or '0'}
+elseif reply == false then
+  return {err = STALE}
+end
+guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg))
+if limited then guard(redis.call('ZCARD', KEYS.wake)) end
+
+-- If no held message was canceled since the fetches, and no lease was parted, all that was not settled of a living lease is held.
+local names, left, settled, alive = countsof(leases)
+local known, listed = (whole(canceled) or 0) == tonumber(ARGV[4]), nil -- listed: of which tags lists must be asked
+if not known then
+  -- from settle/leases: lists
+  listed = lists
+end
+if not (alive and known) then guard(redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry)) end
+
+local c -- what the other outcomes share; nil if there are none
+if ARGV[at] then
+  -- from settle/scan: scan
+  c = scan(at, state[6], state[7], state[9])
+end
+
+local acked, void = plain, ''
 if plain > 0 and alive and known then
   acked = redis.call('HDEL', KEYS.msg, unpack(ARGV, before + 1, before + plain))
   for i = 1, acked == plain and leases or 0 do settled[i] = tonumber(ARGV[5 + leases + i]) end -- else another program has deleted some
 elseif plain > 0 then
-  -- step acks
+  -- from settle/acks: ackeach
+  acked, void = ackeach(plain, before, leases, left, settled, listed)
 end
 
-local throttle = 0 -- us for which nothing is handed out
-local first -- the first instant at which any message is due that was not
-local more = false
-local holdEnds -- the first end of a hold, if any begins
-local outcomes, stopped, answers = plain, '0', '' -- so many so far; where it stopped; of sends, but those that were stored
-if FIELDS then
-  redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
-  -- step follow, outcome, records
-  -- from edit: noted
-  if noted.first and (not first or noted.first < first) then first = noted.first end
-  more = fetches and (limited or '') == '' and noted.given
-  if follows then
-    -- from put: noteall
-    local big, total, before = unpack(redis.call('HMGET', KEYS.state, 'big', 'in:stored', 'in:followed'), 1, 3)
-    noteall(big, total, groups, changed, overtaken)
-    if whole(total) and noted.stored > 0 then mark('in:followed', us((whole(before) or 0) + noted.stored)) end
-  end
+local overflow, doneOverflow, answers, ended, stopped = '0', '0', '', '', '0'
+local first, more = nil, false -- the first instant at which any message is due that was not
+if c then
+  -- from settle/outcomes: outcomes
+  c.left, c.settled, c.nth, c.acked, c.void = left, settled, plain, acked, void
+  if listed then c.lists = listed end
+  answers, stopped, overflow, doneOverflow, first, more = outcomes(c, at, state)
+  acked, void, ended = c.acked, c.void, c.ended
+  more = fetches and (limited or '') == '' and more
 end
--- step release
-if throttle > 0 then
-  -- Nothing is handed out for a while, whether the queue has limits or not (fetch/limit.lua).
-  -- from limits: throttledUntil
-  local limits, throttled = unpack(redis.call('HMGET', KEYS.state, 'limits', 'throttled'), 1, 2)
-  local ends = now + math.min(throttle, 3600000000)
-  if ends > throttledUntil(throttled) then mark('throttled', us(now) .. ' ' .. us(ends)) end
-  if not limits then mark('limits', '') end
-end
-local overflow, doneOverflow = 0, 0
-if dead + kept > 0 then
-  -- step trim
-end
--- step count
+release(leases, names, left, settled)
+if acked > 0 then mark('out:acked', us((whole(ackedBefore) or 0) + acked)) end
+
 if first then
   -- from alarm: sooner, arm
   if sooner(first, armed) then
@@ -98,8 +115,7 @@ if limited then
   if putOff then mark('limited', putOff) end
   more = more or goes
 end
-overflow = overflow > 0 and us(overflow) or '0'
-doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
-local others = (ended .. answers ~= '' or stopped ~= '0') and ';' .. ended .. ';' .. stopped .. ';' .. answers or ''
-remember((more and '+' or '') .. overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
+reply = (more and '+' or '') .. overflow .. ' ' .. doneOverflow .. ' ' .. void
+if ended .. answers ~= '' or stopped ~= '0' then reply = reply .. ';' .. ended .. ';' .. stopped .. ';' .. answers end
+remember(reply)
 return {us(now), overflow, doneOverflow, void, answers, ended, stopped, more and '1' or '0'}

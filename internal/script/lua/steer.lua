@@ -20,7 +20,7 @@
 --       '~<state>' if it was to be due now and is due: it was done, and keeps its place; the same of 'last' if none
 --       that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
--- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/turn.lua, O(ready) if it is there, O(parts) to delete it.
+-- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/enterlane.lua, O(ready) if it is there, O(parts) to delete it.
 --       Reads the envelope. Its SHA-1, if that is given, takes about 3 ms a megabyte, and 1 us of a small one.
 --       The place of a handler whose message is canceled is free at once.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
@@ -31,10 +31,10 @@
 -- from queue: missing, unknown
 -- from place: takenOut
 -- from edit: noted, LOOKS
-local what, arg, step, only, anew = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'
-local bykey = only == 'key'
-if bykey then only = '' end
-local deletes = what == 'delete' or what == 'cancel'
+-- from steer/target: release, steer
+-- from steer/skip: skip
+local what, bykey = ARGV[3], ARGV[6] == 'key'
+local only = bykey and '' or ARGV[6]
 local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
 local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
@@ -47,34 +47,36 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
   redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
 local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
-local holds = (whole(firstHold) or 0) > 0 -- some key is held
-local drop, nameof, unlist -- if there are groups: deletes parts, is the key that a group has left, and setleft
+local c = {
+  what = what, arg = tonumber(ARGV[4]), step = tonumber(ARGV[5]), only = only, bykey = bykey, anew = ARGV[7] == '1',
+  deletes = what == 'delete' or what == 'cancel',
+  laned = laned, holds = (whole(firstHold) or 0) > 0, -- there may be lanes; some key is held
+  nth = 0, deleted = 0, dead = 0, -- so many were moved, were deleted, went to garbage
+}
 if groups then
   guard(redis.call('HLEN', KEYS.parts))
   -- from group: dropall, leftkey, setleft
-  drop, nameof, unlist = dropall, leftkey, setleft
+  c.drop, c.nameof, c.unlist = dropall, leftkey, setleft -- deletes parts; the key that a group has left
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
--- step target, skip
 local change = (what == 'garbage' or what == 'last') and skip or steer
 local words = {}
 for i = 8, #ARGV, 2 do
   if noted.looked >= LOOKS then break end
-  words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i)
+  words[#words + 1] = what == 'release' and release(ARGV[i]) or change(c, i)
 end
 local said = table.concat(words, ' ')
-first = noted.first and math.min(first or noted.first, noted.first) or first
-if first then
+if noted.first then
   -- from alarm: gate, sooner, arm
-  first = gate(first, pause)
+  local first = gate(noted.first, pause)
   if sooner(first, armed) then
     arm(first)
     armed = us(first)
   end
 end
-if dead > 0 then mark('garbage', us((whole(garbage) or 0) + dead)) end
-if deleted > 0 then mark(out, us((whole(outBefore) or 0) + deleted)) end
+if c.dead > 0 then mark('garbage', us((whole(garbage) or 0) + c.dead)) end
+if c.deleted > 0 then mark(out, us((whole(outBefore) or 0) + c.deleted)) end
 if takenOut > 0 then
   mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1)))
   -- from alarm: freed

@@ -7,7 +7,7 @@
 -- from record: delivery, tagof, failure, setfailure
 -- from place: locate
 -- from lane: laneof
--- from relane: relanes
+-- from leavelane: relanes
 
 -- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits. envelope is its
 -- own, other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what

@@ -17,7 +17,7 @@
 -- from countdown: setcountdown
 -- from change: change
 -- from lane: laneof
--- from turn: lanes
+-- from enterlane: lanes
 
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
 local PART = 256 -- bytes that each part counts which is deleted

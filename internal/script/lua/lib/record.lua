@@ -10,7 +10,7 @@
 -- from time: now, us, whole
 -- from message: fieldat
 -- from group: dropall
--- from relane: relanes
+-- from leavelane: relanes
 
 -- split(tag) is the delivery number and the id of a tag, as SplitTag in Go.
 local function split(tag)

@@ -1,11 +1,5 @@
 -- Parts, and the lists of the groups that left a key.
--- takes: mend
 -- from group: leftkey, LEFT
-
-function mend.part(field)
-  if redis.call('HEXISTS', KEYS.msg, string.match(field, '^[^:]*')) == 1 or redis.call('HDEL', KEYS.parts, field) == 0 then return 'sound' end
-  return 'done'
-end
 
 -- relist(key, id) keeps in the list of a key the live groups that left it, adds one more ('': none), and returns the word for it.
 local function relist(key, id)
@@ -27,8 +21,17 @@ local function relist(key, id)
   end
   return 'done'
 end
-function mend.list(key) return relist(key, '') end
-function mend.listed(id)
-  local key = leftkey(redis.call('HGET', KEYS.msg, id) or '')
-  return key == '' and 'sound' or relist(key, id)
+
+-- mendgroups(mend) adds the words about groups to mend.
+local function mendgroups(mend)
+  function mend.part(field)
+    if redis.call('HEXISTS', KEYS.msg, string.match(field, '^[^:]*')) == 1 or redis.call('HDEL', KEYS.parts, field) == 0 then return 'sound' end
+    return 'done'
+  end
+
+  function mend.list(key) return relist(key, '') end
+  function mend.listed(id)
+    local key = leftkey(redis.call('HGET', KEYS.msg, id) or '')
+    return key == '' and 'sound' or relist(key, id)
+  end
 end

@@ -1,96 +1,71 @@
--- What an ack does besides: messages follow it, and it counts for a message with a countdown.
--- takes: FIELDS, follows, changes, counts, first
--- gives: leavelane, act, fits, count
--- from time: us
+-- What only some outcomes need: turns of lanes that end, sends that follow an ack, and acks that count for a message with a countdown.
+-- from time: now, us, scored
+-- from message: keyof, redue
 -- from edit: noted
-
-local act -- makes a send
-if changes then
-  -- from put: send
-  act = send
-elseif follows then
-  -- from put: store
-  act = store
-end
-
--- fits(i) says whether there is room to read the messages that an ack changes, by what stands at ARGV i behind it: its sends, and the
--- key of the message for which it counts. The second result says that no call has room: the sends would read more than MOST, and more than
--- one message.
-local fits
-if changes or counts then
-  -- from message: keyof
-  -- from countdown: acksleft
-  local READ, MOST = 524288, 4194304
-  fits = function(i)
-    local size, reads, new = 0, 0, {} -- bytes; sends that read; by key, bytes of what these sends store
-    local counting
-    while ARGV[i] do
-      local word = ARGV[i]
-      if word == 'counts' then
-        counting = ARGV[i + 1]
-      elseif not FIELDS[word] then
-        local envelope = ARGV[i + 4]
-        local key = keyof(envelope, ARGV[i + 1] ~= '' and 0 or nil)
-        local id = key ~= '' and redis.call('HGET', KEYS.key, key)
-        local length = new[key] or id and redis.call('HSTRLEN', KEYS.msg, id) or 0
-        if length == 0 and key ~= '' then
-          new[key] = #envelope
-        elseif follows[word] > 4 then
-          size, reads = size + length, reads + 1
-        end
-      elseif word ~= 'countdown' then
-        break
-      end
-      i = i + 1 + (FIELDS[word] or follows[word])
-    end
-    local never = size > MOST and reads > 1
-    local id = counting and redis.call('HGET', KEYS.key, counting)
-    if id and acksleft(id) == 1 then size = size + redis.call('HSTRLEN', KEYS.msg, id) end
-    return noted.spent == 0 or noted.spent + size <= READ, never
-  end
-end
-
--- count(key) counts an ack for the message that has a key. If none is missing now, and the message was never handed out, it is due.
-local count
-if counts then
-  -- from time: now, scored
-  -- from message: redue
-  -- from countdown: countdownof, setcountdown
-  -- from lane: laneof
-  -- from relane: relanes
-  count = function(key)
-    local id = redis.call('HGET', KEYS.key, key)
-    local counted, n = countdownof(id or '')
-    if not n then return end
-    setcountdown(id, counted + 1, n)
-    if counted + 1 ~= n then return end
-    local place, due = 'pending', redis.call('ZSCORE', KEYS.pending, id)
-    if not due then place, due = 'waiting', redis.call('ZSCORE', KEYS.waiting, id) end
-    local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
-    if envelope then
-      local lane, width = laneof(envelope)
-      if lane or place == 'waiting' then
-        relanes().shift(lane, width, place, id, id, scored(due), now)
-      else
-        redis.call('ZADD', KEYS.pending, us(now), id)
-        first = now
-      end
-      redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
-      noted.spent = noted.spent + #envelope
-    end
-  end
-end
+-- from countdown: countdownof, acksleft, setcountdown
+-- from lane: laneof
+-- from leavelane: relanes
+-- from enterlane: lanes
 
 -- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the name, or '?': its envelope
 -- says, if it is not deleted. If due is said, the message enters the lane again, with the tag next.
-local leavelane
-if KEYS.lanes then
-  -- from turn: lanes
-  -- from relane: relanes
-  leavelane = function(lane, id, tag, next, due)
-    if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
-    local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
-    relanes().vacate(name, width, id, tag)
-    if due then lanes().enter(name, width, next, due) end
+local function leavelane(lane, id, tag, next, due)
+  if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
+  local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
+  relanes().vacate(name, width, id, tag)
+  if due then lanes().enter(name, width, next, due) end
+end
+
+-- fits(c, i) says whether there is room to read the messages that an ack changes, by what stands at ARGV i behind it: its sends, and the
+-- key of the message for which it counts. The second result says that no call has room: the sends would read more than MOST, and more than
+-- one message.
+local READ, MOST = 524288, 4194304 -- bytes
+local function fits(c, i)
+  local size, reads, new = 0, 0, {} -- bytes; sends that read; by key, bytes of what these sends store
+  local counting
+  while ARGV[i] do
+    local word = ARGV[i]
+    if word == 'counts' then
+      counting = ARGV[i + 1]
+    elseif not c.fields[word] then
+      local envelope = ARGV[i + 4]
+      local key = keyof(envelope, ARGV[i + 1] ~= '' and 0 or nil)
+      local id = key ~= '' and redis.call('HGET', KEYS.key, key)
+      local length = new[key] or id and redis.call('HSTRLEN', KEYS.msg, id) or 0
+      if length == 0 and key ~= '' then
+        new[key] = #envelope
+      elseif c.sends[word] > 4 then
+        size, reads = size + length, reads + 1
+      end
+    elseif word ~= 'countdown' then
+      break
+    end
+    i = i + 1 + (c.fields[word] or c.sends[word])
   end
+  local never = size > MOST and reads > 1
+  local id = counting and redis.call('HGET', KEYS.key, counting)
+  if id and acksleft(id) == 1 then size = size + redis.call('HSTRLEN', KEYS.msg, id) end
+  return noted.spent == 0 or noted.spent + size <= READ, never
+end
+
+-- count(key) counts an ack for the message that has a key. If none is missing now, and the message was never handed out, it is due.
+local function count(key)
+  local id = redis.call('HGET', KEYS.key, key)
+  local counted, n = countdownof(id or '')
+  if not n then return end
+  setcountdown(id, counted + 1, n)
+  if counted + 1 ~= n then return end
+  local place, due = 'pending', redis.call('ZSCORE', KEYS.pending, id)
+  if not due then place, due = 'waiting', redis.call('ZSCORE', KEYS.waiting, id) end
+  local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
+  if not envelope then return end
+  local lane, width = laneof(envelope)
+  if lane or place == 'waiting' then
+    relanes().shift(lane, width, place, id, id, scored(due), now)
+  else
+    redis.call('ZADD', KEYS.pending, us(now), id)
+    noted.first = math.min(noted.first or now, now)
+  end
+  redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
+  noted.spent = noted.spent + #envelope
 end

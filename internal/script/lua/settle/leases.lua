@@ -1,31 +1,44 @@
--- The leases are read.
--- takes: canceled
--- gives: leases, before, alive, known, names, left, settled, lists
--- from time: whole
--- from call: guard
+-- The leases of the deliveries.
+-- from time: us, whole
 
--- A lease that has a count is alive. If no held message was canceled since the fetches, and no lease was parted, all that was not settled of a
--- living lease is held.
-local leases = tonumber(ARGV[5])
-local before = 5 + 2 * leases -- so many ARGV stand before the tags of the plain acks
-local names, alive, known = {}, true, (whole(canceled) or 0) == tonumber(ARGV[4])
-for i = 1, leases do names[i] = ARGV[5 + i] .. '#' end
-local left, settled = leases > 0 and redis.call('HMGET', KEYS.lease, unpack(names)) or {}, {}
-for i = 1, leases do
-  left[i], settled[i] = whole(left[i]) or false, 0
-  alive = alive and left[i]
-end
-if not (alive and known) then guard(redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry)) end
-
--- lists(lease, tag) says whether the list of a living lease has a tag. It is made if that is not known.
-local lists
-if not known then
-  local sets = {}
-  lists = function(lease, tag)
-    if not sets[lease] then
-      sets[lease] = {}
-      for each in string.gmatch(redis.call('HGET', KEYS.lease, ARGV[5 + lease]) or '', '%S+') do sets[lease][each] = true end
-    end
-    return sets[lease][tag]
+-- countsof(leases) are the fields of lease with the counts of so many leases, the counts, false of a lease that is over, and zeros, to which is
+-- added what the call settles; and whether all leases are alive.
+local function countsof(leases)
+  local names, settled, alive = {}, {}, true
+  for i = 1, leases do names[i] = ARGV[5 + i] .. '#' end
+  local left = leases > 0 and redis.call('HMGET', KEYS.lease, unpack(names)) or {}
+  for i = 1, leases do
+    left[i], settled[i] = whole(left[i]) or false, 0
+    alive = alive and left[i]
   end
+  return names, left, settled, alive
+end
+
+-- lists(lease, tag) says whether the list of a living lease has a tag.
+local sets = {}
+local function lists(lease, tag)
+  if not sets[lease] then
+    sets[lease] = {}
+    for each in string.gmatch(redis.call('HGET', KEYS.lease, ARGV[5 + lease]) or '', '%S+') do sets[lease][each] = true end
+  end
+  return sets[lease][tag]
+end
+
+-- release(leases, names, left, settled) takes what was settled off the counts. A lease of which nothing is left ends.
+local function release(leases, names, left, settled)
+  local over, gone, fewer = {}, {}, {}
+  for i = 1, leases do
+    local rest = left[i] and left[i] - settled[i]
+    if rest and rest <= 0 then
+      over[#over + 1] = ARGV[5 + i]
+      gone[#gone + 1], gone[#gone + 2] = ARGV[5 + i], names[i]
+    elseif rest and settled[i] > 0 then
+      fewer[#fewer + 1], fewer[#fewer + 2] = names[i], us(rest)
+    end
+  end
+  if over[1] then
+    redis.call('ZREM', KEYS.unack, unpack(over))
+    redis.call('HDEL', KEYS.lease, unpack(gone))
+  end
+  if fewer[1] then redis.call('HSET', KEYS.lease, unpack(fewer)) end
 end

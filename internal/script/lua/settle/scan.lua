@@ -1,40 +1,43 @@
--- Keys that the records may touch are read, before the first write.
--- takes: plain, before, firstHold, groups, overtaken
--- gives: FIELDS, follows, changes, counts, clearAll, unlist
+-- What the outcomes are that are no plain acks, and what they share: the table c.
 -- from call: guard
 
-local FIELDS -- how many fields each word has, but those of sends
-local follows, changes, counts -- PUTS, if anything follows an ack; a send may change another message; an ack counts
-local unlist, clearAll -- setleft and clear, if there are groups
-if #ARGV > before + plain then
-  FIELDS = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
+-- scan(at, firstHold, groups, overtaken) reads the keys that the outcomes from ARGV at on may touch, before the first write. held, parts and
+-- overtaken of state say what there may be. It returns c. What only some outcomes need is not in it yet (settle/equip.lua).
+local function scan(at, firstHold, groups, overtaken)
+  local fields = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
-  local keeps, keyed, grown, i = overtaken, firstHold, groups, before + plain + 1
-  while ARGV[i] do
-    local word = ARGV[i]
-    if FIELDS[word] then
+  local keeps, keyed, grown, sends, changes, counts = overtaken, firstHold, groups, nil, false, false
+  while ARGV[at] do
+    local word = ARGV[at]
+    if fields[word] then
       keeps, keyed, counts = keeps or word == 'done', keyed or word == 'hold', counts or word == 'counts'
       grown = grown or word == 'group' or word == 'countdown'
-      i = i + 1 + FIELDS[word]
+      at = at + 1 + fields[word]
     else
-      if not follows then
+      if not sends then
         -- from put: PUTS
-        follows = PUTS
+        sends = PUTS
       end
       changes, grown = changes or word ~= 'refuse', grown or word == 'append'
-      local head = ARGV[i + 1] ~= '' and 0 or 17 -- bytes before the length of the key
-      keyed = keyed or string.sub(ARGV[i + 4], head + 1, head + 2) ~= '\0\0'
-      i = i + 1 + follows[word]
+      local head = ARGV[at + 1] ~= '' and 0 or 17 -- bytes before the length of the key
+      keyed = keyed or string.sub(ARGV[at + 4], head + 1, head + 2) ~= '\0\0'
+      at = at + 1 + sends[word]
     end
   end
-  if follows or counts or KEYS.lanes then guard(redis.call('ZCARD', KEYS.pending)) end
+  if sends or counts or KEYS.lanes then guard(redis.call('ZCARD', KEYS.pending)) end
   if KEYS.lanes then guard(redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting)) end
   if keeps or changes then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if keyed then guard(redis.call('ZCARD', KEYS.held)) end
   if grown or counts then guard(redis.call('HLEN', KEYS.parts)) end
-  if grown then
-    -- from group: clear, setleft
-    unlist, clearAll = setleft, clear
-  end
+  return { -- of 16 fields at most in most calls, because more cost another table
+    fields = fields, sends = sends, -- how many fields each word has, but those of sends; the same of sends, if anything follows an ack
+    changes = changes, counts = counts, grown = grown, -- a send may change another message, an ack counts for one, parts may be touched
+    left = false, settled = false, -- of the leases (settle/leases.lua), as lists, which is there if the lists must be asked
+    changed = false, overtaken = false, holds = false, -- of state, and whether any key is held
+    nth = 0, acked = 0, void = '', ended = '', -- so many so far; so many acks count; as in the reply
+    -- And if any did so, how many failed, are dead, were kept as done (ackedKept of these by acks), replaced (superseded), or unkept (superseded and
+    -- deleted); garbageRoom and doneRoom, how many there may be, as the records say; holdEnds, the first end of a hold that begins; pause, us for
+    -- which nothing is handed out.
+  }
 end

@@ -1,19 +1,16 @@
 -- A message gives up the turn that it has in its lane.
--- takes: what, holds, nameof, unlist
--- gives: skip, dead
 -- from time: now, us, whole, scored
 -- from message: keyof, redue
 -- from record: delivery, tagof, failure, setfailure, witherror
 -- from place: locate, remove
 -- from keys: freekey
 -- from lane: laneof
--- from turn: lanes
--- from relane: relanes
+-- from leavelane: relanes
+-- from enterlane: lanes
 
--- skip(i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. ARGV i + 1 is the error with
--- which the message goes to garbage. Else it waits behind all messages of its lane that are due.
-local dead = 0 -- so many went to garbage
-local function skip(i)
+-- skip(c, i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. c is as of steer.
+-- ARGV i + 1 is the error with which the message goes to garbage. Else it waits behind all messages of its lane that are due.
+local function skip(c, i)
   local id = ARGV[i]
   local envelope, record = redis.call('HGET', KEYS.msg, id), redis.call('HGET', KEYS.fail, id)
   if not envelope then return '!gone' end
@@ -24,12 +21,12 @@ local function skip(i)
   local waits = place == 'pending' or place == 'retry' or place == 'ready'
   local where = waits and at <= now and 'ready' or place or 'gone'
   if not lane or not waits then return '!' .. where end
-  if what == 'garbage' then
-    dead = dead + 1
+  if c.what == 'garbage' then
+    c.dead = c.dead + 1
     local failures, losses, errors = failure(record)
     setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), witherror(errors, 0, ARGV[i + 1]))
     local key = keyof(envelope)
-    freekey(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
+    freekey(id, key ~= '' and key or c.nameof and c.nameof(envelope) or '', c.holds, c.unlist)
     remove(place, tag, id)
     redis.call('ZADD', KEYS.garbage, us(now), id)
     relanes().vacate(lane, width, id, tag)

@@ -6,7 +6,7 @@
 -- from group: weight, leftkey, setleft
 -- from keys: freekey
 -- from lease: lendrest, isheld
--- from relane: relanes
+-- from leavelane: relanes
 -- from grace: graceof
 -- from parts: addparts
 -- from tick/read: SWEEP

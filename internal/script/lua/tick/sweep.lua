@@ -6,8 +6,8 @@
 -- from edit: noted
 -- from record: split, tagof
 -- from lane: NAME
--- from turn: lanes
--- from relane: rescore
+-- from enterlane: lanes
+-- from leavelane: rescore
 -- from tick/read: SWEEP
 
 -- isended(turn) says whether the message of a turn is not live, or waits for a turn.

@@ -1,9 +1,9 @@
--- Messages that leave their lanes, or get another instant or lane (lib/lane.lua).
+-- Messages that leave their lanes (lib/lane.lua), or get another instant or another lane.
 -- from time: us, whole, scored
 -- from record: split
 -- from edit: noted
--- from lane: laneof, inlane, turnsof
--- from turn: lanes
+-- from lane: laneof
+-- from enterlane: lanes
 
 -- rescore(n) sets the scores of up to n members of lanes right. Others than 0 would hide members from each other.
 local function rescore(n)
@@ -14,6 +14,7 @@ local function rescore(n)
   end
 end
 
+-- relanes() is what a call does with messages that leave. The functions are made when a call needs one first.
 local remade
 local function relanes()
   if remade then return remade end
@@ -23,7 +24,7 @@ local function relanes()
   local function vacate(lane, width, id, tag)
     local ended = redis.call('ZREM', KEYS.lanes, l.hasturn(lane, id, width)) == 1
       or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS.lanes, l.hasturn(lane, tag, width)) == 1
-    local turns = ended and {} or turnsof(lane)
+    local turns = ended and {} or l.turnsof(lane)
     noted.looked = noted.looked + #turns
     for _, turn in ipairs(turns) do
       local _, holder = split(turn.tag)
@@ -36,7 +37,7 @@ local function relanes()
   local function leavewaiting(lane, width, tag, due)
     redis.call('ZREM', KEYS.waiting, tag)
     redis.call('ZREM', KEYS.lanes, l.waits(lane, due, tag, width))
-    local n, least, next = inlane(lane)
+    local n, least, next = l.inlane(lane)
     if next and n < math.min(least, next.width) then l.fill(lane) end
   end
 

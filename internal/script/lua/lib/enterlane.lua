@@ -1,11 +1,10 @@
--- Turns of lanes (lib/lane.lua): who gets one, and who gives it up.
+-- Messages that enter their lanes (lib/lane.lua), and turns, which are given and taken back.
 -- Cost: 3 commands of O(log n) for a message that enters, 7 for a turn that ends and is given on, 2 more if the lane has several turns. A
 -- message that is due before all that wait, while no turn is free, looks at all turns, and may take back 100. A lane whose width has grown
 -- may give 100: 8 commands each.
 -- from time: now, us, scored
 -- from record: split
 -- from edit: noted, TURN
--- from lane: inlane, turnsof
 
 local GONE = 500 -- most messages that a call drops
 
@@ -13,6 +12,8 @@ local GONE = 500 -- most messages that a call drops
 local made
 local function lanes()
   if made then return made end
+  -- from lane: inlane, turnsof
+
   -- hasturn(lane, tag, width) and waits(lane, due, tag, width) are members of lanes.
   local function hasturn(lane, tag, width) return lane .. '\0\0' .. string.format('%03d', width) .. tag end
   local function waits(lane, due, tag, width)
@@ -103,6 +104,7 @@ local function lanes()
     if n == 0 or not next or next.due > due or next.due == due and next.id > id then fill(lane, id) end
   end
 
-  made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle, takeback = takeback, fill = fill, enter = enter}
+  made = {inlane = inlane, turnsof = turnsof, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, idle = idle,
+    takeback = takeback, fill = fill, enter = enter}
   return made
 end
