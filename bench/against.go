@@ -158,6 +158,9 @@ func (d *duel) measure(ctx context.Context, res *results, s scenario, side strin
 	if d.quick {
 		args = append(args, "-quick")
 	}
+	if s.kind == instructionsTable {
+		args = append(args, "-instructions")
+	}
 	text, err := output(ctx, ".", d.exe[side], args...)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ const (
 	massTable
 	backlogTable
 	payloadTable
+	instructionsTable
 	kinds
 )
 
@@ -33,13 +34,14 @@ type column struct {
 }
 
 var kindTitles = [kinds]string{
-	throughputTable: "Throughput, and cost of a message",
-	latenessTable:   "Lateness: start of the handler minus due, in ms",
-	idleTable:       "A consumer with nothing to do",
-	memoryTable:     "Server memory of a pending message with a 100-byte payload",
-	massTable:       "A million messages due in the same second",
-	backlogTable:    "Cost of a message while others are pending",
-	payloadTable:    "Larger payloads: a message sent in batches of 500, and drained by 64 workers",
+	throughputTable:   "Throughput, and cost of a message",
+	latenessTable:     "Lateness: start of the handler minus due, in ms",
+	idleTable:         "A consumer with nothing to do",
+	memoryTable:       "Server memory of a pending message with a 100-byte payload",
+	massTable:         "A million messages due in the same second",
+	backlogTable:      "Cost of a message while others are pending",
+	payloadTable:      "Larger payloads: a message sent in batches of 500, and drained by 64 workers",
+	instructionsTable: "Thousands of machine instructions of redis-server",
 }
 
 var kindColumns = [kinds][]column{
@@ -71,6 +73,7 @@ var kindColumns = [kinds][]column{
 		{"drain: Redis CPU us", drainRedis, ""}, {"client CPU us", drainClient, ""}, {"bytes out", bytesOut, ""},
 		{"log of send", sendLog, ""}, {"log of drain", drainLog, ""},
 	},
+	instructionsTable: {{"a call", callCost, ""}, {"a message", eachCost, ""}},
 }
 
 // A table is text: a title, a head, and lines as long as the head.
