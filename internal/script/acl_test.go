@@ -29,7 +29,7 @@ var (
 
 	roles = []role{
 		{"publisher", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
-		{"consumer", []*Script{FetchScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
+		{"consumer", []*Script{FetchScript, TickScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
 		{
 			"scheduler", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},

@@ -264,8 +264,8 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 	t.Parallel()
 	c := newCosts(t)
 	c.cost(t, []costsRow{
-		{"settle, 1 ack", func() { c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
-		{"settle, 100 acks", func() { c.hand(100) }, func() { c.r.done(acksOf(100)...) }, 9},
+		{"settle, 1 ack", func() { c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 8},
+		{"settle, 100 acks", func() { c.hand(100) }, func() { c.r.done(acksOf(100)...) }, 8},
 		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) },
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 15 + 4 + 2 + 2},
 		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
@@ -295,7 +295,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 11},
 		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
 			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
-		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
+		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 8},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, time.Hour, "")...) }, 19 + 4},
 		{"settle, 100 acks of a lane each", func() { c.send(lanesAlike(100, 100)...); c.fetch(100) },
 			func() { c.r.done(lanedAcks(100)...) }, 18 + 100*6},

@@ -140,8 +140,8 @@ func TestScriptCostsOfLimits(t *testing.T) {
 		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 11 + 6},
 		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 19 + 5},
 		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 5},
-		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 8 + 2},
-		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 9},
+		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 7 + 2},
+		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 8},
 		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].Tag) }, 27 + 1},
 		{"fetch, full, after a cancel", func() { full(); c.r.cancel("id", acksOf(1)[0].Tag) }, func() { c.fetch(0) }, 13 + 5 + 7 + 2},
 		{"limit", full, func() {

@@ -64,18 +64,29 @@ func TestStopAtFrozenServer(t *testing.T) {
 func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
-	var answered atomic.Int64
+	var begun, answered atomic.Int64
 	cli.AddHook(queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		begun.Add(1)
 		err := next(ctx, cmd)
 		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
 			answered.Add(1)
 		}
+		begun.Add(-1)
 		return err
 	}))
 	q := face.NoLease(f.QueueOn(queuetest.UnknownClient{UniversalClient: cli}, func(string) bool { return true }))
 	done := q.StartConsume()
-	queuetest.Eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() >= 2 })
-	freeze()
+	queuetest.Eventually(t, "it has fetched once, and again without wake-ups, and no call is under way", func() bool {
+		if answered.Load() < 3 { // with a tick
+			return false
+		}
+		freeze()
+		if begun.Load() == 0 {
+			return true
+		}
+		thaw()
+		return false
+	})
 	defer thaw()
 	q.StopConsume()
 	queuetest.Receive(t, "it has stopped", done)

@@ -78,7 +78,7 @@ more == '+' and '1' or '0'}
 elseif reply == false then
 return {err = STALE}
 end
-guard(redis.call('ZCARD', KEYS[3]), redis.call('HLEN', KEYS[7]))
+guard(redis.call('ZCARD', KEYS[3]))
 if limited then guard(redis.call('ZCARD', KEYS[10])) end
 local names, left, settled, alive = countsof(leases)
 local known, listed = (whole(canceled) or 0) == tonumber(ARGV[4]), nil
@@ -93,6 +93,7 @@ return sets[lease][tag]
 end
 listed = lists
 end
+if plain == 0 or not (alive and known) then guard(redis.call('HLEN', KEYS[7])) end
 if not (alive and known) then guard(redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[5])) end
 local c
 if ARGV[at] then

@@ -28,8 +28,8 @@
 --       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000
 --       turns: another call must settle the rest; with '!' behind it if its sends would change over 4 MB, which no call does. '0': none
 --       more: '1' if the call gave a turn to a message that is due, or freed a place that one waits for, and nobody else was woken for it
--- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each lease,
---       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
+-- Cost: 8 commands for any number of plain acks of living leases, if no held message was canceled; else 3 more for all, 1 for each lease,
+--       and at most 2 for each ack. 8 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
 --       at most 500 messages; 4 if anything is done, 7 if there is too much of that, up to 14 if some was acked just now (at most 100
 --       messages more than came in go, and the records of up to 4 times as many are read); for each send as in put, 2 for all, 3 if any has
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
@@ -62,7 +62,7 @@ if reply then
 elseif reply == false then
   return {err = STALE}
 end
-guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg))
+guard(redis.call('ZCARD', KEYS.unack))
 if limited then guard(redis.call('ZCARD', KEYS.wake)) end
 
 -- If no held message was canceled since the fetches, and no lease was parted, all that was not settled of a living lease is held.
@@ -72,6 +72,7 @@ if not known then
   -- from settle/leases: lists
   listed = lists
 end
+if plain == 0 or not (alive and known) then guard(redis.call('HLEN', KEYS.msg)) end -- else that is written first
 if not (alive and known) then guard(redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry)) end
 
 local c -- what the other outcomes share; nil if there are none

@@ -8,8 +8,8 @@
 --       how many, has one.
 
 -- from queue: shardsof
-local said, used = unpack(redis.call('HMGET', KEYS.state, 'shards', 'in:stored'), 1, 2)
-local has, n = shardsof(said) or used and 1, tonumber(ARGV[1])
+local said, stored, seen = unpack(redis.call('HMGET', KEYS.state, 'shards', 'in:stored', 'seen'), 1, 3)
+local has, n = shardsof(said) or (stored or seen) and 1, tonumber(ARGV[1])
 if n == 0 or has and not ARGV[2] then return has or 0 end
 redis.call('HSET', KEYS.state, 'shards', ARGV[1])
 return n
