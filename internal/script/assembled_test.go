@@ -69,7 +69,7 @@ func luaScripts(t *testing.T) (names []string) {
 }
 
 // luaFile is a script, or a subject, as it stands.
-func luaFile(script string) string { return withSteps(script, readFile("lua/"+script+".lua")) }
+func luaFile(script string) string { return readFile("lua/" + script + ".lua") }
 
 func luaSubject(name string) string {
 	if !strings.Contains(name, "/") {
@@ -84,21 +84,6 @@ func readFile(name string) string {
 		panic(err)
 	}
 	return string(text)
-}
-
-var luaSteps = regexp.MustCompile(`(?m)^( *)-- step (\w+(?:, \w+)*)\n`)
-
-// withSteps has the steps of a script in the place of the lines that name them.
-func withSteps(script, text string) string {
-	return luaSteps.ReplaceAllStringFunc(text, func(line string) string {
-		found, out := luaSteps.FindStringSubmatch(line), ""
-		for step := range strings.SplitSeq(found[2], ", ") {
-			for l := range strings.Lines(luaSubject(script + "/" + step)) {
-				out += found[1] + l
-			}
-		}
-		return out
-	})
 }
 
 var (
@@ -160,9 +145,6 @@ func readParts() map[luaRef]*luaPart {
 		panic(err)
 	}
 	for _, file := range files {
-		if main, err := os.ReadFile(filepath.Dir(file) + ".lua"); err == nil && luaSteps.Match(main) {
-			continue
-		}
 		subject := strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(file, "lua/"), ".lua"), "lib/")
 		var known []luaRef
 		var part *luaPart
@@ -246,7 +228,7 @@ func (w *luaWriter) take(ref luaRef, at int) {
 	}
 	if other := w.there[ref.name]; other == part {
 		return
-	} else if (other != nil || w.written[part]) && !luaSteps.MatchString(readFile("lua/"+w.script+".lua")) {
+	} else if other != nil || w.written[part] {
 		panic(fmt.Sprintf("%s would have %s twice: %s takes it before what needs it", w.script, ref.name, ref.subject))
 	}
 	for _, need := range part.needs() {

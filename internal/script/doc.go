@@ -4,10 +4,9 @@
 // It may import link and message. It owns no Go state but the texts of the scripts; a Caller owns its call number.
 // Nothing else calls a script of the core. No other code may write a key of the queue, except schedule/, which writes
 // the key schedules by scripts of its own, wake, which takes the marker, and delayqueuetest, which moves state.seen
-// with its clock. Begin with keys.go and the first lines of each script (lua/*.lua), which list KEYS, ARGV, replies,
+// and state.ticked with its clock. Begin with keys.go and the first lines of each script (lua/*.lua), which list KEYS, ARGV, replies,
 // cost and invariants. In Lua, "-- from s: f" is the function f of lib/s.lua, or of
-// s.lua if s names a folder (settle/scan). In fetch, "-- step x" is the file fetch/x.lua in the place of the line. What
-// Redis gets is in assembled/ (assembled_test.go).
+// s.lua if s names a folder (settle/scan). What Redis gets is in assembled/ (assembled_test.go).
 //
 // Rules:
 //   - Redis decides who holds a delivery, and what a repeat of a call does: by tags, lease ends and call numbers.

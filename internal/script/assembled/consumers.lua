@@ -1,9 +1,9 @@
 -- KEYS: consumers
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 25)

@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, wake, state, consumers, done, parts, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -662,10 +662,9 @@ if c.limits or ARGV[11] ~= '' then limit, marker = limits(c) end
 c.given, c.out, c.fails, c.reserved = {}, {}, {}, ''
 c.started, c.late, c.latest = 0, 0, 0
 c.spared, c.dropped = 0, 0
-if c.repeated then
-elseif ARGV[8] ~= '' and ARGV[8] ~= '-' then
-picked[1], c.asked = askedfor(c, limit), true
-elseif c.want > 0 then
+if ARGV[8] ~= '' and ARGV[8] ~= '-' then
+if not c.repeated then picked[1], c.asked = askedfor(c, limit), true end
+elseif not c.repeated and c.want > 0 then
 picked, pending, fromReady = choose(c)
 end
 if picked[1] then handpicked(c, limit, picked, fromReady) end

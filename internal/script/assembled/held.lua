@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function fieldat(envelope, wanted)

@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -136,7 +136,8 @@ end
 i = i + size
 end
 end
-local WIDTH, NAME = 100, 200
+local WIDTH = 100
+local NAME = 200
 local function laneof(envelope)
 if string.byte(envelope, 1) ~= 2 then return nil end
 local i, size = fieldat(envelope, 136)
@@ -144,7 +145,7 @@ local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope,
 local lane = i and string.sub(envelope, i + 3, i + size - 1)
 if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
-local TURN, LOOKS = 4, 1000
+local TURN = 4
 local GONE = 500
 local made
 local function lanes()

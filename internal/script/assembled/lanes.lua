@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, retry, garbage, msg, fail, done, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function scored(score)
@@ -40,7 +40,7 @@ if score then return place, score end
 end
 return 'unack', ''
 end
-local WIDTH, NAME = 100, 200
+local WIDTH = 100
 local function whole(text)
 if not text or not string.match(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)

@@ -1,9 +1,9 @@
 -- KEYS: place, msg, fail, parts
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -87,7 +87,7 @@ if before(redis.call('ZRANGE', KEYS[1], mid, mid)[1], last) then low = mid + 1 e
 end
 return low, low < ends and redis.call('ZRANGE', KEYS[1], low, low)[1] == last
 end
-local low, high, page = 0, -1, {}
+local low, page, high = 0, {}
 if ARGV[1] == 'list' then
 high = redis.call('LLEN', KEYS[1]) - 1
 if last ~= '' then

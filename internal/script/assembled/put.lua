@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -54,7 +54,7 @@ local last = redis.call('HGET', KEYS[11], name)
 return last and #last == 20 and string.match(last, '^%d+$') and last <= '18446744073709551615' and last or nil
 end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local TURN, LOOKS = 4, 1000
+local LOOKS = 1000
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7}
 local function keyof(envelope, head)
 head = head or 17
@@ -294,7 +294,8 @@ if score then return place, score end
 end
 return 'unack', ''
 end
-local WIDTH, NAME = 100, 200
+local WIDTH = 100
+local NAME = 200
 local function laneof(envelope)
 if string.byte(envelope, 1) ~= 2 then return nil end
 local i, size = fieldat(envelope, 136)
@@ -307,6 +308,7 @@ local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
 if n and n ~= '1' and #n < 10 then return tonumber(n), id end
 return 1, tag
 end
+local TURN = 4
 local GONE = 500
 local made
 local function lanes()

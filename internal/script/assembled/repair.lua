@@ -1,7 +1,7 @@
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -18,7 +18,7 @@ if not layout or layout == '1' then return nil end
 return {err = 'DQLAYOUT ' .. string.sub(string.gsub(layout, '[^!-~]', '?'), 1, 20)}
 end
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local TURN, LOOKS = 4, 1000
+local LOOKS = 1000
 local function rescore(n)
 for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[16], range[1], range[2], 'LIMIT', 0, n)) do
@@ -65,7 +65,8 @@ end
 i = i + size
 end
 end
-local WIDTH, NAME = 100, 200
+local WIDTH = 100
+local NAME = 200
 local function laneof(envelope)
 if string.byte(envelope, 1) ~= 2 then return nil end
 local i, size = fieldat(envelope, 136)
@@ -86,6 +87,7 @@ return {due = due, id = id, tag = n == '1' and id or n .. ':' .. id, width = mat
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local TURN = 4
 local GONE = 500
 local made
 local function lanes()

@@ -1,9 +1,9 @@
 -- KEYS: pending, msg, key, wake, state, held
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -90,9 +90,9 @@ local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. 
 local function refusal(i, holder, acked) return us(i) .. named(holder, acked) .. ' ' end
 local taken = {}
 claim = function(i, id, envelope)
-local key, holder, acked = keyof(envelope), nil, nil
+local key, acked = keyof(envelope), nil
 if key == '' then return true end
-holder = taken[key]
+local holder = taken[key]
 if not holder then holder, acked = holderof(key) end
 if holder then
 refused = refused .. refusal(i, holder, acked)

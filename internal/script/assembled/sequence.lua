@@ -1,7 +1,7 @@
 -- KEYS: state, sequence
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local field = 'call:' .. ARGV[1]

@@ -22,7 +22,7 @@ envelope = ARGV[5]
 text = string.sub(envelope, 2, 17)
 due = tonumber(text)
 if due < now then
-due, text = now, string.format('%d', now)
+text = string.format('%d', now)
 envelope = string.sub(envelope, 1, 1) .. text .. string.sub(envelope, 18)
 end
 end

@@ -1,9 +1,9 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local number, digits
+local written, digits
 local function us(n)
-if n ~= number then number, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%.0f', n) end
 return digits
 end
 local function whole(text)
@@ -42,7 +42,7 @@ return {err = 'DQLAYOUT ' .. string.sub(string.gsub(layout, '[^!-~]', '?'), 1, 2
 end
 local takenOut = 0
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local TURN, LOOKS = 4, 1000
+local LOOKS = 1000
 local function heldUntil(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
@@ -216,7 +216,8 @@ freekey(id, key, holds, unlist)
 redis.call('HDEL', KEYS[6], id)
 redis.call('HDEL', KEYS[7], id)
 end
-local WIDTH, NAME = 100, 200
+local WIDTH = 100
+local NAME = 200
 local function laneof(envelope)
 if string.byte(envelope, 1) ~= 2 then return nil end
 local i, size = fieldat(envelope, 136)
@@ -224,6 +225,7 @@ local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope,
 local lane = i and string.sub(envelope, i + 3, i + size - 1)
 if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
+local TURN = 4
 local GONE = 500
 local made
 local function lanes()
@@ -396,7 +398,7 @@ id = redis.call('HGET', KEYS[8], ARGV[i]) or ''
 if keyof(redis.call('HGET', KEYS[6], id) or '') ~= ARGV[i] then id = '' end
 tag = id
 end
-local place, score, record = c.only, nil, nil
+local place, record, score = c.only, nil
 if c.only ~= '' and c.only ~= 'garbage' and c.only ~= 'done' then
 local _
 _, id = split(tag)

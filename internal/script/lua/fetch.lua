@@ -70,10 +70,9 @@ if c.limits or ARGV[11] ~= '' then limit, marker = limits(c) end
 c.given, c.out, c.fails, c.reserved = {}, {}, {}, '' -- tags; the reply, which begins with the envelopes of these; and their fail records
 c.started, c.late, c.latest = 0, 0, 0 -- messages that are handed out for the first time, and how late they were, us: together, and the latest
 c.spared, c.dropped = 0, 0 -- expired messages; tags without an envelope
-if c.repeated then -- nothing new
-elseif ARGV[8] ~= '' and ARGV[8] ~= '-' then
-  picked[1], c.asked = askedfor(c, limit), true
-elseif c.want > 0 then
+if ARGV[8] ~= '' and ARGV[8] ~= '-' then
+  if not c.repeated then picked[1], c.asked = askedfor(c, limit), true end
+elseif not c.repeated and c.want > 0 then
   picked, pending, fromReady = choose(c)
 end
 if picked[1] then handpicked(c, limit, picked, fromReady) end

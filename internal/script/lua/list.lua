@@ -37,7 +37,7 @@ local function rankOfLast()
   return low, low < ends and redis.call('ZRANGE', KEYS.place, low, low)[1] == last
 end
 
-local low, high, page = 0, -1, {} -- the first and the last rank; tag, score, …
+local low, page, high = 0, {} -- the first rank; tag, score, …; the last rank
 if ARGV[1] == 'list' then
   high = redis.call('LLEN', KEYS.place) - 1
   if last ~= '' then

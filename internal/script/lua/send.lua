@@ -39,9 +39,9 @@ if keyed then
   local taken = {}
   -- claim(i, id, envelope) gives message i its key, if it has one; false: another message has that key.
   claim = function(i, id, envelope)
-    local key, holder, acked = keyof(envelope), nil, nil
+    local key, acked = keyof(envelope), nil
     if key == '' then return true end
-    holder = taken[key]
+    local holder = taken[key]
     if not holder then holder, acked = holderof(key) end
     if holder then
       refused = refused .. refusal(i, holder, acked)

@@ -12,7 +12,8 @@
 --   looked                         turns of lanes that were looked at; each that was given or taken back counts TURN
 --   spent, room                    bytes of other messages that were read, and how many may be; nil: any number
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
-local TURN, LOOKS = 4, 1000 -- a call ends behind the message with which it has looked at LOOKS turns: another call does the rest
+local TURN = 4
+local LOOKS = 1000 -- a call ends behind the message with which it has looked at so many turns: another call does the rest
 
 -- write(id, envelope) stores an envelope, and notes how long it is.
 local function write(id, envelope)

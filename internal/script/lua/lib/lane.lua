@@ -9,7 +9,8 @@
 -- from time: whole
 -- from message: fieldat
 
-local WIDTH, NAME = 100, 200 -- most turns, most bytes of a name
+local WIDTH = 100 -- most turns
+local NAME = 200 -- most bytes of a name
 
 -- laneof(envelope) is the lane of a message, and its width; nil if it has none.
 local function laneof(envelope)

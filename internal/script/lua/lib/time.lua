@@ -5,9 +5,9 @@ local now = time[1] * 1000000 + time[2]
 
 -- us(n) is a number as text. An instant is never written with '..' or tostring, because those keep 14 digits of 16. The last text is kept,
 -- because the same instant is often written several times, and a double is slow to write.
-local number, digits
+local written, digits
 local function us(n)
-  if n ~= number then number, digits = n, string.format('%.0f', n) end
+  if n ~= written then written, digits = n, string.format('%.0f', n) end
   return digits
 end
 

@@ -27,7 +27,7 @@ local function steer(c, i)
     if keyof(redis.call('HGET', KEYS.msg, id) or '') ~= ARGV[i] then id = '' end -- another program wrote that entry
     tag = id
   end
-  local place, score, record = c.only, nil, nil
+  local place, record, score = c.only, nil
   if c.only ~= '' and c.only ~= 'garbage' and c.only ~= 'done' then
     local _
     _, id = split(tag)
