@@ -1,5 +1,6 @@
--- The deliveries of a lost reply are leased anew, and handed out again. Those without room in this reply go back to ready, and nothing
--- is counted. A large message that does not come through alone is lost: its lease ends, and the next tick counts the loss.
+-- The deliveries of a lost reply are leased anew, and handed out again. Those without room in this reply go back to
+-- ready, and nothing is counted. A large message that does not come through alone is lost: its lease ends, and the next
+-- tick counts the loss.
 -- from time: now, us
 -- from fetch/read: MOVES, score
 -- from fetch/choose: weigh

@@ -15,9 +15,10 @@ local function overat(c)
   return math.min(next or ends, ends)
 end
 
--- setalarm(c, limit, marker) sets the alarm for the next instant of work, and returns that; 0: none. For one instant the marker is set once,
--- not with each call, because the consumer that takes it wakes up. While more is due each call sets it, because it may have been taken. A lease
--- that is over is the work of the tick that this consumer is told to make.
+-- setalarm(c, limit, marker) sets the alarm for the next instant of work, and returns that; 0: none. For one instant
+-- the marker is set once, not with each call, because the consumer that takes it wakes up. While more is due each call
+-- sets it, because it may have been taken. A lease that is over is the work of the tick that this consumer is told to
+-- make.
 local function setalarm(c, limit, marker)
   local next, given = 0, #c.given
   local function soonest(at) if at and (next == 0 or at < next) then next = math.max(at, 1) end end

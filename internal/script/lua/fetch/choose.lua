@@ -12,7 +12,8 @@ local function weigh(c, id, room)
   return weight(redis.call('HGET', KEYS.msg, id) or '')
 end
 
--- truncate(c, tags, room, least) shortens tags to those whose bytes have room, at least so many, and adds their bytes to c.size.
+-- truncate(c, tags, room, least) shortens tags to those whose bytes have room, at least so many, and adds their bytes
+-- to c.size.
 local function truncate(c, tags, room, least)
   for i = 1, #tags do
     local _, id = split(tags[i])
@@ -25,8 +26,8 @@ local function truncate(c, tags, room, least)
   end
 end
 
--- askedfor(c, limit) is the one message on its last chance that ARGV 8 names, if nobody has moved it since; nil if it cannot go now. If the
--- limits let it go within a lease, it stays reserved.
+-- askedfor(c, limit) is the one message on its last chance that ARGV 8 names, if nobody has moved it since; nil if it
+-- cannot go now. If the limits let it go within a lease, it stays reserved.
 local function askedfor(c, limit)
   local tag, instant = string.match(ARGV[8], '^(.*) (%d+)$')
   if not tag or scored(redis.call('ZSCORE', KEYS.retry, tag)) ~= whole(instant) then return nil end
@@ -37,9 +38,9 @@ local function askedfor(c, limit)
   end
 end
 
--- choose(c) chooses up to c.want deliveries. It returns tags from ready (so many, the third result) and from retry, and ids from pending.
--- First come deliveries from ready, then from pending and retry, half and half if both have more than fits, so that neither starves
--- the other. c.weighed says whether the bytes of what was chosen are in c.size.
+-- choose(c) chooses up to c.want deliveries. It returns tags from ready (so many, the third result) and from retry, and
+-- ids from pending. First come deliveries from ready, then from pending and retry, half and half if both have more than
+-- fits, so that neither starves the other. c.weighed says whether the bytes of what was chosen are in c.size.
 local function choose(c)
   local picked, pending, fromReady, rest = {}, {}, 0, math.min(c.want, MOVES)
   if rest > 0 then

@@ -4,11 +4,12 @@
 -- from record: split, failure
 -- from parts: addparts
 
--- Poison dies alone: a message on its last chance is handed out alone, to a process that handles nothing else. A fetch that meets such
--- messages defers the first by two leases, and names it, with that instant. Its consumer asks for it by both once its process handles
--- nothing, and gets it unless somebody has moved it since. It asks again if the rate lets the message go within a lease. The fetch
--- defers the others, and all if its consumer has one already, until later(): in a moment, or later if many wait in retry. The instants are spread, so that there is always a
--- message for a consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each
+-- Poison dies alone: a message on its last chance is handed out alone, to a process that handles nothing else. A fetch
+-- that meets such messages defers the first by two leases, and names it, with that instant. Its consumer asks for it by
+-- both once its process handles nothing, and gets it unless somebody has moved it since. It asks again if the rate lets
+-- the message go within a lease. The fetch defers the others, and all if its consumer has one already, until later():
+-- in a moment, or later if many wait in retry. The instants are spread, so that there is always a message for a
+-- consumer that can take it, and no fetch looks at all of them. They are whole twentieths of a second, because each
 -- instant costs a fetch.
 local function later()
   local spread = math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
@@ -32,7 +33,8 @@ local function give(c, limit, tag, envelope)
   end
 end
 
--- begin(c, envelope, n) notes how late a message is that is handed out for the first time. It stands for n such messages.
+-- begin(c, envelope, n) notes how late a message is that is handed out for the first time. It stands for n such
+-- messages.
 local function begin(c, envelope, n)
   local lateness = math.max(now - (whole(string.sub(envelope, 2, 17)) or now), 0)
   c.late, c.latest = c.late + lateness * n, math.max(c.latest, lateness)

@@ -1,20 +1,21 @@
--- In a queue that has limits or is throttled: how many deliveries may go now, by the rate (GCRA: state.tat is the instant until which
--- hand-outs have used up the rate) and by the free places, and when the next may go.
+-- In a queue that has limits or is throttled: how many deliveries may go now, by the rate (GCRA: state.tat is the
+-- instant until which hand-outs have used up the rate) and by the free places, and when the next may go.
 --
--- state.limits: '<n> <us> <burst> <places> <when a consumer asked for that rate> <for those places>', the strictest limits that consumers
--- ask for, 0 for none. A limit that nobody has asked for in a lease is forgotten. The other fields are read only if this one is there,
--- or this consumer asks for limits.
--- state.override: '<n> <us> <burst> <places>', what ops has set, 0 for none. It goes before state.limits.
--- state.throttled: '<us when a handler said so> <until when nothing goes>'.
--- state.limited: '<since when> <armed> <open> <marker> <full>' while a limit puts off messages that are due. armed is state.armed, the
--- instant of these messages, so that later messages do not set the alarm. marker is where the marker stands. open is when the rate lets
--- the next go. full is '1' if a message waits for a place: a script that frees one sets the alarm (freed).
+--   state.limits     '<n> <us> <burst> <places> <when a consumer asked for that rate> <for those places>', the
+--                    strictest limits that consumers ask for, 0 for none. A limit that nobody has asked for in a lease
+--                    is forgotten. The other fields are read only if this one is there, or this consumer asks for limits
+--   state.override   '<n> <us> <burst> <places>', what ops has set, 0 for none. It goes before state.limits
+--   state.throttled  '<us when a handler said so> <until when nothing goes>'
+--   state.limited    '<since when> <armed> <open> <marker> <full>' while a limit puts off messages that are due. armed
+--                    is state.armed, the instant of these messages, so that later messages do not set the alarm. marker
+--                    is where the marker stands. open is when the rate lets the next go. full is '1' if a message waits
+--                    for a place: a script that frees one sets the alarm (freed)
 -- from time: now, us, whole
 -- from call: mark
 -- from fetch/read: MOVES
 
--- limits(c) reads them, and shortens c.want. It returns the table of what holds, with the functions left and take, and the instant at which the
--- marker stands.
+-- limits(c) reads them, and shortens c.want. It returns the table of what holds, with the functions left and take, and
+-- the instant at which the marker stands.
 local function limits(c)
   -- from limits: throttledUntil
   -- from message: expired
@@ -83,7 +84,8 @@ local function limits(c)
     if tat < read then mark('tat', us(tat)) end
     function room() return math.floor((burst * per - (tat - now) * n) / per) end
     c.want = math.max(math.min(c.want, room()), 0)
-    -- limit.take(k) notes that k went. A delivery that a consumer releases unseen counts too, and once more when it goes again.
+    -- limit.take(k) notes that k went. A delivery that a consumer releases unseen counts too, and once more when it
+    -- goes again.
     function limit.take(k)
       if k > 0 then
         tat = tat + math.ceil(k * per / n)

@@ -9,7 +9,8 @@ local MOVES = 500 -- how many messages a call moves
 -- score(head) is the first score of a structure, by what ZRANGE says of it.
 local function score(head) return scored(head[2]) end
 
--- read() reads all that the call may touch, up to the first write. It returns the table of the call; or nil, and the answer.
+-- read() reads all that the call may touch, up to the first write. It returns the table of the call; or nil, and the
+-- answer.
 local function read()
   local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'canceled', 'pause', 'lease', 'parts', 'limits', 'ticked',
     'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped')
@@ -27,9 +28,9 @@ local function read()
   local limited = limits or ARGV[11] ~= '' -- perhaps
   local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) -- the first end of a lease
 
-  -- An idle consumer goes by the alarm, and reads only unack: until the instant of the alarm nothing else is due. It reads everything if the first
-  -- lease is in its second half, because only then the alarm is set for the end of that lease, if a lease ends later than it can, because
-  -- the clock was stepped back (tick), and in queues with limits.
+  -- An idle consumer goes by the alarm, and reads only unack: until the instant of the alarm nothing else is due. It
+  -- reads everything if the first lease is in its second half, because only then the alarm is set for the end of that
+  -- lease, if a lease ends later than it can, because the clock was stepped back (tick), and in queues with limits.
   local alarm = whole(armed or '0')
   local byAlarm = ARGV[7] == '2' and saved and repeated == nil and alarm and (alarm == 0 or alarm > now) and not limited
   if byAlarm and leased then
@@ -47,7 +48,8 @@ local function read()
   end
   if limited then guard(redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.waiting)) end
   if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
-    -- The tags of the lease of this call, if it was carried out before and handed out anything. Then it is a repeat, also if its record is lost.
+    -- The tags of the lease of this call, if it was carried out before and handed out anything. Then it is a repeat,
+    -- also if its record is lost.
     listed = redis.call('HGET', KEYS.lease, ARGV[1] .. ':' .. ARGV[2])
     if listed then repeated = repeated or '' end
   end

@@ -1,6 +1,6 @@
--- If the queue has limits and an expired message was handed out, all expired messages before the next good one go too, beyond the
--- limits and `want`, because they come to no handler. Else each would cost a round trip, and if more comes in than may go, no good
--- message would ever be reached. The bounds of a call stay: 500 messages and its bytes.
+-- If the queue has limits and an expired message was handed out, all expired messages before the next good one go too,
+-- beyond the limits and `want`, because they come to no handler. Else each would cost a round trip, and if more comes
+-- in than may go, no good message would ever be reached. The bounds of a call stay: 500 messages and its bytes.
 -- from time: now, us
 -- from record: split
 -- from fetch/read: MOVES

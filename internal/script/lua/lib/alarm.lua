@@ -1,13 +1,13 @@
--- The alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its score. state.armed is the instant for
--- which the marker was set last, 0 for none.
+-- The alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its score. state.armed is the
+-- instant for which the marker was set last, 0 for none.
 -- from time: now, us, whole
 -- from call: mark
 
 -- gate(due, paused) is when a message that is due may be handed out: not before the end of a pause (state.pause).
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end
 
--- sooner(due, before) says whether the alarm must be set for an instant: it is not set, or for a later instant (before, which is
--- state.armed).
+-- sooner(due, before) says whether the alarm must be set for an instant: it is not set, or for a later instant (before,
+-- which is state.armed).
 local function sooner(due, before)
   before = whole(before) or 0
   return before == 0 or due < before
@@ -19,9 +19,9 @@ local function arm(due)
   mark('armed', us(due))
 end
 
--- freed(limited, armed, fetches) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua).
--- settle, intercept and steer call it if they free a place. It returns the new state.limited, nil if that stays; and true, and wakes nobody,
--- if one may go now and the caller fetches.
+-- freed(limited, armed, fetches) wakes one consumer if messages that are due wait for a place in unack (state.limited,
+-- fetch/limit.lua). settle, tick, intercept and steer call it if they free a place. It returns the new state.limited, nil if
+-- that stays; and true, and wakes nobody, if one may go now and the caller fetches.
 local function freed(limited, armed, fetches)
   local since, open = string.match(limited, '^(%d+) %d+ (%d+) %d+ 1$')
   if not since then return nil, false end

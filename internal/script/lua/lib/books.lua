@@ -1,17 +1,17 @@
--- The books: totals in state of what came into msg and what left it, since the books were opened. Each script that stores or deletes a message
--- counts it with its other fields of state, by what HSET or HDEL says of msg. Always
+-- The books: totals in state of what came into msg and what left it, since the books were opened. Each script that
+-- stores or deletes a message counts it with its other fields of state, by what HSET or HDEL says of msg. Always
 --
 --     in:stored + in:found = out:acked - kept + the other fields that begin with 'out:' + HLEN msg
 --
--- in:stored has all that were stored, in:followed, in:scheduled and in:imported some of them. out:acked has all acks, and kept those of
--- messages that were kept as done.
+-- in:stored has all that were stored, in:followed, in:scheduled and in:imported some of them. out:acked has all acks,
+-- and kept those of messages that were kept as done.
 -- from time: now, us, whole
 
 local BOOKS = {'in:stored', 'in:found', 'kept', 'in:followed', 'in:scheduled', 'in:imported', 'out:acked', 'out:over', 'out:superseded',
   'out:intercepted', 'out:canceled', 'out:deleted', 'out:aged', 'out:trimmed', 'out:lost'}
 
--- openbooks() opens the books of a queue without totals, at what is there. It comes before anything is stored or deleted, and behind the first
--- write of a script.
+-- openbooks() opens the books of a queue without totals, at what is there. It comes before anything is stored or
+-- deleted, and behind the first write of a script.
 local function openbooks()
   local here = redis.call('HLEN', KEYS.msg)
   redis.call('HDEL', KEYS.state, unpack(BOOKS))
@@ -19,8 +19,8 @@ local function openbooks()
   if here > 0 then redis.call('HSET', KEYS.state, 'in:found', us(here)) end
 end
 
--- difference(values, here) is how many messages are missing, by the values of BOOKS and HLEN msg; less than 0: how many are too many; nil if
--- the books are not open.
+-- difference(values, here) is how many messages are missing, by the values of BOOKS and HLEN msg; less than 0: how many
+-- are too many; nil if the books are not open.
 local function difference(values, here)
   if not whole(values[1]) then return nil end
   local sum = -here
@@ -31,7 +31,8 @@ local function difference(values, here)
   return sum
 end
 
--- acceptbooks() makes the books balance, whatever is there, and returns the difference that was. Like openbooks it comes behind the first write.
+-- acceptbooks() makes the books balance, whatever is there, and returns the difference that was. Like openbooks it
+-- comes behind the first write.
 local function acceptbooks()
   local values = redis.call('HMGET', KEYS.state, unpack(BOOKS))
   local missing, rubbish = difference(values, redis.call('HLEN', KEYS.msg)), false

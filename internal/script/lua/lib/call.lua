@@ -1,5 +1,5 @@
--- Numbered calls, which have the effect of once if they arrive twice. ARGV[1] is the caller. ARGV[2] is the number of the call, from
--- 1, which rises with each new call of that caller.
+-- Numbered calls, which have the effect of once if they arrive twice. ARGV[1] is the caller. ARGV[2] is the number of
+-- the call, from 1, which rises with each new call of that caller.
 -- from time: now, us, whole
 
 -- field is the field of state with the caller's last call: '<number> <us when it was carried out> <reply>'.
@@ -11,8 +11,8 @@ local STALE = 'DQSTALE a later call of this caller was carried out'
 --   nil, at, n     this call is new; n is the number of the last one, which was carried out at that instant (nil: there is none)
 --   reply, at, n   this call was carried out at that instant: this is a repeat, because the reply was lost
 --   false          a later call was carried out: nobody waits for this one, and it must do nothing
--- A repeat is answered with the reply of the first call and does nothing again. Exceptions: fetch leases the deliveries anew or
--- gives them back, and does the rest of a tick; send and put write the record again.
+-- A repeat is answered with the reply of the first call and does nothing again. Exceptions: fetch leases the deliveries
+-- anew or gives them back; send and put write the record again.
 local function recall(saved)
   if not saved then return nil end
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
@@ -23,8 +23,8 @@ local function recall(saved)
   return reply, at, n
 end
 
--- again(saved) answers a call of send or put that was carried out before; nil if the call is new. It writes the record once more, so
--- that a WAIT that follows on this connection waits for the record.
+-- again(saved) answers a call of send or put that was carried out before; nil if the call is new. It writes the record
+-- once more, so that a WAIT that follows on this connection waits for the record.
 local function again(saved)
   local reply, at = recall(saved)
   if reply then
@@ -35,9 +35,10 @@ local function again(saved)
   return reply == false and {err = STALE} or nil
 end
 
--- guard(…) takes the answers of reads and does nothing. Each read is of a key that the call may touch: if the key belongs to another
--- program, the read raises WRONGTYPE before anything is written. Scripts do not roll back, so no script may fail after its first
--- write. A key that was not read before is used by pcall (TestScriptWritesAllOrNothing).
+-- guard(…) takes the answers of reads and does nothing. Each read is of a key that the call may touch: if the key
+-- belongs to another program, the read raises WRONGTYPE before anything is written. Scripts do not roll back, so no
+-- script may fail after its first write. A key that was not read before is used by pcall
+-- (TestScriptWritesAllOrNothing).
 local function guard() end
 
 -- mark(name, value) notes a field of state. remember(reply) writes all noted fields and the record of this call.
@@ -51,8 +52,8 @@ local function remember(reply)
   redis.call('HSET', KEYS.state, unpack(marks))
 end
 
--- forgotten(name, record) says whether a field of state is the record of a caller whose last call was more than an hour ago, or is
--- more than an hour ahead. A repeat that comes later counts as a new call.
+-- forgotten(name, record) says whether a field of state is the record of a caller whose last call was more than an hour
+-- ago, or is more than an hour ahead. A repeat that comes later counts as a new call.
 local function forgotten(name, record)
   if string.sub(name, 1, 5) ~= 'call:' then return false end
   local called = whole(string.match(record, '^%d+ (%d+) '))

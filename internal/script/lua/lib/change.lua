@@ -9,10 +9,11 @@
 -- from lane: laneof
 -- from leavelane: relanes
 
--- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits. envelope is its
--- own, other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
--- an earlier send said, or at any time) until it is handed out. A group that is full is due now. A group that was handed out
--- before stays due when it was. acks is the countdown of the message which is sent. Returns
+-- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits.
+-- envelope is its own, other that of the message which is sent. It is due at another instant if that is said, and by
+-- latest at the latest (nil: by what an earlier send said, or at any time) until it is handed out. A group that is full
+-- is due now. A group that was handed out before stays due when it was. acks is the countdown of the message which is
+-- sent. Returns
 --   an instant   the message is due then
 --   nil, counted it does not wait (it is nowhere, handled or over), or has no room: the other is to be stored beside it. If it is
 --                superseded, counted is how many acks have counted for it

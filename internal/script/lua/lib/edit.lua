@@ -21,8 +21,8 @@ local function write(id, envelope)
   noted.longest = math.max(noted.longest, weight(envelope))
 end
 
--- edited(envelope, edits) is an envelope with some bytes replaced. An edit is where, how many bytes, and the new bytes. A long payload
--- is copied twice, however many edits there are.
+-- edited(envelope, edits) is an envelope with some bytes replaced. An edit is where, how many bytes, and the new bytes.
+-- A long payload is copied twice, however many edits there are.
 local function edited(envelope, edits)
   if not edits[1] then return envelope end
   table.sort(edits, function(a, b) return a[1] < b[1] end)
@@ -35,8 +35,9 @@ local function edited(envelope, edits)
   return table.concat(pieces)
 end
 
--- instantat(envelope, kind) is the instant in a field of an envelope, and where it begins; nil if there is none. stamp(edits, envelope,
--- kind, instant) adds the edit that replaces it, and redueto(edits, envelope, digits) the edit of the due instant.
+-- instantat(envelope, kind) is the instant in a field of an envelope, and where it begins; nil if there is none.
+-- stamp(edits, envelope, kind, instant) adds the edit that replaces it, and redueto(edits, envelope, digits) the edit
+-- of the due instant.
 local function instantat(envelope, kind)
   local i, size = fieldat(envelope, kind)
   if size == 16 then return whole(string.sub(envelope, i, i + 15)), i end
@@ -50,8 +51,8 @@ local function redueto(edits, envelope, digits)
 end
 local LATEST, SINCE = 5, 6 -- fields: until when a message may be put off, from when its TTL counts
 
--- keyless(edits, envelope, count) adds the edits that take the key from a group and write it into field 129. count has the first 11
--- digits of that field.
+-- keyless(edits, envelope, count) adds the edits that take the key from a group and write it into field 129. count has
+-- the first 11 digits of that field.
 local function keyless(edits, envelope, count)
   local key, i, size = keyof(envelope), fieldat(envelope, 129)
   local length, before = 11 + #key, size < 128 and 1 or 2 -- bytes of the length before the field
@@ -72,8 +73,9 @@ local function leave(id, envelope)
   write(id, edited(envelope, edits))
 end
 
--- append(id, envelope, other, most) adds the payload of another message to a group of at most so many parts and 1 MB. It returns where
--- field 129 begins, its new 11 digits, whether the payload was added, and whether the group is full; nil if the message is no group.
+-- append(id, envelope, other, most) adds the payload of another message to a group of at most so many parts and 1 MB.
+-- It returns where field 129 begins, its new 11 digits, whether the payload was added, and whether the group is full;
+-- nil if the message is no group.
 local function append(id, envelope, other, most)
   local n, bytes, at = partsof(envelope)
   local i, size = fieldat(other, 1)

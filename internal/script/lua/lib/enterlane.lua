@@ -1,14 +1,15 @@
 -- Messages that enter their lanes (lib/lane.lua), and turns, which are given and taken back.
 -- Cost: 3 commands of O(log n) for a message that enters, 7 for a turn that ends and is given on, 2 more if the lane has several turns. A
--- message that is due before all that wait, while no turn is free, looks at all turns, and may take back 100. A lane whose width has grown
--- may give 100: 8 commands each.
+-- message that is due before all that wait, while no turn is free, looks at all turns, and may take back 100. A lane
+-- whose width has grown may give 100: 8 commands each.
 -- from time: now, us, scored
 -- from record: split
 -- from edit: noted, TURN
 
 local GONE = 500 -- most messages that a call drops
 
--- lanes() is what a call does with lanes. The functions are made when a call needs one first, because most calls need none.
+-- lanes() is what a call does with lanes. The functions are made when a call needs one first, because most calls need
+-- none.
 local made
 local function lanes()
   if made then return made end
@@ -30,8 +31,8 @@ local function lanes()
     if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
   end
 
-  -- idle(lane, after) are the turns of messages that are due after an instant, and were not handed out since they got the turns: by the
-  -- instants at which they are due, and then by their ids.
+  -- idle(lane, after) are the turns of messages that are due after an instant, and were not handed out since they got
+  -- the turns: by the instants at which they are due, and then by their ids.
   local function idle(lane, after)
     local turns, tags, found = turnsof(lane), {}, {}
     noted.looked = noted.looked + #turns
@@ -56,8 +57,9 @@ local function lanes()
     noted.looked = noted.looked + TURN
   end
 
-  -- fill(lane, me) gives turns that are free to those that are next. While the message me is next, it gets turns of messages that come after
-  -- it and are not due. The result is false if the call has no room to drop more of what is gone.
+  -- fill(lane, me) gives turns that are free to those that are next. While the message me is next, it gets turns of
+  -- messages that come after it and are not due. The result is false if the call has no room to drop more of what is
+  -- gone.
   local gone = 0
   local function fill(lane, me)
     local n, least, next = inlane(lane)

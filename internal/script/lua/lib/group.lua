@@ -1,15 +1,15 @@
--- Groups: messages to which later sends append parts. The first part is the payload of the envelope. Each other part is in the
--- structure parts, under '<id>:<n>', n from 2 on. The envelope is of version 2. Its field 129 has the number of parts in 4 digits, the
--- bytes of those in parts in 7 digits, and the key that the group had, if it has left its key.
--- A group leaves its key and lives on when it is full, has expired, or is handled while another part comes. The field ':<key>' of
--- parts lists the ids of the live groups that left a key, the newest first, with blanks between.
+-- Groups: messages to which later sends append parts. The first part is the payload of the envelope. Each other part is
+-- in the structure parts, under '<id>:<n>', n from 2 on. The envelope is of version 2. Its field 129 has the number of
+-- parts in 4 digits, the bytes of those in parts in 7 digits, and the key that the group had, if it has left its key. A
+-- group leaves its key and lives on when it is full, has expired, or is handled while another part comes. The field
+-- ':<key>' of parts lists the ids of the live groups that left a key, the newest first, with blanks between.
 -- state.parts says that there may be groups or countdowns (lib/countdown.lua).
 -- from message: fieldat
 
 local PARTS = 1000 -- at most, of one group
 
--- partsof(envelope) is how many parts a group has, how many bytes all but the first have, and where field 129 begins. It is 0, 0 and
--- nil of any other message.
+-- partsof(envelope) is how many parts a group has, how many bytes all but the first have, and where field 129 begins.
+-- It is 0, 0 and nil of any other message.
 local function partsof(envelope)
   if string.byte(envelope, 1) ~= 2 then return 0, 0 end -- nearly all
   local i, size = fieldat(envelope, 129)
@@ -34,8 +34,9 @@ local function weight(envelope)
   return #envelope + bytes + 256 * n
 end
 
--- dropparts(id, n, from) deletes the parts of a group of n parts, but the first, which goes with the envelope; from 0 on what is left of a
--- countdown (lib/countdown.lua), too. It does not raise, because a script has not read the key parts before if state says that nothing is there.
+-- dropparts(id, n, from) deletes the parts of a group of n parts, but the first, which goes with the envelope; from 0
+-- on what is left of a countdown (lib/countdown.lua), too. It does not raise, because a script has not read the key
+-- parts before if state says that nothing is there.
 local function dropparts(id, n, from)
   if n >= (from or 2) then redis.pcall('HDEL', KEYS.parts, unpack(partnames(id, n, from))) end
 end
@@ -43,8 +44,9 @@ end
 -- dropall(id, envelope) deletes all that a message has in parts.
 local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
 
--- clear(ids) deletes all that messages have in parts which are to be deleted. It stops when more than 500 parts are deleted, shortens the
--- list to the messages that it has cleared, and returns whether these are all. It reads no envelope, because an envelope may be long.
+-- clear(ids) deletes all that messages have in parts which are to be deleted. It stops when more than 500 parts are
+-- deleted, shortens the list to the messages that it has cleared, and returns whether these are all. It reads no
+-- envelope, because an envelope may be long.
 local function clear(ids)
   local parts = 0
   for i = 1, #ids do

@@ -1,7 +1,8 @@
--- Counts. send, single, put, settle and fetch add to the numbers of KINDS in state, which they read and write anyway. The tick moves
--- the numbers to history, which has a field for each hour ('<hours since 1970>') and one for each day ('d<days since 1970>') with
--- these numbers in this order: sent, delivered, acked, and so on. Two of them are totals of the books (lib/books.lua), which stay.
--- state.told is '<in:stored> <out:acked>' as they were when the tick moved counts last.
+-- Counts. send, single, put, settle and fetch add to the numbers of KINDS in state, which they read and write anyway.
+-- The tick moves the numbers to history, which has a field for each hour ('<hours since 1970>') and one for each day
+-- ('d<days since 1970>') with these numbers in this order: sent, delivered, acked, and so on. Two of them are totals of
+-- the books (lib/books.lua), which stay. state.told is '<in:stored> <out:acked>' as they were when the tick moved
+-- counts last.
 -- from time: now, us, whole
 
 local KINDS = {'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
@@ -9,7 +10,8 @@ local KINDS = {'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage
 -- merged(i, a, b) is the sum of two numbers of KINDS[i]; of 'latest', the last kind, it is the greater number.
 local function merged(i, a, b) return i == #KINDS and math.max(a, b) or a + b end
 
--- untold(counts, told) takes off the totals among the numbers of KINDS what history has of them. If that is not known, history has all.
+-- untold(counts, told) takes off the totals among the numbers of KINDS what history has of them. If that is not known,
+-- history has all.
 local function untold(counts, told)
   local stored, acked = string.match(told or '', '^(%d+) (%d+)$')
   counts[1] = math.max(counts[1] - (whole(stored) or counts[1]), 0)

@@ -1,15 +1,17 @@
--- Message keys. A key is taken while a live message has it. After an ack with a key hold it is held until its score in the structure
--- held. A script that gives a key to a message, or takes it from one, asks here first.
+-- Message keys. A key is taken while a live message has it. After an ack with a key hold it is held until its score in
+-- the structure held. A script that gives a key to a message, or takes it from one, asks here first.
 -- from time: now, us
 
--- heldUntil(key) is until when a key is held (WithKeyHold); nil if it is not. A score of more than 365 days ahead is another program's.
+-- heldUntil(key) is until when a key is held (WithKeyHold); nil if it is not. A score of more than 365 days ahead is
+-- another program's.
 local function heldUntil(key)
   local ends = tonumber(redis.call('ZSCORE', KEYS.held, key) or 0) or 0
   if ends > now and ends <= now + 31536000000000 then return ends end
 end
 
--- holderof(key) is the id of the live message that has a key, false, and the bytes of its envelope; or the id of the acked message for
--- which the key is held, and true; else false or nil. Any other id without an envelope is another program's.
+-- holderof(key) is the id of the live message that has a key, false, and the bytes of its envelope; or the id of the
+-- acked message for which the key is held, and true; else false or nil. Any other id without an envelope is another
+-- program's.
 local function holderof(key)
   local holder = redis.call('HGET', KEYS.key, key)
   if not holder then return nil end
@@ -19,16 +21,17 @@ local function holderof(key)
   return false
 end
 
--- named(holder, acked) says which message has a key: '=<id>', or '=acked:<id>'. Another program may have written the id.
+-- named(holder, acked) says which message has a key: '=<id>', or '=acked:<id>'. Another program may have written the
+-- id.
 local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
 
 -- refusal(i, holder, acked) says that message i is not stored, because its key is taken.
 local function refusal(i, holder, acked) return us(i) .. named(holder, acked) .. ' ' end
 
--- freekey(id, key, holds, unlist) frees the key of a message ('': it has none), unless another message has the key by now. In that
--- case the message may be a group that has left the key, so it is taken out of the list (unlist is setleft, nil without groups). A
--- key stays held if it was held when the message got it, because the message follows the acked one. holds says whether any key is
--- held.
+-- freekey(id, key, holds, unlist) frees the key of a message ('': it has none), unless another message has the key by
+-- now. In that case the message may be a group that has left the key, so it is taken out of the list (unlist is
+-- setleft, nil without groups). A key stays held if it was held when the message got it, because the message follows
+-- the acked one. holds says whether any key is held.
 local function freekey(id, key, holds, unlist)
   if key == '' then return end
   if redis.call('HGET', KEYS.key, key) ~= id then
@@ -49,8 +52,8 @@ local function erase(id, key, holds, unlist)
   redis.call('HDEL', KEYS.fail, id)
 end
 
--- lastof(name) is the last number of a sequence, in 20 digits of it and 2^63, which compare as texts. It is nil if the sequence has none,
--- or another program has written it.
+-- lastof(name) is the last number of a sequence, in 20 digits of it and 2^63, which compare as texts. It is nil if the
+-- sequence has none, or another program has written it.
 local function lastof(name)
   local last = redis.call('HGET', KEYS.sequence, name)
   return last and #last == 20 and string.match(last, '^%d+$') and last <= '18446744073709551615' and last or nil

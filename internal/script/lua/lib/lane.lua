@@ -1,11 +1,12 @@
--- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. It may be handled if it has a turn.
--- A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in waiting, due or
--- not. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have the score 0:
+-- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. It may be
+-- handled if it has a turn. A lane has as many turns as its width says, for those of its messages that are due first.
+-- Without a turn a message lies in waiting, due or not. With a turn it lies in pending, or where its later deliveries
+-- lie. All members of lanes have the score 0:
 --   <lane> NUL NUL <width, 3 digits><tag>                              a turn, by the tag that its message had when it got the turn
 --   <lane> NUL <us, 16 digits><id> <blank> <delivery> <blank> <width>  a message in waiting
--- So the first turn of a lane has its smallest width, and the first of those that wait is next: by its due instant, then by its id. A turn
--- lasts until the message ends, over all its retries. Only a message that is not due, and was not handed out since it got its turn, loses it,
--- to one before it that enters.
+-- So the first turn of a lane has its smallest width, and the first of those that wait is next: by its due instant,
+-- then by its id. A turn lasts until the message ends, over all its retries. Only a message that is not due, and was
+-- not handed out since it got its turn, loses it, to one before it that enters.
 -- from time: whole
 -- from message: fieldat
 

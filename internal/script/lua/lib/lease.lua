@@ -1,9 +1,9 @@
--- Leases. A lease is what one fetch handed out: a member of unack, whose score is its end. Its name is '<caller>:<call number>' of that
--- fetch. Two fields of the hash lease belong to it: '<name>' has the tags that were handed out, with blanks between, which a
--- settlement does not rewrite; '<name>#' counts those that the holder has not let go of yet.
--- A tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their messages were
--- canceled. state.canceled is when a held message was canceled or deleted last, or a lease was parted (keep.lua), so a holder knows
--- whether it must look at each.
+-- Leases. A lease is what one fetch handed out: a member of unack, whose score is its end. Its name is '<caller>:<call
+-- number>' of that fetch. Two fields of the hash lease belong to it: '<name>' has the tags that were handed out, with
+-- blanks between, which a settlement does not rewrite; '<name>#' counts those that the holder has not let go of yet. A
+-- tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their
+-- messages were canceled. state.canceled is when a held message was canceled or deleted last, or a lease was parted
+-- (keep.lua), so a holder knows whether it must look at each.
 -- from time: whole
 -- from record: delivery
 
@@ -27,7 +27,8 @@ local function isheld(id, n)
   return redis.call('HEXISTS', KEYS.msg, id) == 1 and tonumber(delivery(redis.call('HGET', KEYS.fail, id))) <= n
 end
 
--- leaseof(tag) is the end of the lease that lists a tag; nil if none does; '0' if more than 5,000 leases or 4 MB would have to be read.
+-- leaseof(tag) is the end of the lease that lists a tag; nil if none does; '0' if more than 5,000 leases or 4 MB would
+-- have to be read.
 local function leaseof(tag)
   local leases, bytes = redis.call('ZRANGE', KEYS.unack, 0, 5000, 'WITHSCORES'), 0
   for i = 1, #leases, 2 do
@@ -47,8 +48,9 @@ local function howmanyheld()
   return math.max(held, 0)
 end
 
--- howmanylent(most) is how many deliveries are held by the counts of leases, which count what was canceled until its holder has noticed, two
--- leases at most. What another program has put into msg or retry does not matter to it. It reads no more than 2 * most leases.
+-- howmanylent(most) is how many deliveries are held by the counts of leases, which count what was canceled until its
+-- holder has noticed, two leases at most. What another program has put into msg or retry does not matter to it. It
+-- reads no more than 2 * most leases.
 local function howmanylent(most)
   local lent = 0
   for i = 0, 2 * most - 1, 1000 do

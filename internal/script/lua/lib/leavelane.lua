@@ -20,7 +20,8 @@ local function relanes()
   if remade then return remade end
   local l = lanes()
 
-  -- vacate(lane, width, id, tag) ends the turn of a message, if it has one: mostly it got that in its first delivery, or under its tag.
+  -- vacate(lane, width, id, tag) ends the turn of a message, if it has one: mostly it got that in its first delivery,
+  -- or under its tag.
   local function vacate(lane, width, id, tag)
     local ended = redis.call('ZREM', KEYS.lanes, l.hasturn(lane, id, width)) == 1
       or tag ~= id and tag ~= '' and redis.call('ZREM', KEYS.lanes, l.hasturn(lane, tag, width)) == 1
@@ -41,9 +42,9 @@ local function relanes()
     if next and n < math.min(least, next.width) then l.fill(lane) end
   end
 
-  -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
-  -- handed out since it got its turn, and is not made due later, it keeps the turn. If another program took the lane from a message in
-  -- waiting (nil), it is laid down.
+  -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another
+  -- instant. If it was handed out since it got its turn, and is not made due later, it keeps the turn. If another
+  -- program took the lane from a message in waiting (nil), it is laid down.
   local function shift(lane, width, place, tag, id, before, due)
     if not lane then
       redis.call('ZREM', KEYS.waiting, tag)
@@ -58,7 +59,8 @@ local function relanes()
     l.enter(lane, width, tag, due)
   end
 
-  -- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure for good.
+  -- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure
+  -- for good.
   local function outof(envelope, place, tag, id, score)
     local lane, width = laneof(envelope)
     if not lane and place == 'waiting' then redis.call('ZREM', KEYS.waiting, tag) end
@@ -66,8 +68,8 @@ local function relanes()
     if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id, tag) end
   end
 
-  -- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope. If due is
-  -- nil, it stays due when it was.
+  -- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of
+  -- another envelope. If due is nil, it stays due when it was.
   local function relane(envelope, other, place, tag, id, before, due)
     local lane, width = laneof(envelope)
     local next, most = laneof(other)

@@ -2,8 +2,8 @@
 -- from time: now, us, whole
 -- from call: mark
 
--- throttledUntil(text) is until when a Throttle stops hand-outs, by state.throttled; 0: there is no Throttle. If it began after now, the
--- clock was stepped back since, and the Throttle counts no more.
+-- throttledUntil(text) is until when a Throttle stops hand-outs, by state.throttled; 0: there is no Throttle. If it
+-- began after now, the clock was stepped back since, and the Throttle counts no more.
 local function throttledUntil(text)
   local said, till = string.match(text or '', '^(%d+) (%d+)$')
   said, till = whole(said), whole(till)

@@ -4,7 +4,8 @@
 
 local CENTURY = 3155760000000000 -- us; no lease is longer
 
--- longest(text, asked) takes that field and what this consumer asks for. It returns the lease that holds, and the new field.
+-- longest(text, asked) takes that field and what this consumer asks for. It returns the lease that holds, and the new
+-- field.
 local function longest(text, asked)
   local lease, at = string.match(text or '', '^(%d+) (%d+)$')
   lease, at = whole(lease), whole(at)

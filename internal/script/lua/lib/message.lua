@@ -1,10 +1,11 @@
--- Envelopes: 1 byte version, 16 digits due instant, 2 bytes length of the key, the key. In version 2 fields follow, each of a type, a
--- length and bytes. PROTOCOL.md has the rest.
+-- Envelopes: 1 byte version, 16 digits due instant, 2 bytes length of the key, the key. In version 2 fields follow,
+-- each of a type, a length and bytes. PROTOCOL.md has the rest.
 -- from time: now, us, whole
 
 local SMALL = 2048 -- bytes: only a longer envelope is noted in state.big
 
--- keyof(envelope, head) is the message key, '' for none. It copies only the key. head is how many bytes stand before it, 17 if it is not said.
+-- keyof(envelope, head) is the message key, '' for none. It copies only the key. head is how many bytes stand before
+-- it, 17 if it is not said.
 local function keyof(envelope, head)
   head = head or 17
   local hi, lo = string.byte(envelope, head + 1, head + 2)
@@ -15,8 +16,8 @@ end
 -- redue(envelope, digits) is the envelope with another due instant, in 16 digits.
 local function redue(envelope, digits) return string.sub(envelope, 1, 1) .. digits .. string.sub(envelope, 18) end
 
--- complete(delay, version, envelope) is a whole envelope, and when it is due: delay us from now, or if that is nil, when the envelope
--- says, but not before now.
+-- complete(delay, version, envelope) is a whole envelope, and when it is due: delay us from now, or if that is nil,
+-- when the envelope says, but not before now.
 local function complete(delay, version, envelope)
   if delay then
     return string.char(tonumber(version)) .. us(now + delay) .. envelope, now + delay
@@ -26,8 +27,8 @@ local function complete(delay, version, envelope)
   return redue(envelope, us(now)), now
 end
 
--- fieldat(envelope, wanted) is where the bytes of a field begin, and how many there are; nil if there is no such field. The fields are in
--- falling order of their types.
+-- fieldat(envelope, wanted) is where the bytes of a field begin, and how many there are; nil if there is no such field.
+-- The fields are in falling order of their types.
 local function fieldat(envelope, wanted)
   local version, hi, lo = string.byte(envelope, 1), string.byte(envelope, 18, 19)
   if version ~= 2 or not lo then return nil end
@@ -50,9 +51,9 @@ local function fieldat(envelope, wanted)
   end
 end
 
--- expired(nth, envelope, at) says whether the nth delivery of a message is beyond its deadline at an instant (nil: now), or
--- the first beyond its TTL. A TTL counts from the due instant, or from a later instant at which a send started the TTL anew
--- (field 6).
+-- expired(nth, envelope, at) says whether the nth delivery of a message is beyond its deadline at an instant (nil:
+-- now), or the first beyond its TTL. A TTL counts from the due instant, or from a later instant at which a send started
+-- the TTL anew (field 6).
 local function expired(nth, envelope, at)
   at = at or now
   local function instant(kind)

@@ -3,8 +3,9 @@
 -- from group: partsof, partnames
 -- from countdown: missingof
 
--- addparts(c, nth, id, envelope) adds those of a message to c.parts and c.missing: no part if any is missing. It must not raise, because it comes
--- after the first write, and the key parts was not read before if state says that there are no groups.
+-- addparts(c, nth, id, envelope) adds those of a message to c.parts and c.missing: no part if any is missing. It must
+-- not raise, because it comes after the first write, and the key parts was not read before if state says that there are
+-- no groups.
 local function addparts(c, nth, id, envelope)
   local missing, parts = c.missing, c.parts
   local acks = c.groups and missingof(id, envelope)

@@ -1,8 +1,8 @@
 -- The structures in which a message may be.
 -- from time: now, scored
 
--- scorein(place, tag, id) is the score in a structure, '0' in ready, where a search costs as much as the list is long; nil if it is not
--- there. Members of garbage and done are ids, of the others tags.
+-- scorein(place, tag, id) is the score in a structure, '0' in ready, where a search costs as much as the list is long;
+-- nil if it is not there. Members of garbage and done are ids, of the others tags.
 local function scorein(place, tag, id)
   if place == 'pending' then return redis.call('ZSCORE', KEYS.pending, tag) or nil end
   if place == 'ready' then return redis.call('LPOS', KEYS.ready, tag) and '0' or nil end
@@ -12,8 +12,9 @@ local function scorein(place, tag, id)
   if place == 'done' then return redis.call('ZSCORE', KEYS.done, id) or nil end
 end
 
--- locate(tag, id) is the structure in which a message of msg is, and its score there. A message that is in no other is held ('unack',
--- and '' for the score). A first delivery is never in ready. It is nil if the message is done and its time is over.
+-- locate(tag, id) is the structure in which a message of msg is, and its score there. A message that is in no other is
+-- held ('unack', and '' for the score). A first delivery is never in ready. It is nil if the message is done and its
+-- time is over.
 local function locate(tag, id)
   for _, place in ipairs({'pending', 'retry', 'garbage', 'done', 'waiting', tag ~= id and 'ready' or nil}) do
     local score = scorein(place, tag, id)
@@ -23,7 +24,8 @@ local function locate(tag, id)
   return 'unack', ''
 end
 
--- remove(place, tag, id) takes a message out of a structure. takenOut counts those that were held, of which state.canceled is told.
+-- remove(place, tag, id) takes a message out of a structure. takenOut counts those that were held, of which
+-- state.canceled is told.
 local takenOut = 0
 local function remove(place, tag, id)
   if place == 'pending' then

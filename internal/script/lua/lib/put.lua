@@ -4,9 +4,10 @@
 --   'reschedule'      the same, wait
 --   'replace'         the same, wait, timed
 --   'append'          the same, wait, timed, parts
--- and before that word, of a message with a countdown, 'countdown' and how many acks it waits for.
--- delay: us from now ('': the envelope has its own due instant); envelope: after a delay only the part behind the due instant; wait: us by
--- which the message may be put off, '0': any time; timed: '1' if the sender says when the message is due; parts: how many the group may have.
+-- and before that word, of a message with a countdown, 'countdown' and how many acks it waits for. delay: us from now
+-- ('': the envelope has its own due instant); envelope: after a delay only the part behind the due instant; wait: us by
+-- which the message may be put off, '0': any time; timed: '1' if the sender says when the message is due; parts: how
+-- many the group may have.
 -- from time: now, us, whole, scored
 -- from call: mark
 -- from message: SMALL, keyof, complete
@@ -37,9 +38,10 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(own, acks, word, delay, version, id, envelope, counted, due, key) makes a new message pending, and returns '+' and when it is due. If
--- the word is 'refuse' and another message has its key, it returns which one. own: the id of the acked message that it follows, which may
--- keep the key; acks: its countdown; counted: how many of these have counted; due, key: of an envelope that is whole already.
+-- store(own, acks, word, delay, version, id, envelope, counted, due, key) makes a new message pending, and returns '+'
+-- and when it is due. If the word is 'refuse' and another message has its key, it returns which one. own: the id of the
+-- acked message that it follows, which may keep the key; acks: its countdown; counted: how many of these have counted;
+-- due, key: of an envelope that is whole already.
 local function store(own, acks, word, delay, version, id, envelope, counted, due, key)
   local other = envelope
   if not due then
@@ -64,8 +66,8 @@ local function store(own, acks, word, delay, version, id, envelope, counted, due
   return '+', due
 end
 
--- send(own, acks, word, …) stores a message, or does what any word says, and returns the answer; nil if the call has no room to read
--- the other message, and nothing was done.
+-- send(own, acks, word, …) stores a message, or does what any word says, and returns the answer; nil if the call has no
+-- room to read the other message, and nothing was done.
 local function send(own, acks, word, delay, version, id, envelope, wait, timed, room)
   if word == 'refuse' then return store(own, acks, word, delay, version, id, envelope) end
   local other, due = complete(tonumber(delay), version, envelope)
@@ -100,8 +102,8 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
   return store(own, acks, word, nil, nil, id, edited(other, edits), counted, due, key)
 end
 
--- noteall(big, total, groups, changes, overtakes) notes what these sends have done. The arguments are big, in:stored, parts, changed and
--- overtaken of state as they were. If the books are not open (settle), the next fetch opens them.
+-- noteall(big, total, groups, changes, overtakes) notes what these sends have done. The arguments are big, in:stored,
+-- parts, changed and overtaken of state as they were. If the books are not open (settle), the next fetch opens them.
 local function noteall(big, total, groups, changes, overtakes)
   if noted.stored > 0 and whole(total) then mark('in:stored', us(whole(total) + noted.stored)) end
   if noted.longest > math.max(whole(big) or 0, SMALL) then mark('big', us(noted.longest)) end

@@ -1,7 +1,8 @@
 -- Parts, and the lists of the groups that left a key.
 -- from group: leftkey, LEFT
 
--- relist(key, id) keeps in the list of a key the live groups that left it, adds one more ('': none), and returns the word for it.
+-- relist(key, id) keeps in the list of a key the live groups that left it, adds one more ('': none), and returns the
+-- word for it.
 local function relist(key, id)
   local before = redis.call('HGET', KEYS.parts, ':' .. key) or ''
   local ids, there = {}, {}

@@ -85,7 +85,8 @@ local function mendstructures(mend)
   end
 end
 
--- mendmessages(mend) adds to mend the words about records, and about messages in no structure. mend has that of groups already.
+-- mendmessages(mend) adds to mend the words about records, and about messages in no structure. mend has that of groups
+-- already.
 local function mendmessages(mend)
   function mend.record(tag) -- or an id of no message
     if redis.call('HEXISTS', KEYS.msg, tag) == 0 and redis.call('HDEL', KEYS.fail, tag) == 1 then return 'done' end

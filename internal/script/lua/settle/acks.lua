@@ -1,10 +1,10 @@
 -- Plain acks, if a lease is over or was parted, or a held message was canceled.
 -- from time: us
 
--- ackeach(plain, before, leases, left, settled, lists) looks at each of the plain acks, of which the tags stand behind so many ARGV. lists is nil
--- if all that was not settled of a living lease is held. It returns how many acks counted, and which are void.
--- A message whose lease is over may wait in pending again, because the server forgot the fetch. The ack ends it there. If another
--- consumer holds the message, the ack is void.
+-- ackeach(plain, before, leases, left, settled, lists) looks at each of the plain acks, of which the tags stand behind
+-- so many ARGV. lists is nil if all that was not settled of a living lease is held. It returns how many acks counted,
+-- and which are void. A message whose lease is over may wait in pending again, because the server forgot the fetch. The
+-- ack ends it there. If another consumer holds the message, the ack is void.
 local function ackeach(plain, before, leases, left, settled, lists)
   local acked, void = plain, ''
   local lease, last = 0, 0 -- of the lease, the last ack

@@ -5,7 +5,8 @@
 -- from lease: isheld
 -- from edit: noted
 
--- begin(c, there, id) numbers an outcome. It returns whether the outcome counts, and whether the delivery was superseded.
+-- begin(c, there, id) numbers an outcome. It returns whether the outcome counts, and whether the delivery was
+-- superseded.
 local function begin(c, there, id)
   c.nth = c.nth + 1
   if not there then
@@ -30,8 +31,8 @@ local function errorsOf(id, number)
   return errors
 end
 
--- ack(c, hold, parts, lane, word, …) ends a delivery by 'ack' or 'done', whose fields follow; hold, parts and lane stand before it, or are nil. It
--- returns whether the ack is not void, and whether the delivery was superseded.
+-- ack(c, hold, parts, lane, word, …) ends a delivery by 'ack' or 'done', whose fields follow; hold, parts and lane
+-- stand before it, or are nil. It returns whether the ack is not void, and whether the delivery was superseded.
 local function ack(c, hold, parts, lane, word, lease, tag, id, key, number, counts, keep, result, room)
   lease = tonumber(lease)
   local there = holds(c, lease, tag, id)
@@ -67,7 +68,8 @@ local function ack(c, hold, parts, lane, word, lease, tag, id, key, number, coun
   return true, past
 end
 
--- fail(c, lane, word, …) ends a delivery by another word, whose fields follow. last is of 'garbage' a key, else a delay.
+-- fail(c, lane, word, …) ends a delivery by another word, whose fields follow. last is of 'garbage' a key, else a
+-- delay.
 local function fail(c, lane, word, lease, tag, id, number, counts, text, failing, last, room)
   local valid, past = begin(c, holds(c, tonumber(lease), tag, id), id)
   if not valid then return end

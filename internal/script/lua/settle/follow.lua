@@ -1,4 +1,5 @@
--- What only some outcomes need: turns of lanes that end, sends that follow an ack, and acks that count for a message with a countdown.
+-- What only some outcomes need: turns of lanes that end, sends that follow an ack, and acks that count for a message
+-- with a countdown.
 -- from time: now, us, scored
 -- from message: keyof, redue
 -- from edit: noted
@@ -7,8 +8,9 @@
 -- from leavelane: relanes
 -- from enterlane: lanes
 
--- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the name, or '?': its envelope
--- says, if it is not deleted. If due is said, the message enters the lane again, with the tag next.
+-- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the
+-- name, or '?': its envelope says, if it is not deleted. If due is said, the message enters the lane again, with the
+-- tag next.
 local function leavelane(lane, id, tag, next, due)
   if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
   local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
@@ -16,9 +18,9 @@ local function leavelane(lane, id, tag, next, due)
   if due then lanes().enter(name, width, next, due) end
 end
 
--- fits(c, i) says whether there is room to read the messages that an ack changes, by what stands at ARGV i behind it: its sends, and the
--- key of the message for which it counts. The second result says that no call has room: the sends would read more than MOST, and more than
--- one message.
+-- fits(c, i) says whether there is room to read the messages that an ack changes, by what stands at ARGV i behind it:
+-- its sends, and the key of the message for which it counts. The second result says that no call has room: the sends
+-- would read more than MOST, and more than one message.
 local READ, MOST = 524288, 4194304 -- bytes
 local function fits(c, i)
   local size, reads, new = 0, 0, {} -- bytes; sends that read; by key, bytes of what these sends store
@@ -48,7 +50,8 @@ local function fits(c, i)
   return noted.spent == 0 or noted.spent + size <= READ, never
 end
 
--- count(key) counts an ack for the message that has a key. If none is missing now, and the message was never handed out, it is due.
+-- count(key) counts an ack for the message that has a key. If none is missing now, and the message was never handed
+-- out, it is due.
 local function count(key)
   local id = redis.call('HGET', KEYS.key, key)
   local counted, n = countdownof(id or '')

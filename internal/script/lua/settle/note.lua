@@ -8,8 +8,9 @@ local function add(name, before, n)
   if n then mark(name, us((whole(before) or 0) + n)) end
 end
 
--- note(c, …) notes all, and trims what came in. The arguments are fields of state as they were: held, parts, changed, overtaken, and counts. It
--- returns how much garbage and how many done messages were deleted because there were too many.
+-- note(c, …) notes all, and trims what came in. The arguments are fields of state as they were: held, parts, changed,
+-- overtaken, and counts. It returns how much garbage and how many done messages were deleted because there were too
+-- many.
 local function note(c, firstHold, groups, changed, overtaken, failed, garbage, superseded, kept)
   if c.sends then
     -- from put: noteall

@@ -1,9 +1,10 @@
 -- Outcomes that are no plain acks. c is what they share (settle/scan.lua).
 -- from time: us, whole
 
--- outcomes(c, i, state) settles the outcomes from ARGV i on in their order, until there is no room to read what the next one changes, and notes what
--- they have done. state has the fields of state. It returns answers, stopped, overflow and doneOverflow of the reply, the first instant at which
--- any message is due that was not, and whether a message that is due got a turn.
+-- outcomes(c, i, state) settles the outcomes from ARGV i on in their order, until there is no room to read what the
+-- next one changes, and notes what they have done. state has the fields of state. It returns answers, stopped, overflow
+-- and doneOverflow of the reply, the first instant at which any message is due that was not, and whether a message that
+-- is due got a turn.
 local function outcomes(c, i, state)
   -- from settle/ends: ack, fail
   -- from edit: noted, LOOKS

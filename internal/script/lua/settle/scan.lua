@@ -1,8 +1,9 @@
 -- What the outcomes are that are no plain acks, and what they share: the table c.
 -- from call: guard
 
--- scan(at, firstHold, groups, overtaken) reads the keys that the outcomes from ARGV at on may touch, before the first write. held, parts and
--- overtaken of state say what there may be. It returns c. What only some outcomes need is not in it yet (settle/equip.lua).
+-- scan(at, firstHold, groups, overtaken) reads the keys that the outcomes from ARGV at on may touch, before the first
+-- write. held, parts and overtaken of state say what there may be. It returns c. What only some outcomes need is not in
+-- it yet (settle/equip.lua).
 local function scan(at, firstHold, groups, overtaken)
   local fields = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
@@ -36,8 +37,8 @@ local function scan(at, firstHold, groups, overtaken)
     left = false, settled = false, -- of the leases (settle/leases.lua), as lists, which is there if the lists must be asked
     changed = false, overtaken = false, holds = false, -- of state, and whether any key is held
     nth = 0, acked = 0, void = '', ended = '', -- so many so far; so many acks count; as in the reply
-    -- And if any did so, how many failed, are dead, were kept as done (ackedKept of these by acks), replaced (superseded), or unkept (superseded and
-    -- deleted); garbageRoom and doneRoom, how many there may be, as the records say; holdEnds, the first end of a hold that begins; pause, us for
-    -- which nothing is handed out.
+    -- And if any did so, how many failed, are dead, were kept as done (ackedKept of these by acks), replaced
+    -- (superseded), or unkept (superseded and deleted); garbageRoom and doneRoom, how many there may be, as the records
+    -- say; holdEnds, the first end of a hold that begins; pause, us for which nothing is handed out.
   }
 end

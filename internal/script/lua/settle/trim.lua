@@ -8,10 +8,10 @@ local function excess(there, room, most)
   return math.max(0, math.min(there - room, most))
 end
 
--- overdone(n) are n done messages that go: those whose time is over soonest, but none that was acked within the last 5 s, because a caller that
--- waits for its result may not have looked yet (Await, Call). After a spared message, all messages that are kept equally long have their
--- ends within 5 s, so the search goes on behind these, a few times. If that finds too few, those go that were acked first, and then
--- those whose time is over soonest.
+-- overdone(n) are n done messages that go: those whose time is over soonest, but none that was acked within the last 5
+-- s, because a caller that waits for its result may not have looked yet (Await, Call). After a spared message, all
+-- messages that are kept equally long have their ends within 5 s, so the search goes on behind these, a few times. If
+-- that finds too few, those go that were acked first, and then those whose time is over soonest.
 local SPARED, LENGTHS = 5000000, 4 -- us; how many times
 local function overdone(n)
   local oldest, spared, going, from = {}, {}, {}, '-inf'
@@ -46,8 +46,9 @@ local function overdone(n)
   return oldest
 end
 
--- trim(dead, garbageRoom, kept, doneRoom, clear) deletes what is too much, after so many came in, and returns how much garbage, how many done
--- messages, and how many of both had an envelope. clear, if there are groups, is that of lib/group.lua.
+-- trim(dead, garbageRoom, kept, doneRoom, clear) deletes what is too much, after so many came in, and returns how much
+-- garbage, how many done messages, and how many of both had an envelope. clear, if there are groups, is that of
+-- lib/group.lua.
 local function trim(dead, garbageRoom, kept, doneRoom, clear)
   local overflow, doneOverflow, trimmed = 0, 0, 0
   if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), garbageRoom, 500) end

@@ -8,7 +8,8 @@
 -- from leavelane: relanes
 -- from enterlane: lanes
 
--- skip(c, i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. c is as of steer.
+-- skip(c, i) ends the turn of the message at ARGV i, if no handler has the message, and returns the word for it. c is
+-- as of steer.
 -- ARGV i + 1 is the error with which the message goes to garbage. Else it waits behind all messages of its lane that are due.
 local function skip(c, i)
   local id = ARGV[i]

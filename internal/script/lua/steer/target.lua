@@ -17,8 +17,8 @@ local function release(key)
   return 'done'
 end
 
--- steer(c, i) changes the target at ARGV i, and returns the word for it. c is what the targets of a call share (steer.lua). A TTL binds the first
--- delivery alone, and begins anew with another due instant.
+-- steer(c, i) changes the target at ARGV i, and returns the word for it. c is what the targets of a call share
+-- (steer.lua). A TTL binds the first delivery alone, and begins anew with another due instant.
 local DEADLINE = 130 -- field
 local function steer(c, i)
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]

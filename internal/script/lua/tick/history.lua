@@ -13,7 +13,8 @@ local function forgethistory()
   if old[1] then redis.pcall('HDEL', KEYS.history, unpack(old)) end
 end
 
--- addhistory(c) adds the counts of state and of this call to the fields of this hour and this day. Totals of the books stay in state.
+-- addhistory(c) adds the counts of state and of this call to the fields of this hour and this day. Totals of the books
+-- stay in state.
 local function addhistory(c)
   local stored, acked = c.state[KNOWN + 1], c.state[KNOWN + 3] or '0'
   local totals, counts, any = stored .. ' ' .. acked, {0, 0, 0, 0, c.lost, #c.dead / 3, c.replaced, 0, 0, 0}, false

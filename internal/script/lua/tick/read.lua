@@ -11,13 +11,14 @@ local KNOWN = 13 -- how many fields of state are read before those of KINDS
 -- score(head) is the first score of a structure, by what ZRANGE says of it.
 local function score(head) return scored(head[2]) end
 
--- agingat(aging, ticked) is the new state.aging. Garbage, done messages, holds of keys, old history and old callers are deleted by age only after
--- that instant.
+-- agingat(aging, ticked) is the new state.aging. Garbage, done messages, holds of keys, old history and old callers are
+-- deleted by age only after that instant.
 --
--- A clock that is wrong for a moment must not delete what is kept for a week. The clock was perhaps stepped if more than an hour lies
--- between this tick and the last one of this consumer, and for its first tick the last one of any consumer. Then nothing is deleted by age for a
--- minute, and for an hour after that each call deletes at most a page. A consumer's first tick begins no second minute while state.aging is
--- there. Else a queue that is drained now and then would never delete anything.
+-- A clock that is wrong for a moment must not delete what is kept for a week. The clock was perhaps stepped if more
+-- than an hour lies between this tick and the last one of this consumer, and for its first tick the last one of any
+-- consumer. Then nothing is deleted by age for a minute, and for an hour after that each call deletes at most a page. A
+-- consumer's first tick begins no second minute while state.aging is there. Else a queue that is drained now and then
+-- would never delete anything.
 local function agingat(aging, ticked)
   local HOUR, MINUTE = 3600000000, 60000000
   local last = whole(ARGV[2]) or 0
@@ -26,7 +27,8 @@ local function agingat(aging, ticked)
   return aging ~= 0 and now - aging > HOUR and 0 or aging
 end
 
--- isover(first) says whether an instant in a field of state is over; also if another program has written the field, which is then set again.
+-- isover(first) says whether an instant in a field of state is over; also if another program has written the field,
+-- which is then set again.
 local function isover(first) return first and first ~= '0' and (whole(first) or 0) <= now end
 
 -- read() reads all that the call may touch, up to the first write, and returns the table of the call.

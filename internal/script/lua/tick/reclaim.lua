@@ -23,7 +23,8 @@ local function shorten(c)
   if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
 end
 
--- lose(c, id, n, why) takes back the nth delivery of a message: it comes again, is poison, or ends if it was superseded.
+-- lose(c, id, n, why) takes back the nth delivery of a message: it comes again, is poison, or ends if it was
+-- superseded.
 local function lose(c, id, n, why)
   c.lost = c.lost + 1
   local before = redis.call('HGET', KEYS.fail, id)
@@ -74,9 +75,9 @@ local function leasesover(c)
   return over
 end
 
--- reclaim(c) takes back SWEEP deliveries, and looks at MOVES tags. Poison has about a quarter of the reply. What is left of a lease then is
--- a lease of another name, which its holder does not know: else a late ack of the holder would end what has been taken back. The lease of a
--- message that did not come through ends in '!' (fetch/again.lua).
+-- reclaim(c) takes back SWEEP deliveries, and looks at MOVES tags. Poison has about a quarter of the reply. What is
+-- left of a lease then is a lease of another name, which its holder does not know: else a late ack of the holder would
+-- end what has been taken back. The lease of a message that did not come through ends in '!' (fetch/again.lua).
 local function reclaim(c)
   if c.furthest and c.furthest > now + c.leaseUS then shorten(c) end
   if not c.leased or c.leased > now then return end

@@ -1,6 +1,6 @@
--- Every ten minutes the records of callers without a call for an hour are deleted. So are turns in lanes which no message has any more,
--- because another program deleted or moved them. Turns that are free are given. Each call looks at a page.
--- state.cursor is the HSCAN cursor over state, and behind a blank the last lane that was looked at.
+-- Every ten minutes the records of callers without a call for an hour are deleted. So are turns in lanes which no
+-- message has any more, because another program deleted or moved them. Turns that are free are given. Each call looks
+-- at a page. state.cursor is the HSCAN cursor over state, and behind a blank the last lane that was looked at.
 -- from time: now, us, whole
 -- from call: field, forgotten, mark
 -- from edit: noted
@@ -17,8 +17,8 @@ local function isended(turn)
     or redis.call('ZSCORE', KEYS.waiting, tagof(id, redis.call('HGET', KEYS.fail, id)))
 end
 
--- sweeplanes(lane, n) looks at about n lanes behind one, ends turns of messages that do not live, and gives free turns. It returns the last
--- lane; '' at the end. A lane in which there is more to do is looked at again.
+-- sweeplanes(lane, n) looks at about n lanes behind one, ends turns of messages that do not live, and gives free turns.
+-- It returns the last lane; '' at the end. A lane in which there is more to do is looked at again.
 local function sweeplanes(lane, n)
   local l = lanes()
   rescore(n)

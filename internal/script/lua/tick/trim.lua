@@ -52,7 +52,8 @@ local function trim(c)
   if (rest or n >= SWEEP) and (c.overflow > 0 or not c.byPages) then c.more = true end
 end
 
--- freeheld(c) frees held keys, unless another message has the key. A call frees as many as a call may ack, so that no more come in than go.
+-- freeheld(c) frees held keys, unless another message has the key. A call frees as many as a call may ack, so that no
+-- more come in than go.
 local function freeheld(c)
   local MOST = 500
   if not c.heldOver then return end
