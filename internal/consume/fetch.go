@@ -171,11 +171,16 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 // tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do it. If that fails, a
 // later fetch asks again.
 func (p *poller) tick() {
-	begun := time.Now()
 	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Before: p.ticked, Seed: p.settings.seed,
 		Bytes: p.replyBytes, Settings: &p.settings.FetchSettings})
-	p.lifecycle.report("tick", begun, err)
 	if err != nil {
+		if link.Transient(err) || p.lifecycle.stopping() {
+			return // of an outage the next fetch tells
+		}
+		if n := p.unticked.Add(1, time.Now()); n > 0 {
+			p.settings.Log.Error("delayqueue: a tick failed: what dead consumers held and what is too old stays where it is",
+				slog.Int("times", n), slog.Any("error", err))
+		}
 		return
 	}
 	p.ticked = got.Now

@@ -58,3 +58,57 @@ func TestStoppedConsumerPassesTheAlarmOn(t *testing.T) {
 		t.Errorf("%d markers are left for others", n)
 	}
 }
+
+// TestTickFails: if a key that only a tick needs is another program's, the log says so, and messages are handled. With the key gone, what a
+// dead consumer held comes back.
+func TestTickFails(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	handled := make(chan *message.Delivered, 3)
+	s.settings.Lease = time.Second
+	s.settings.Handle = func(_ context.Context, msg *message.Delivered) Verdict { handled <- msg; return Verdict{} }
+	s.backlog(1)
+	dead := script.NewCaller()
+	dead.Next()
+	got, err := s.calls.Fetch(queuetest.CtxB, dead, script.FetchRequest{Want: 1, Settings: &s.settings.FetchSettings})
+	if s.Must(err); len(got.Tags) != 1 || !got.Tick {
+		t.Fatalf("%+v", got)
+	}
+	s.Must(s.Cli.Set(queuetest.CtxB, s.Key("lanes"), "another program's", 0).Err())
+	s.backlog(1)
+	s.start()
+	if msg := queuetest.Receive(t, "what waits", handled); msg.Delivery != 1 {
+		t.Errorf("it is delivery %d", msg.Delivery)
+	}
+	queuetest.Eventually(t, "the log says so", func() bool { return s.Log.Count("a tick failed") > 0 })
+	s.Must(s.Cli.Del(queuetest.CtxB, s.Key("lanes")).Err())
+	if msg := queuetest.Receive(t, "what the dead one held", handled); msg.Delivery != 2 || msg.Failures != 0 {
+		t.Errorf("delivery %d, %d failures", msg.Delivery, msg.Failures)
+	}
+}
+
+// TestTickReplyIsLost: what a tick has taken back comes, although its reply was lost, and counts as lost once.
+func TestTickReplyIsLost(t *testing.T) {
+	t.Parallel()
+	s, wire := wiredServing(t)
+	handled := make(chan *message.Delivered, 1)
+	s.settings.Lease = time.Second
+	s.settings.Handle = func(_ context.Context, msg *message.Delivered) Verdict { handled <- msg; return Verdict{} }
+	s.backlog(1)
+	dead := script.NewCaller()
+	dead.Next()
+	got, err := s.calls.Fetch(queuetest.CtxB, dead, script.FetchRequest{Want: 1, Settings: &s.settings.FetchSettings})
+	if s.Must(err); len(got.Tags) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	queuetest.Eventually(t, "its lease is over", func() bool {
+		state := s.Check()
+		return len(state.Unack) == 1 && state.Unack[0].Score < state.Now
+	})
+	struck := wire.DropReply(redistest.Script(script.TickScript.SHA))
+	s.start()
+	queuetest.Receive(t, "the reply is lost", struck)
+	if msg := queuetest.Receive(t, "it comes again", handled); msg.Delivery != 2 {
+		t.Errorf("it is delivery %d", msg.Delivery)
+	}
+}

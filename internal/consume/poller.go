@@ -53,6 +53,7 @@ type poller struct {
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message
 	newer      conc.MinuteCount    // messages of a newer version
+	unticked   conc.MinuteCount    // ticks that failed
 
 	// Read when the consumer has ended:
 	drainDone bool  // it drained its queue, and nothing is due

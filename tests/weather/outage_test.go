@@ -171,6 +171,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 		}
 	}
 	wire.Mend()
+	mended := time.Now()
 	queuetest.Eventually(t, "the leases are renewed", func() bool {
 		state := f.Check()
 		ok := len(state.Unack) == 4
@@ -182,6 +183,8 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 	close(release)
 	queuetest.Eventually(t, "the one that failed for its context is handed out again", func() bool { return runs.Of("0") == 2 })
 	queuetest.Eventually(t, "the others are acked", func() bool { return len(f.Check().Messages) == 1 })
+	// While a grace runs, leases that begin after it have none.
+	queuetest.Eventually(t, "the grace after the outage is over", func() bool { return time.Since(mended) > 2*lease })
 	wire.Cut() // its context waits for that
 	queuetest.Receive(t, "its context ends", causes)
 	wire.Mend()
