@@ -171,7 +171,7 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 // tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do it. If that fails, a
 // later fetch asks again.
 func (p *poller) tick() {
-	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Before: p.ticked, Seed: p.settings.seed,
+	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Again: p.ticked, Seed: p.settings.seed,
 		Bytes: p.replyBytes, Settings: &p.settings.FetchSettings})
 	if err != nil {
 		if link.Transient(err) || p.lifecycle.stopping() {
@@ -183,7 +183,7 @@ func (p *poller) tick() {
 		}
 		return
 	}
-	p.ticked = got.Now
+	p.ticked = true
 	if got.More || got.Lost > 0 {
 		p.state.moreDue = true // the next fetch sets the alarm, or asks for another tick
 	}

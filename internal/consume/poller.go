@@ -48,7 +48,7 @@ type poller struct {
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
-	ticked     message.ServerTime  // its last tick; 0: none
+	ticked     bool                // it has ticked
 	nearest    time.Duration       // the shortest round trip of a fetch
 	lost       conc.MinuteCount    // messages whose leases ran out
 	dropped    conc.MinuteCount    // tags without a message

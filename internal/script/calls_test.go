@@ -89,9 +89,9 @@ func (r *rig) ask(c *Caller, a FetchRequest) taking {
 
 func (r *rig) tickOf(c *Caller) TickReply {
 	r.t.Helper()
-	did, err := r.Store.Tick(queuetest.CtxB, c, TickRequest{Before: r.ticked[c.ID], Settings: &r.with})
+	did, err := r.Store.Tick(queuetest.CtxB, c, TickRequest{Again: r.ticked[c.ID], Settings: &r.with})
 	queuetest.Must(r.t, err)
-	r.ticked[c.ID] = did.Now
+	r.ticked[c.ID] = true
 	return did
 }
 

@@ -49,7 +49,7 @@ func listing(p ListRequest) func(r *rig, c *Caller) error {
 func fetching(r *rig, c *Caller) error { return r.fetches(c, 0) }
 
 func ticking(r *rig, c *Caller) error {
-	return queuetest.Failure(r.Store.Tick(queuetest.CtxB, c, TickRequest{Before: r.ticked[c.ID], Seed: 7, Settings: &r.with}))
+	return queuetest.Failure(r.Store.Tick(queuetest.CtxB, c, TickRequest{Again: r.ticked[c.ID], Seed: 7, Settings: &r.with}))
 }
 
 // storing and handing make queues of a table.

@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -249,4 +250,21 @@ func TestScriptRetentionAfterRubbish(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestScriptNoStepWhileOthersTick: a consumer that ticks again after hours, in which others did, takes that for no step of the clock.
+func TestScriptNoStepWhileOthersTick(t *testing.T) {
+	onReal(t, func(r *rig) {
+		first, other := NewCaller(), NewCaller()
+		r.tickOf(first)
+		for at := time.Duration(0); at < 3*time.Hour; at += 30 * time.Minute {
+			r.at(at)
+			r.tickOf(other)
+		}
+		r.tickOf(first)
+		r.equal("aging", r.readAsItIs().Fields["aging"], "")
+		r.at(6 * time.Hour) // nobody
+		r.tickOf(first)
+		r.equal("aging", r.readAsItIs().Fields["aging"], strconv.FormatInt(r.now+60e6, 10))
+	})
 }

@@ -40,11 +40,11 @@ type machine struct {
 	calls    [4][]func(t *rapid.T)
 	who      [4]Caller
 	sent     int
-	given    []taken                       // the newest first
-	alone    map[string]bool               // by id: the last delivery was asked for alone
-	reserved string                        // by the last fetch
-	told     bool                          // by the last fetch: a tick is due
-	tickOf   map[string]message.ServerTime // the last of each caller
+	given    []taken         // the newest first
+	alone    map[string]bool // by id: the last delivery was asked for alone
+	reserved string          // by the last fetch
+	told     bool            // by the last fetch: a tick is due
+	ticks    map[string]bool // callers that have ticked
 	spent    map[spent]bool
 }
 

@@ -106,7 +106,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 func (m *model) tick(c Caller, a TickRequest) any {
 	out := TickReply{Now: message.ServerTime(m.now)}
 	jitter := generator(int64(a.Seed))
-	byAge, byPages := m.age(int64(a.Before))
+	byAge, byPages := m.age(a.Again)
 	m.shorten()
 	m.turned = 0
 	moved, more := m.reclaim(&out, jitter)
@@ -140,14 +140,12 @@ func generator(seed int64) func(width int) int64 {
 	}
 }
 
-// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock. mine is the
-// last tick of this consumer, 0 if there is none.
-func (m *model) age(mine int64) (byAge, byPages bool) {
+// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock. again: this
+// consumer has ticked before.
+func (m *model) age(again bool) (byAge, byPages bool) {
 	const hour, minute = 3600e6, 60e6
 	last := m.now // when somebody ticked who would know of it
-	if mine != 0 {
-		last = mine
-	} else if m.ticked != 0 && m.aging == 0 {
+	if m.ticked != 0 && (again || m.aging == 0) {
 		last = m.ticked
 	}
 	if max(m.now-last, last-m.now) > hour || m.aging > m.now+minute {

@@ -54,7 +54,7 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doneMax = rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")
 	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
 	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
-	m.alone, m.reserved, m.tickOf = map[string]bool{}, "", map[string]message.ServerTime{}
+	m.alone, m.reserved, m.ticks = map[string]bool{}, "", map[string]bool{}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
@@ -268,14 +268,14 @@ func (m *machine) tick(t *rapid.T) {
 
 func (m *machine) doTick(t *rapid.T, c Caller) {
 	before := m.whereabouts()
-	a := TickRequest{Before: m.tickOf[c.ID], Seed: int32(m.seed), Settings: &m.with}
+	a := TickRequest{Again: m.ticks[c.ID], Seed: int32(m.seed), Settings: &m.with}
 	got, err := m.store.Tick(queuetest.CtxB, &c, a)
 	for _, dead := range got.Dead {
 		if m.with.MaxLosses > 1 && !m.alone[dead.ID] {
 			t.Fatalf("%s is poison, and was not alone", names(dead.ID))
 		}
 	}
-	m.tickOf[c.ID] = got.Now
+	m.ticks[c.ID] = true
 	m.same(t, "tick", got, err, m.model.tick(c, a))
 	m.bounded(t, before)
 }

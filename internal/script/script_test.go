@@ -88,14 +88,14 @@ type rig struct {
 	*Store
 	t       testing.TB
 	name    string
-	now     int64                         // the server's clock, unix us
-	set     func(us int64)                // sets it
-	with    FetchSettings                 // of every fetch
-	doneMax int                           // of every settlement
-	limits  RateLimits                    // of every fetch
-	tick    func() taking                 // a tick and a fetch of some consumer that hands out nothing
-	ticked  map[string]message.ServerTime // by caller: its last tick
-	leases  map[string]*Lease             // under which each delivery was handed out last
+	now     int64             // the server's clock, unix us
+	set     func(us int64)    // sets it
+	with    FetchSettings     // of every fetch
+	doneMax int               // of every settlement
+	limits  RateLimits        // of every fetch
+	tick    func() taking     // a tick and a fetch of some consumer that hands out nothing
+	ticked  map[string]bool   // callers that have ticked
+	leases  map[string]*Lease // under which each delivery was handed out last
 
 	vanished int64 // messages that do has deleted
 }
@@ -128,7 +128,7 @@ func rigAt(t testing.TB, addr string) *rig {
 
 func rigOf(t testing.TB, cli *redis.Client, set func(us int64)) *rig {
 	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), set: set, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
-		leases: map[string]*Lease{}, ticked: map[string]message.ServerTime{}}
+		leases: map[string]*Lease{}, ticked: map[string]bool{}}
 	r.Store = NewStore(cli, "dq", r.name)
 	r.Store.AttemptTimeout = time.Minute // the embedded server is slow, and a call is made once
 	t.Cleanup(func() {

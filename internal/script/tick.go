@@ -12,9 +12,9 @@ import (
 
 // A TickRequest is what a consumer asks of a tick.
 type TickRequest struct {
-	Before   message.ServerTime // the last tick of this consumer; 0: none
-	Seed     int32              // by which it draws; 0: anything
-	Bytes    int                // of dead messages that the reply may hold; 0: MaxBatchBytes
+	Again    bool  // this consumer has ticked before
+	Seed     int32 // by which it draws; 0: anything
+	Bytes    int   // of dead messages that the reply may hold; 0: MaxBatchBytes
 	Settings *FetchSettings
 }
 
@@ -39,7 +39,7 @@ type DeadMessage struct{ ID, Envelope, Fail string }
 // Tick does what is to be done once a second for all consumers of the queue. A repeat does no harm.
 func (s *Store) Tick(ctx context.Context, c *Caller, q TickRequest) (TickReply, error) {
 	set := q.Settings
-	r := s.run(ctx, TickScript, []any{c.ID, int64(q.Before), seedOr(q.Seed), set.Lease.Microseconds(), set.MaxLosses,
+	r := s.run(ctx, TickScript, []any{c.ID, q.Again, seedOr(q.Seed), set.Lease.Microseconds(), set.MaxLosses,
 		set.GarbageAge.Microseconds(), set.GarbageMax, PoisonText, cmp.Or(q.Bytes, MaxBatchBytes)})
 	got := TickReply{Now: message.ServerTime(r.int64()), More: r.number() == 1, Lost: r.number(), Overflow: r.number(), Replaced: r.number()}
 	dead, missing := r.number(), r.number()

@@ -59,9 +59,8 @@ end
 local function score(head) return scored(head[2]) end
 local function agingat(aging, ticked)
 local HOUR, MINUTE = 3600000000, 60000000
-local last = whole(ARGV[2]) or 0
-if last == 0 then last = aging == 0 and ticked or now end
-if math.abs(now - last) > HOUR or aging > now + MINUTE then return now + MINUTE end
+local stepped = math.abs(now - ticked) > HOUR and (aging == 0 or ARGV[2] == '1')
+if stepped or aging > now + MINUTE then return now + MINUTE end
 return aging ~= 0 and now - aging > HOUR and 0 or aging
 end
 local function isover(first) return first and first ~= '0' and (whole(first) or 0) <= now end

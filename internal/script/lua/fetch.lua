@@ -72,7 +72,7 @@ c.started, c.late, c.latest = 0, 0, 0 -- messages that are handed out for the fi
 c.spared, c.dropped = 0, 0 -- expired messages; tags without an envelope
 if ARGV[8] ~= '' and ARGV[8] ~= '-' then
   if not c.repeated then picked[1], c.asked = askedfor(c, limit), true end
-elseif not c.repeated and c.want > 0 then
+elseif c.want > 0 and not c.repeated and not c.byAlarm then
   picked, pending, fromReady = choose(c)
 end
 if picked[1] then handpicked(c, limit, picked, fromReady) end

@@ -2,7 +2,7 @@
 -- garbage, done messages and holds, gives turns in lanes that were forgotten, and moves counts to history. A fetch says which consumer calls it.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, held, parts, lanes, waiting
--- ARGV: 1 caller, 2 when this consumer ticked last by the server's clock ('0': never), 3 a random number from 1 to 2^31-2, 4 lease us,
+-- ARGV: 1 caller, 2 '1' if this consumer has ticked before, 3 a random number from 1 to 2^31-2, 4 lease us,
 --       5 losses in a row that make a message poison, 6 age us at which garbage is deleted (0: never), 7 how many messages garbage may hold
 --       (0: any number), 8 poison text, 9 bytes of messages that the reply may hold
 -- Returns {now, more, lost, overflow, superseded, #dead, #missing, dead, missing, parts}

@@ -15,15 +15,13 @@ local function score(head) return scored(head[2]) end
 -- deleted by age only after that instant.
 --
 -- A clock that is wrong for a moment must not delete what is kept for a week. The clock was perhaps stepped if more
--- than an hour lies between this tick and the last one of this consumer, and for its first tick the last one of any
--- consumer. Then nothing is deleted by age for a minute, and for an hour after that each call deletes at most a page. A
--- consumer's first tick begins no second minute while state.aging is there. Else a queue that is drained now and then
--- would never delete anything.
+-- than an hour lies between this tick and the last one. Then nothing is deleted by age for a minute, and for an hour
+-- after that each call deletes at most a page. A consumer's first tick begins no second minute while state.aging is
+-- there. Else a queue that is drained now and then would never delete anything.
 local function agingat(aging, ticked)
   local HOUR, MINUTE = 3600000000, 60000000
-  local last = whole(ARGV[2]) or 0
-  if last == 0 then last = aging == 0 and ticked or now end
-  if math.abs(now - last) > HOUR or aging > now + MINUTE then return now + MINUTE end
+  local stepped = math.abs(now - ticked) > HOUR and (aging == 0 or ARGV[2] == '1')
+  if stepped or aging > now + MINUTE then return now + MINUTE end
   return aging ~= 0 and now - aging > HOUR and 0 or aging
 end
 
