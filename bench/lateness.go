@@ -183,4 +183,4 @@ func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
 	}
 }
 
-var errNoFetches = errors.New("no call looks like the library's fetch: have its keys changed?")
+var errNoFetches = errors.New("no call looks like the library's fetch: is it called in another way?")

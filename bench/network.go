@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -41,8 +42,8 @@ type countingConn struct {
 	writing atomic.Bool
 }
 
-// fetchWords are in each call of the library's fetch, the only one called here that has nineteen keys: their number.
-var fetchWords = []byte("\r\n$2\r\n19\r\n$")
+// fetchWords are in each call of the library's fetch.
+var fetchWords = []byte(script.FetchScript.SHA)
 
 func (c *countingConn) Write(b []byte) (int, error) {
 	if !c.writing.Swap(true) {
