@@ -36,8 +36,8 @@
 //     and what must happen afterwards happens in a defer.
 //   - A consumer that takes the marker serves it. It keeps the marker through a poll that was a bit early, and sets the alarm for others if it
 //     has no free worker, or stops.
-//   - When a lease ends, nothing happens at that instant. The next fetch of any consumer takes the delivery back, or after a
-//     grace a later one. Until then the holder may renew or settle it. If Redis does not answer its renewals, the holder
+//   - When a lease ends, nothing happens at that instant. A fetch of any consumer finds it, whose tick takes the delivery back,
+//     or after a grace a later one. Until then the holder may renew or settle it. If Redis does not answer its renewals, the holder
 //     cancels its handlers when the lease is over by its own clock.
 //   - Workers belong to the DelayQueue or the Pool, not to a consumer. A handler that runs on past its time limit
 //     is replaced by a new worker. One queue has at most twice as many handlers as workers that way.

@@ -177,6 +177,11 @@ func (p *poller) tick() {
 		if link.Transient(err) || p.lifecycle.stopping() {
 			return // of an outage the next fetch tells
 		}
+		p.tickAgain = time.Now().Add(lookInterval)
+		if p.settings.Drains { // it does not know what dead consumers held
+			p.drainErr = err
+			p.lifecycle.stop()
+		}
 		if n := p.unticked.Add(1, time.Now()); n > 0 {
 			p.settings.Log.Error("delayqueue: a tick failed: what dead consumers held and what is too old stays where it is",
 				slog.Int("times", n), slog.Any("error", err))

@@ -145,7 +145,7 @@ func (l *leases) look(suspects map[*lease]bool, canceled int64) error {
 	return nil
 }
 
-// shortenAt is how few of the listed deliveries are held when a renewal shortens the list: one in so many. A fetch that takes leases back looks at
+// shortenAt is how few of the listed deliveries are held when a renewal shortens the list: one in so many. A tick that takes leases back looks at
 // 500 tags, and so does whoever looks for one message, also at those that were settled long ago.
 const shortenAt = 8
 

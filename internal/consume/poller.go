@@ -54,6 +54,7 @@ type poller struct {
 	dropped    conc.MinuteCount    // tags without a message
 	newer      conc.MinuteCount    // messages of a newer version
 	unticked   conc.MinuteCount    // ticks that failed
+	tickAgain  time.Time           // not before, because one failed
 
 	// Read when the consumer has ended:
 	drainDone bool  // it drained its queue, and nothing is due
@@ -309,7 +310,7 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
-	if got.Tick {
+	if got.Tick && !answeredAt.Before(p.tickAgain) {
 		p.tick()
 	}
 	s.nextPoll = answeredAt.Add(p.untilLook(&got, answeredAt))

@@ -145,7 +145,7 @@ func TestScriptSuperseded(t *testing.T) {
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
 			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 2, Bytes: 400})), "a")
 			r.equal("superseded", r.tickOf(c).Replaced, 1)
-		}, "pending b@3s unack a@10s key k=b wake 3s"},
+		}, "pending b@3s unack a@10s key k=b wake 1s"},
 		"found in no structure": {func(r *rig) {
 			r.takenOver()
 			r.do("DEL", r.Keys.of("lease"), r.Keys.of("unack"))

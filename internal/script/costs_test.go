@@ -237,7 +237,12 @@ func TestScriptCostsOfFetches(t *testing.T) {
 			c.over(100)
 		}, c.tick, 18 + 5},
 		{"tick", c.quiet, c.tick, 18},
-		{"tick, a lease is over", func() { c.hand(1); c.quiet(); c.r.at(c.r.since(c.r.now) + time.Hour) }, c.tick, 35},
+		{"tick, a lease is over", func() {
+			c.hand(1)
+			c.r.at(9 * time.Second)
+			c.quiet()
+			c.r.at(11 * time.Second)
+		}, c.tick, 31},
 		{"fetch, idle, and says something", c.quiet, func() {
 			c.r.t.Helper()
 			by := newCall()

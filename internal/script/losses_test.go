@@ -208,3 +208,34 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 		r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), stateRetry)
 	})
 }
+
+// TestScriptTickHeldUp: a tick that an outage has held up takes nothing back before a fetch has given leases a grace.
+func TestScriptTickHeldUp(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0))
+		c := newCall()
+		r.askFirst(c, FetchRequest{})
+		r.at(16 * time.Second)
+		r.equal("lost", r.tickOf(c).Lost, 0)
+		r.askFirst(after(c), FetchRequest{}) // which gives a grace
+		r.equal("lost", r.tickOf(c).Lost, 0)
+		r.expect("unack a@10s")
+	})
+}
+
+// TestScriptTickNeverComes: if the consumer that is to tick for a lease that is over does not, another is woken a second later.
+func TestScriptTickNeverComes(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0))
+		r.at(9 * time.Second)
+		r.askFirst(newCall(), FetchRequest{})
+		r.at(11 * time.Second)
+		f := r.askFirst(newCall(), FetchRequest{})
+		r.equal("tick, next", []any{f.Tick, r.since(int64(f.Next))}, []any{true, 12 * time.Second})
+		r.expect("unack a@10s wake 12s")
+		r.at(12 * time.Second)
+		other := newCall()
+		r.equal("tick", r.askFirst(other, FetchRequest{}).Tick, true)
+		r.equal("lost", r.tickOf(other).Lost, 1)
+	})
+}

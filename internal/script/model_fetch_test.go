@@ -78,7 +78,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	if !byAlarm {
 		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.Tags[:given])); full {
 			if next = m.firstOver(leased, ends); next <= m.now {
-				next = ends
+				next = m.now + 1e6
 			}
 		}
 		next = m.nextInstant(next)
@@ -108,8 +108,11 @@ func (m *model) tick(c Caller, a TickRequest) any {
 	jitter := generator(int64(a.Seed))
 	byAge, byPages := m.age(a.Again)
 	m.shorten()
-	m.turned = 0
-	moved, more := m.reclaim(&out, jitter)
+	m.turned, m.again = 0, 0
+	ended, more := false, false
+	if seen := m.seen; seen <= m.now && 3*(m.now-seen) <= 2*m.longest() {
+		ended, more = m.reclaim(&out, jitter)
+	}
 	for i, d := range out.Dead { // before one is deleted for want of room in garbage
 		m.addParts(&out.Extras, -1-i, d.ID, d.Envelope)
 	}
@@ -123,7 +126,7 @@ func (m *model) tick(c Caller, a TickRequest) any {
 	m.count("lost", out.Lost)
 	m.count("superseded", out.Replaced)
 	m.keepHistory(byAge)
-	if m.armLater(sooner(m.again, m.sinceTurned())); moved > 0 {
+	if m.armLater(sooner(m.again, m.sinceTurned())); ended {
 		m.freed()
 	}
 	if m.ticked, m.used = m.now, true; out.More {
@@ -217,21 +220,20 @@ func (m *model) quiet() bool {
 	return m.armed == 0 || m.armed > m.now
 }
 
-// reclaim takes back deliveries whose leases ran out. It returns how many, and whether there may be more.
-func (m *model) reclaim(out *TickReply, jitter func(int) int64) (moved int, more bool) {
-	m.again = 0
+// reclaim takes back deliveries whose leases ran out. It returns whether any lease was over, and whether there may be more.
+func (m *model) reclaim(out *TickReply, jitter func(int) int64) (ended, more bool) {
 	var expired []string // leases, and places
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
 		if len(expired) < 100 && m.lasts(m.unack[tag]) <= m.now {
 			expired = append(expired, tag)
 		}
 	}
-	looked := 0
-	more = len(expired) == 100
+	moved, looked := 0, 0
+	ended, more = len(expired) > 0, len(expired) == 100
 	full := func() bool { return moved >= 100 || looked >= 500 }
 	for _, name := range expired {
 		if full() {
-			return moved, true
+			return true, true
 		}
 		tags, ends := strings.Fields(m.listed[name]), m.unack[name]
 		m.endLease(name)
@@ -248,7 +250,7 @@ func (m *model) reclaim(out *TickReply, jitter func(int) int64) (moved int, more
 			more = true
 		}
 	}
-	return moved, more
+	return ended, more
 }
 
 // lose is what a loss does to a message.
@@ -290,7 +292,10 @@ func (m *model) nextInstant(next int64) int64 {
 	for _, ends := range m.unack {
 		first = sooner(first, m.lasts(ends))
 	}
-	if first > m.now && 2*(first-m.now) < m.longest() {
+	switch {
+	case first != 0 && first <= m.now: // if the tick does not come
+		next = sooner(next, m.now+1e6)
+	case 2*(first-m.now) < m.longest():
 		next = sooner(next, first)
 	}
 	return next

@@ -107,7 +107,8 @@ guard(redis.call('ZCARD', KEYS[9]), redis.call('HLEN', KEYS[7]), redis.call('HLE
 if groups then guard(redis.call('HLEN', KEYS[13])) end
 end
 if limited then guard(redis.call('ZCARD', KEYS[6]), redis.call('ZCARD', KEYS[12]), redis.call('ZCARD', KEYS[14])) end
-if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
+if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now
+or #ARGV[8] > 1 then
 listed = redis.call('HGET', KEYS[4], ARGV[1] .. ':' .. ARGV[2])
 if listed then repeated = repeated or '' end
 end
@@ -623,9 +624,10 @@ putOff, next = next, limit.open
 end
 end
 local over = overat(c)
-if full then soonest(over and over > now and over or c.leaseEnd or now + c.leaseUS) end
-if over and over > now and over < now + c.leaseUS / 2 then soonest(over) end
 c.over = over and over <= now
+if c.over then over = now + 1000000 end
+if full then soonest(over or c.leaseEnd or now + c.leaseUS) end
+if over and (c.over or over < now + c.leaseUS / 2) then soonest(over) end
 if next == 0 then
 if marker ~= 0 then
 redis.call('ZREM', KEYS[9], 'w')

@@ -50,7 +50,7 @@ redis.call('HDEL', KEYS[11], unpack(BOOKS))
 redis.call('HSET', KEYS[11], 'in:stored', '0', 'told', '0 0', 'books', us(now))
 if here > 0 then redis.call('HSET', KEYS[11], 'in:found', us(here)) end
 end
-local KNOWN = 13
+local KNOWN = 14
 local function scored(score)
 if not score then return nil end
 local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
@@ -66,8 +66,8 @@ end
 local function isover(first) return first and first ~= '0' and (whole(first) or 0) <= now end
 local function read()
 local state = redis.call('HMGET', KEYS[11], 'ticked', 'lease', 'grace', 'aging', 'done', 'held', 'parts', 'swept', 'cursor', 'armed', 'pause',
-'limited', 'told', unpack(KINDS))
-local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told = unpack(state, 1, KNOWN)
+'limited', 'told', 'seen', unpack(KINDS))
+local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
 local before = whole(aging) or 0
 local agingAt = agingat(before, whole(ticked) or now)
 local leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'))
@@ -84,8 +84,11 @@ if not state[KNOWN + 1] then
 openbooks()
 state[KNOWN + 1], state[KNOWN + 3], told = '0', '0', '0 0'
 end
+seen = whole(seen) or 0
+if seen > now then seen = 0 end
 return {
-state = state, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups, swept = swept, cursor = cursor, armed = armed,
+state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups,
+swept = swept, cursor = cursor, armed = armed,
 pause = pause, limited = limited, told = told, leased = leased, furthest = furthest, oldest = oldest, laned = laned,
 leaseUS = longest(asked, tonumber(ARGV[4])), bytes = tonumber(ARGV[9]),
 doneOver = agingAt <= now and isover(done), heldOver = agingAt <= now and isover(held),
@@ -516,9 +519,11 @@ end
 local function reclaim(c)
 if c.furthest and c.furthest > now + c.leaseUS then shorten(c) end
 if not c.leased or c.leased > now then return end
+if now - c.seen > c.leaseUS * 2 / 3 then return end
 local looked = 0
 local function full() return c.moved >= SWEEP or looked >= MOVES or c.size > c.bytes / 4 end
 local over = leasesover(c)
+c.ended = over[1] ~= nil
 c.more = #over == SWEEP
 for _, lease in ipairs(over) do
 if full() then
@@ -758,7 +763,7 @@ arm(first)
 c.armed = us(first)
 end
 end
-if c.limited and c.moved > 0 then
+if c.limited and c.ended then
 local putOff = freed(c.limited, c.armed)
 if putOff then mark('limited', putOff) end
 end

@@ -32,7 +32,7 @@
 --       reserved: '<tag> <instant>' of a message on its last chance, which is to be asked for alone (8); '': none
 --       big: bytes of the longest envelope that was ever stored, or more
 --       parts: of each group: which one, from 1, how many parts it has but the first, and these; 0 and none if any is missing
--- Cost: 11 commands if nothing is due, 5 of these fewer if it goes by the alarm; O(log n) for each message, at most 500. More: 3 if the
+-- Cost: 11 commands if nothing is due, 6 of these fewer if it goes by the alarm, 1 more to set or take away the marker; O(log n) for each message, at most 500. More: 3 if the
 --       consumer says something; 1 if there are groups or countdowns, and O(parts) and 1 for each that is handed out; 4 if the queue has
 --       limits, 5 more with places, 2 more for each further 1,000 leases, 7 if all are taken and anything was canceled lately; 3 for each
 --       page of expired messages (16, then twice as many each time); for a repeat 4, and 3 for each delivery.

@@ -1,5 +1,5 @@
 -- forget deletes the records of callers without a call for an hour, among some fields of state that are drawn at random. Publishers
--- call it for a queue that nobody consumes; a fetch does the same.
+-- call it for a queue that nobody consumes; a tick does the same.
 --
 -- KEYS: state
 -- Returns {how many were deleted}

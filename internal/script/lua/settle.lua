@@ -84,7 +84,9 @@ end
 local acked, void = plain, ''
 if plain > 0 and alive and known then
   acked = redis.call('HDEL', KEYS.msg, unpack(ARGV, before + 1, before + plain))
-  for i = 1, acked == plain and leases or 0 do settled[i] = tonumber(ARGV[5 + leases + i]) end -- else another program has deleted some
+  -- If some were gone, deleted by another program or acked by a call that the server forgot, nobody knows of which leases: the counts stay, and
+  -- keep or the end of a lease sets that right.
+  for i = 1, acked == plain and leases or 0 do settled[i] = tonumber(ARGV[5 + leases + i]) end
 elseif plain > 0 then
   -- from settle/acks: ackeach
   acked, void = ackeach(plain, before, leases, left, settled, listed)

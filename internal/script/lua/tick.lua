@@ -42,7 +42,7 @@ if first then
     c.armed = us(first)
   end
 end
-if c.limited and c.moved > 0 then
+if c.limited and c.ended then
   local putOff = freed(c.limited, c.armed)
   if putOff then mark('limited', putOff) end
 end

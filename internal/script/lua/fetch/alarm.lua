@@ -17,8 +17,7 @@ end
 
 -- setalarm(c, limit, marker) sets the alarm for the next instant of work, and returns that; 0: none. For one instant
 -- the marker is set once, not with each call, because the consumer that takes it wakes up. While more is due each call
--- sets it, because it may have been taken. A lease that is over is the work of the tick that this consumer is told to
--- make.
+-- sets it, because it may have been taken.
 local function setalarm(c, limit, marker)
   local next, given = 0, #c.given
   local function soonest(at) if at and (next == 0 or at < next) then next = math.max(at, 1) end end
@@ -41,9 +40,10 @@ local function setalarm(c, limit, marker)
   end
 
   local over = overat(c)
-  if full then soonest(over and over > now and over or c.leaseEnd or now + c.leaseUS) end -- the consumer that has the place may be dead
-  if over and over > now and over < now + c.leaseUS / 2 then soonest(over) end -- its consumer should have renewed it
   c.over = over and over <= now
+  if c.over then over = now + 1000000 end -- if the tick that this consumer is told to make does not come
+  if full then soonest(over or c.leaseEnd or now + c.leaseUS) end -- the consumer that has the place may be dead
+  if over and (c.over or over < now + c.leaseUS / 2) then soonest(over) end -- its consumer should have renewed it
 
   if next == 0 then
     if marker ~= 0 then

@@ -47,7 +47,8 @@ local function read()
     if groups then guard(redis.call('HLEN', KEYS.parts)) end
   end
   if limited then guard(redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.waiting)) end
-  if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
+  if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now
+    or #ARGV[8] > 1 then
     -- The tags of the lease of this call, if it was carried out before and handed out anything. Then it is a repeat,
     -- also if its record is lost.
     listed = redis.call('HGET', KEYS.lease, ARGV[1] .. ':' .. ARGV[2])

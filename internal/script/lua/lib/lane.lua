@@ -5,8 +5,8 @@
 --   <lane> NUL NUL <width, 3 digits><tag>                              a turn, by the tag that its message had when it got the turn
 --   <lane> NUL <us, 16 digits><id> <blank> <delivery> <blank> <width>  a message in waiting
 -- So the first turn of a lane has its smallest width, and the first of those that wait is next: by its due instant,
--- then by its id. A turn lasts until the message ends, over all its retries. Only a message that is not due, and was
--- not handed out since it got its turn, loses it, to one before it that enters.
+-- then by its id. A turn lasts until the message ends, over all its retries, or Again or steer makes it due later. A
+-- message that is not due, and was not handed out since it got its turn, loses it to one before it that enters.
 -- from time: whole
 -- from message: fieldat
 

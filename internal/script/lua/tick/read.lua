@@ -6,7 +6,7 @@
 -- from books: openbooks
 
 local SWEEP = 100 -- how many entries a call looks at to clean up
-local KNOWN = 13 -- how many fields of state are read before those of KINDS
+local KNOWN = 14 -- how many fields of state are read before those of KINDS
 
 -- score(head) is the first score of a structure, by what ZRANGE says of it.
 local function score(head) return scored(head[2]) end
@@ -32,8 +32,8 @@ local function isover(first) return first and first ~= '0' and (whole(first) or 
 -- read() reads all that the call may touch, up to the first write, and returns the table of the call.
 local function read()
   local state = redis.call('HMGET', KEYS.state, 'ticked', 'lease', 'grace', 'aging', 'done', 'held', 'parts', 'swept', 'cursor', 'armed', 'pause',
-    'limited', 'told', unpack(KINDS))
-  local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told = unpack(state, 1, KNOWN)
+    'limited', 'told', 'seen', unpack(KINDS))
+  local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
   local before = whole(aging) or 0
   local agingAt = agingat(before, whole(ticked) or now)
   local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
@@ -51,8 +51,11 @@ local function read()
     openbooks()
     state[KNOWN + 1], state[KNOWN + 3], told = '0', '0', '0 0'
   end
+  seen = whole(seen) or 0 -- the last fetch of any consumer
+  if seen > now then seen = 0 end
   return {
-    state = state, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups, swept = swept, cursor = cursor, armed = armed,
+    state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups,
+    swept = swept, cursor = cursor, armed = armed,
     pause = pause, limited = limited, told = told, leased = leased, furthest = furthest, oldest = oldest, laned = laned,
     leaseUS = longest(asked, tonumber(ARGV[4])), bytes = tonumber(ARGV[9]),
     doneOver = agingAt <= now and isover(done), heldOver = agingAt <= now and isover(held),

@@ -81,9 +81,11 @@ end
 local function reclaim(c)
   if c.furthest and c.furthest > now + c.leaseUS then shorten(c) end
   if not c.leased or c.leased > now then return end
+  if now - c.seen > c.leaseUS * 2 / 3 then return end -- this tick was held up by an outage: a fetch gives leases a grace first
   local looked = 0
   local function full() return c.moved >= SWEEP or looked >= MOVES or c.size > c.bytes / 4 end
   local over = leasesover(c)
+  c.ended = over[1] ~= nil
   c.more = #over == SWEEP
   for _, lease in ipairs(over) do
     if full() then
