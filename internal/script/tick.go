@@ -43,7 +43,7 @@ func (s *Store) Tick(ctx context.Context, c *Caller, q TickRequest) (TickReply, 
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
 	args := []any{c.ID, q.Again, seedOr(q.Seed), set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
 		PoisonText, bytes}
-	r := s.runAs(ctx, TickScript, args, bytes/4, redis.NewStringSliceCmd) // of which the dead have about a quarter
+	r := s.runAs(ctx, TickScript, args, bytes, redis.NewStringSliceCmd)
 	got := TickReply{Now: message.ServerTime(r.int64()), More: r.number() == 1, Lost: r.number(), Overflow: r.number(), Replaced: r.number()}
 	dead, missing := r.number(), r.number()
 	for len(got.Dead) < dead && r.bad == nil {
