@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -113,4 +114,19 @@ func TestTickReplyIsLost(t *testing.T) {
 	if msg := queuetest.Receive(t, "it comes again", handled); msg.Delivery != 2 {
 		t.Errorf("it is delivery %d", msg.Delivery)
 	}
+}
+
+// TestTickFailsInADrain: a drain that cannot take back what dead consumers held says so, and not that nothing is left.
+func TestTickFailsInADrain(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.Must(s.Cli.Set(queuetest.CtxB, s.Key("lanes"), "another program's", 0).Err())
+	s.settings.Drains = true
+	s.settings.Handle = func(context.Context, *message.Delivered) Verdict { return Verdict{} }
+	c := s.start()
+	queuetest.Receive(t, "the drain ends", c.Done())
+	if !errors.Is(c.poller.drainErr, script.ErrWrongType) || c.poller.drainDone {
+		t.Errorf("%v, done %v", c.poller.drainErr, c.poller.drainDone)
+	}
+	s.Must(s.Cli.Del(queuetest.CtxB, s.Key("lanes")).Err())
 }

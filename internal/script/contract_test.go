@@ -61,6 +61,18 @@ func twoParts(r *rig)    { r.answers(NewCaller(), part("a", time.Hour, 0), part(
 func oneNumbered(r *rig) { r.answers(NewCaller(), numbered(msg("a", time.Hour), "s", 1)) }
 func oneNote(r *rig)     { r.notes("a", JournalDone, "", "{}") }
 
+// askedAlone asks for a message on its last chance, which is deferred.
+func askedAlone() contractCase {
+	named := ""
+	return contractCase{FetchScript, "any", func(r *rig) {
+		onLastChance(r, "l", 1)
+		r.at(time.Second)
+		named = r.ask(newCall(), FetchRequest{Want: 1}).Reserved
+	}, func(r *rig, c *Caller) error {
+		return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 1, Alone: named, Settings: &r.with}))
+	}}
+}
+
 // contractCalls are calls of all scripts that read or write more than one key.
 var contractCalls = map[string]contractCase{
 	"send": {SendScript, "", func(r *rig) { r.put(msg("old", time.Hour, keyed("old"))); heldKey(r) }, func(r *rig, c *Caller) error {
@@ -154,6 +166,7 @@ var contractCalls = map[string]contractCase{
 		everywhere(r)
 		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
 	}, steering(SteerRequest{What: "by", Us: 1e6, Targets: targetsOf("a", "b")})},
+	"fetch, one that is asked for alone": askedAlone(),
 	"tick": {TickScript, "ready", func(r *rig) {
 		everywhere(r)
 		r.put(msg("p", 0))
