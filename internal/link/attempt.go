@@ -226,7 +226,9 @@ func Retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 		case !again(n, err):
 			return err
 		}
-		last = err
+		if last == nil || !overdue(ctx) {
+			last = err // else it says only that the attempt had no time
+		}
 		select {
 		case <-time.After(Backoff(n) - time.Since(begun)):
 		case <-ctx.Done():
@@ -236,6 +238,12 @@ func Retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 			}
 		}
 	}
+}
+
+// overdue tells that the deadline of ctx has passed. A connection may notice that before ctx ends.
+func overdue(ctx context.Context) bool {
+	deadline, has := ctx.Deadline()
+	return has && !time.Now().Before(deadline)
 }
 
 // Repeat calls attempt until it succeeds, fails for good, or ctx ends.

@@ -56,6 +56,31 @@ func TestRetryBeforeTheFirstAttempt(t *testing.T) {
 	}
 }
 
+// An overdueContext has a deadline that has passed, but has not ended.
+type overdueContext struct{ context.Context }
+
+func (overdueContext) Deadline() (time.Time, bool) { return time.Now(), true }
+
+// TestRetryUntilTheDeadline: an attempt that the deadline cuts short, before the context ends, is not what is wrong: the one before
+// says that.
+func TestRetryUntilTheDeadline(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := []error{queuetest.ErrBoom, errNoConnection}
+	err := Retry(overdueContext{ctx}, nil, func() error {
+		err := errs[0]
+		errs = errs[1:]
+		return err
+	}, func(n int, _ error) bool {
+		if n == 2 {
+			cancel()
+		}
+		return true
+	})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, queuetest.ErrBoom) {
+		t.Error(err)
+	}
+}
+
 // TestRetryInAHurry: when hurry closes, it is asked again whether to go on, between two attempts.
 func TestRetryInAHurry(t *testing.T) {
 	queuetest.Eventually(t, "it is asked twice of one attempt", func() bool { // unless the wait is over at the same moment
