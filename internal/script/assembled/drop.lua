@@ -2,7 +2,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function whole(text)
-if not text or not string.match(text, '^%d+$') then return nil end
+if not text or not string.find(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local NOQUEUE = {err = 'DQNOQUEUE the queue has no key'}

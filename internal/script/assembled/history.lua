@@ -3,11 +3,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
 local function us(n)
-if n ~= written then written, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%d', n) end
 return digits
 end
 local function whole(text)
-if not text or not string.match(text, '^%d+$') then return nil end
+if not text or not string.find(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local KINDS = {'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}

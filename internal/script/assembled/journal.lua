@@ -3,7 +3,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
 local function us(n)
-if n ~= written then written, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%d', n) end
 return digits
 end
 local REPLY, CHUNK = 1048576, 16

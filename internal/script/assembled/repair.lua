@@ -1,11 +1,11 @@
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 local written, digits
 local function us(n)
-if n ~= written then written, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%d', n) end
 return digits
 end
 local function whole(text)
-if not text or not string.match(text, '^%d+$') then return nil end
+if not text or not string.find(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end

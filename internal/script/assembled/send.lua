@@ -3,11 +3,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
 local function us(n)
-if n ~= written then written, digits = n, string.format('%.0f', n) end
+if n ~= written then written, digits = n, string.format('%d', n) end
 return digits
 end
 local function whole(text)
-if not text or not string.match(text, '^%d+$') then return nil end
+if not text or not string.find(text, '^%d+$') then return nil end
 return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end
 local field = 'call:' .. ARGV[1]
@@ -16,9 +16,9 @@ local function recall(saved)
 if not saved then return nil end
 local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
 if not n then return nil end
-local call = tonumber(ARGV[2])
-if whole(n) < call then return nil, at, n end
-if whole(n) > call then return false end
+local call, last = tonumber(ARGV[2]), tonumber(n)
+if last < call then return nil, at, n end
+if last > call then return false end
 return reply, at, n
 end
 local function again(saved)

@@ -17,9 +17,9 @@ local function recall(saved)
   if not saved then return nil end
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
   if not n then return nil end
-  local call = tonumber(ARGV[2])
-  if whole(n) < call then return nil, at, n end
-  if whole(n) > call then return false end
+  local call, last = tonumber(ARGV[2]), tonumber(n)
+  if last < call then return nil, at, n end
+  if last > call then return false end
   return reply, at, n
 end
 
