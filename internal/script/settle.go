@@ -222,8 +222,19 @@ func leasesOf(all []Settlement) (leases []settledLease, of []int) {
 
 func (c *settleCall) read(r *reply) (SettleReply, error) {
 	got := SettleReply{Now: r.int64()}
+	r.rest = append(strings.SplitN(r.text(), ";", 7), r.rest...)
 	got.Overflow, got.DoneOverflow = r.number(), r.number()
-	got.Void = r.ordered(c.order)
+	got.Void, got.Superseded = r.ordered(c.order), r.ordered(c.order)
+	digits, tooMuch := strings.CutSuffix(r.text(), "!")
+	if first, err := strconv.Atoi(digits); err != nil || first < 0 || first > len(c.order) || tooMuch && first == 0 {
+		r.fail("stopped at %q of %d", digits, len(c.order))
+	} else if first > 0 {
+		if tooMuch {
+			got.TooMuch = []int{c.order[first-1]}
+		}
+		got.Left = slices.Sorted(slices.Values(c.order[first-1:]))
+	}
+	got.More = r.number() == 1
 	for _, word := range strings.Fields(r.text()) {
 		digits := len(word) - len(strings.TrimLeft(word, "0123456789"))
 		i, err := strconv.Atoi(word[:digits])
@@ -237,16 +248,5 @@ func (c *settleCall) read(r *reply) (SettleReply, error) {
 		}
 		got.Answers = append(got.Answers, answer)
 	}
-	got.Superseded = r.ordered(c.order)
-	digits, tooMuch := strings.CutSuffix(r.text(), "!")
-	if first, err := strconv.Atoi(digits); err != nil || first < 0 || first > len(c.order) || tooMuch && first == 0 {
-		r.fail("stopped at %q of %d", digits, len(c.order))
-	} else if first > 0 {
-		if tooMuch {
-			got.TooMuch = []int{c.order[first-1]}
-		}
-		got.Left = slices.Sorted(slices.Values(c.order[first-1:]))
-	}
-	got.More = r.number() == 1
 	return got, r.err("settle")
 }

@@ -70,14 +70,8 @@ state = redis.call('HMGET', KEYS[11], field, 'armed', 'limited', 'canceled', 'ou
 end
 local saved, armed, limited, canceled, ackedBefore = unpack(state, 1, 5)
 local reply, called = recall(saved)
-if reply then
-local more, overflow, doneOverflow, void, ended, stopped, answers =
-string.match(reply, '^(%+?)(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
-return {called, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0',
-more == '+' and '1' or '0'}
-elseif reply == false then
-return {err = STALE}
-end
+if reply then return {called, reply} end
+if reply == false then return {err = STALE} end
 guard(redis.call('ZCARD', KEYS[3]))
 if limited then guard(redis.call('ZCARD', KEYS[10])) end
 local names, left, settled, alive = countsof(leases)
@@ -1097,7 +1091,6 @@ local putOff, goes = freed(limited, armed, fetches)
 if putOff then mark('limited', putOff) end
 more = more or goes
 end
-reply = (more and '+' or '') .. overflow .. ' ' .. doneOverflow .. ' ' .. void
-if ended .. answers ~= '' or stopped ~= '0' then reply = reply .. ';' .. ended .. ';' .. stopped .. ';' .. answers end
+reply = overflow .. ';' .. doneOverflow .. ';' .. void .. ';' .. ended .. ';' .. stopped .. ';' .. (more and '1' or '0') .. ';' .. answers
 remember(reply)
-return {us(now), overflow, doneOverflow, void, answers, ended, stopped, more and '1' or '0'}
+return {us(now), reply}

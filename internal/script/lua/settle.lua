@@ -17,17 +17,17 @@
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
 --       message is kept; result: '' for none; room: how many done messages, or how much garbage, there may be, '0': any number. What follows is sent if the ack is not void.
--- Returns {now, overflow, doneOverflow, void, answers, ended, stopped, more}
+-- Returns {now, '<overflow>;<doneOverflow>;<void>;<ended>;<stopped>;<more>;<answers>'}
 --       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
 --       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or the
 --       message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before (pending,
 --       retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message (state.changed),
 --       because both may be different since. An ack of a message that another program has deleted may be missing.
---       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
 --       stopped: the first outcome that was not settled, because the call would have read over half a megabyte, or has looked at 1,000
 --       turns: another call must settle the rest; with '!' behind it if its sends would change over 4 MB, which no call does. '0': none
 --       more: '1' if the call gave a turn to a message that is due, or freed a place that one waits for, and nobody else was woken for it
+--       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 -- Cost: 8 commands for any number of plain acks of living leases, if no held message was canceled; else 3 more for all, 1 for each lease,
 --       and at most 2 for each ack. 8 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
 --       at most 500 messages; 4 if anything is done, 7 or 8 if there is too much of that (at most 100
@@ -54,14 +54,8 @@ else
 end
 local saved, armed, limited, canceled, ackedBefore = unpack(state, 1, 5)
 local reply, called = recall(saved)
-if reply then
-  local more, overflow, doneOverflow, void, ended, stopped, answers =
-    string.match(reply, '^(%+?)(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
-  return {called, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0',
-    more == '+' and '1' or '0'}
-elseif reply == false then
-  return {err = STALE}
-end
+if reply then return {called, reply} end
+if reply == false then return {err = STALE} end
 guard(redis.call('ZCARD', KEYS.unack))
 if limited then guard(redis.call('ZCARD', KEYS.wake)) end
 
@@ -118,7 +112,6 @@ if limited then
   if putOff then mark('limited', putOff) end
   more = more or goes
 end
-reply = (more and '+' or '') .. overflow .. ' ' .. doneOverflow .. ' ' .. void
-if ended .. answers ~= '' or stopped ~= '0' then reply = reply .. ';' .. ended .. ';' .. stopped .. ';' .. answers end
+reply = overflow .. ';' .. doneOverflow .. ';' .. void .. ';' .. ended .. ';' .. stopped .. ';' .. (more and '1' or '0') .. ';' .. answers
 remember(reply)
-return {us(now), overflow, doneOverflow, void, answers, ended, stopped, more and '1' or '0'}
+return {us(now), reply}
