@@ -17,8 +17,7 @@ marks[#marks + 1] = value
 end
 local field = 'call:' .. ARGV[1]
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[10], unpack(marks))
+redis.call('HSET', KEYS[10], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local function lend(name, ends, tags)
 local list = table.concat(tags, ' ')

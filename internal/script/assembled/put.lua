@@ -37,8 +37,7 @@ marks[#marks + 1] = name
 marks[#marks + 1] = value
 end
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[10], unpack(marks))
+redis.call('HSET', KEYS[10], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end
 local function sooner(due, before)

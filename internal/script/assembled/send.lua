@@ -37,8 +37,7 @@ marks[#marks + 1] = name
 marks[#marks + 1] = value
 end
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[5], unpack(marks))
+redis.call('HSET', KEYS[5], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local SMALL = 2048
 local function redue(envelope, digits) return string.sub(envelope, 1, 1) .. digits .. string.sub(envelope, 18) end

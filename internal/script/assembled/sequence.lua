@@ -18,13 +18,8 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local marks = {}
-local function mark(name, value)
-marks[#marks + 1] = name
-marks[#marks + 1] = value
-end
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[1], unpack(marks))
+redis.call('HSET', KEYS[1], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local NOQUEUE = {err = 'DQNOQUEUE the queue has no key'}
 local function lastof(name)

@@ -28,8 +28,7 @@ marks[#marks + 1] = name
 marks[#marks + 1] = value
 end
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[6], unpack(marks))
+redis.call('HSET', KEYS[6], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local NOQUEUE = {err = 'DQNOQUEUE the queue has no key'}
 local function missing(armed)

@@ -28,8 +28,7 @@ marks[#marks + 1] = name
 marks[#marks + 1] = value
 end
 local function remember(reply)
-mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-redis.call('HSET', KEYS[11], unpack(marks))
+redis.call('HSET', KEYS[11], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 local function countsof(leases)
 local names, settled, alive = {}, {}, true

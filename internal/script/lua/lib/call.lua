@@ -48,8 +48,7 @@ local function mark(name, value)
   marks[#marks + 1] = value
 end
 local function remember(reply)
-  mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
-  redis.call('HSET', KEYS.state, unpack(marks))
+  redis.call('HSET', KEYS.state, field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
 
 -- forgotten(name, record) says whether a field of state is the record of a caller whose last call was more than an hour
