@@ -245,8 +245,8 @@ func operates(f *face.Fixture, cli redis.UniversalClient) {
 		f.T.Fatalf("operator: send: %v", err)
 	}
 	ends := time.Now().Add(time.Hour).UnixMicro()
-	for _, err := range []error{f.Cli.HSet(queuetest.CtxB, f.Key("key"), "held", "acked:x").Err(), f.Cli.HSet(queuetest.CtxB, f.Key("state"), "held", ends).Err(),
-		f.Cli.ZAdd(queuetest.CtxB, f.Key("held"), redis.Z{Score: float64(ends), Member: "held"}).Err()} {
+	for _, err := range []error{f.Cli.HSet(queuetest.CtxB, f.Key("key"), "held", "acked:x").Err(), f.Cli.HSet(queuetest.CtxB, f.Key("state"), "holds", ends).Err(),
+		f.Cli.ZAdd(queuetest.CtxB, f.Key("holds"), redis.Z{Score: float64(ends), Member: "held"}).Err()} {
 		f.Must(err)
 	}
 	for _, step := range []struct {

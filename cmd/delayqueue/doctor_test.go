@@ -126,9 +126,9 @@ func tellDoctorHeld(w *world) {
 	w.send("orders", "first", delayqueue.WithKey("k"), delayqueue.WithKeyHold(time.Hour))
 	ok(w, errOf(w.consumer("orders", func(context.Context, *delayqueue.Message) error { return nil }).Drain(w.Context())))
 	w.refused(exitNotFound, "it is held until ", "get", "orders", "k", "--key")
-	w.do("ZREM", "held", "k") // so that the next one is stored
+	w.do("ZREM", "holds", "k") // so that the next one is stored
 	again := w.send("orders", "again", delayqueue.WithKey("k"))
-	w.do("ZADD", "held", time.Now().Add(time.Hour).UnixMicro(), "k")
+	w.do("ZADD", "holds", time.Now().Add(time.Hour).UnixMicro(), "k")
 	w.do("HSET", "key", "k", "acked:"+nobody)
 	w.do("ZREM", "pending", again)
 	w.must("doctor", "orders", "--repair", "--yes")

@@ -8,7 +8,7 @@ import (
 
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "ticked", "done",
-	"held", "parts", "changed", "overtaken", "tat", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
+	"holds", "parts", "changed", "overtaken", "tat", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
 	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed", "out:lost", "in:stored",
 	"out:acked"}
 
@@ -240,15 +240,15 @@ func (b *breaches) callersKeys() {
 		}
 	}
 	held := map[string]bool{}
-	for _, m := range b.Held {
+	for _, m := range b.Holds {
 		held[m.Member] = true
 		if m.Problem != "" {
-			b.add(BadScore, "held", m.Member, "key %q has score %s", m.Member, m.Problem)
+			b.add(BadScore, "holds", m.Member, "key %q has score %s", m.Member, m.Problem)
 		}
 	}
-	if until, ok := b.number("held"); ok && len(b.Held) > 0 && b.Held[0].Score > 0 && (until == 0 || until > b.Held[0].Score) {
-		b.add(BadState, "state", "held", "field held is %d, but key %q is held until %d, and nobody would free it in time", until,
-			b.Held[0].Member, b.Held[0].Score)
+	if until, ok := b.number("holds"); ok && len(b.Holds) > 0 && b.Holds[0].Score > 0 && (until == 0 || until > b.Holds[0].Score) {
+		b.add(BadState, "state", "holds", "field holds is %d, but key %q is held until %d, and nobody would free it in time", until,
+			b.Holds[0].Member, b.Holds[0].Score)
 	}
 	for _, key := range sortedKeys(b.Keys) {
 		id, acked := strings.CutPrefix(b.Keys[key], "acked:")

@@ -189,13 +189,13 @@ var breakages = []breakage{
 	{"that another message took over", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "key", "order-9") }, says()},
 	{"a key that an acked message does not keep", func(b *bed) { b.do("HSET", "key", "order-9", "acked:"+idNobody) },
 		says(`key: key "order-9" points at ` + idNobody + `, which is no message.`)},
-	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "held") },
+	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "holds") },
 		func(b *bed) []string {
-			return []string{fmt.Sprintf(`state: field held is 0, but key "order-9" is held until %d, and nobody would free it in time.`,
+			return []string{fmt.Sprintf(`state: field holds is 0, but key "order-9" is held until %d, and nobody would free it in time.`,
 				b.now+second)}
 		}},
-	{"held for ever", func(b *bed) { b.hold("order-9", b.now+second); b.do("ZADD", "held", "+inf", "order-9") },
-		says(`held: key "order-9" has score inf, want an integer in (0, 2^53).`)},
+	{"held for ever", func(b *bed) { b.hold("order-9", b.now+second); b.do("ZADD", "holds", "+inf", "order-9") },
+		says(`holds: key "order-9" has score inf, want an integer in (0, 2^53).`)},
 	{"key of garbage", func(b *bed) { b.do("HSET", "key", "order-6", idGarbage) },
 		says(`key: key "order-6" points at message ` + idGarbage + `, which lies in garbage.`)},
 
@@ -362,8 +362,8 @@ var breakages = []breakage{
 // hold makes an acked message keep a key taken.
 func (b *bed) hold(key string, until int64) {
 	b.do("HSET", "key", key, "acked:"+idNobody)
-	b.do("ZADD", "held", until, key)
-	b.do("HSET", "state", "held", until)
+	b.do("ZADD", "holds", until, key)
+	b.do("HSET", "state", "holds", until)
 }
 
 // leftGroup makes the message of retry a group of one part that has left the key k.

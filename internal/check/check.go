@@ -71,7 +71,7 @@ type State struct {
 	Counted  map[string]string   // id -> '<acks that have counted> <acks for which it waits>', of a message with a countdown
 	Missing  map[string]int64    // id -> how many of these are missing
 	Left     map[string]string   // message key -> ids of the groups that have left it, with blanks between
-	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
+	Holds    []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state

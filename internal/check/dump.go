@@ -31,8 +31,8 @@ func (s *State) Dump() string {
 	for _, m := range s.Lanes {
 		line("  %q%s", m.Member, s.scored(m.Due, m.Problem))
 	}
-	line("wake: %d, held: %d", len(s.Markers), len(s.Held))
-	for _, m := range slices.Concat(s.Markers, s.Held) {
+	line("wake: %d, holds: %d", len(s.Markers), len(s.Holds))
+	for _, m := range slices.Concat(s.Markers, s.Holds) {
 		line("  %q%s", m.Member, s.scored(m.Score, m.Problem))
 	}
 	dumpFields(&out, "msg", s.Messages)

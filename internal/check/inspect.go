@@ -180,7 +180,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 			if f.Kind == StrayPart || f.Kind == StrayLeft {
 				all[suspect{part: f.Item}] = true
 			}
-		case "key", "held":
+		case "key", "holds":
 			keys[f.Item] = true
 			all[suspect{key: f.Item}] = true
 		case "lanes":

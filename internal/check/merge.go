@@ -27,7 +27,7 @@ func (s *Sharded) Merged() *State {
 		all.Garbage = append(all.Garbage, one.Garbage...)
 		all.Done = append(all.Done, one.Done...)
 		all.Lanes = append(all.Lanes, one.Lanes...)
-		all.Held = append(all.Held, one.Held...)
+		all.Holds = append(all.Holds, one.Holds...)
 		all.Markers = append(all.Markers, one.Markers...)
 		all.Journal = append(all.Journal, one.Journal...)
 		all.Strays = append(all.Strays, one.Strays...)
@@ -57,7 +57,7 @@ func (s *Sharded) Merged() *State {
 	for _, entries := range [][]Entry{all.Pending, all.Unack, all.Retry, all.Waiting, all.Garbage, all.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Score, b.Score) })
 	}
-	for _, markers := range [][]Marker{all.Held, all.Markers} {
+	for _, markers := range [][]Marker{all.Holds, all.Markers} {
 		slices.SortStableFunc(markers, func(a, b Marker) int { return cmp.Compare(a.Score, b.Score) })
 	}
 	return all

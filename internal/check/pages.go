@@ -226,7 +226,7 @@ func (p *pager) journal(ctx context.Context, key string) error {
 
 // order puts entries in the order of their scores, as a State has them.
 func (p *pager) order() {
-	slices.SortStableFunc(p.state.Held, func(a, b Marker) int {
+	slices.SortStableFunc(p.state.Holds, func(a, b Marker) int {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Member, b.Member))
 	})
 	slices.SortStableFunc(p.state.Lanes, func(a, b LaneMember) int { return cmp.Compare(a.Member, b.Member) })

@@ -15,7 +15,7 @@ import (
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
 //	'pending' … 'garbage', 'done', tag, score; 'unack', member, score; 'lease', field, value; 'count', lease, how many are held;
-//	'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
+//	'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'holds', key, score;
 //	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids;
 //	'lanes', member, score}
 //
@@ -112,7 +112,7 @@ local function key(name)
   keys[name] = true
   local id = redis.call('HGET', KEYS[8], name)
   local till = redis.call('ZSCORE', KEYS[13], name)
-  if till then add('held', name, till) end
+  if till then add('holds', name, till) end
   if id then
     add('key', name, id)
     todo[#todo + 1] = id
@@ -187,7 +187,7 @@ return out
 
 // probed are the KEYS of the script.
 var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
-	"done", "result", "held", "parts", "lease", "lanes", "waiting"}
+	"done", "result", "holds", "parts", "lease", "lanes", "waiting"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {

@@ -29,7 +29,7 @@ var structures = []struct{ name, kind string }{
 	{"sequence", "hash"},
 	{"done", "zset"},
 	{"result", "hash"},
-	{"held", "zset"},
+	{"holds", "zset"},
 	{"parts", "hash"},
 	{"schedules", "hash"},
 	{"journal", "zset"},
@@ -155,8 +155,8 @@ func (s *State) fill(structure string, content []string) {
 		s.Garbage = append(s.Garbage, scored(content)...)
 	case "done":
 		s.Done = append(s.Done, scored(content)...)
-	case "held":
-		s.Held = append(s.Held, marked(content)...)
+	case "holds":
+		s.Holds = append(s.Holds, marked(content)...)
 	case "journal":
 		s.Journal = append(s.Journal, marked(content)...)
 	case "wake":

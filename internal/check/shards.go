@@ -178,8 +178,8 @@ func (s *Sharded) Between() (found []Finding) {
 		for _, key := range sortedKeys(one.Left) {
 			s.name(b, i, "parts", key, "key")
 		}
-		for _, m := range one.Held {
-			s.name(b, i, "held", m.Member, "key")
+		for _, m := range one.Holds {
+			s.name(b, i, "holds", m.Member, "key")
 		}
 		for _, m := range one.Lanes {
 			if m.Problem == "" {

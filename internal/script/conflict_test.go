@@ -220,7 +220,7 @@ func TestScriptLeftByKey(t *testing.T) {
 			if m, err := r.Store.Look(queuetest.CtxB, "key", "k", 0); err != nil || m == nil || !m.Held || m.ID != queuetest.IDOf("b") {
 				r.t.Errorf("%+v, %v", m, err)
 			}
-		}, "key k=acked:b held k@1m0s"},
+		}, "key k=acked:b holds k@1m0s"},
 		"more than are listed": {func(r *rig) {
 			for i := range 103 {
 				r.answers(NewCaller(), part(fmt.Sprint("a", i), time.Hour, 2), part(fmt.Sprint("b", i), time.Hour, 2))

@@ -265,8 +265,8 @@ var contractCalls = map[string]contractCase{
 // lane whose message that has the turn is lost.
 func everywhere(r *rig) {
 	r.do("HSET", r.Keys.of("key"), "held", "acked:"+queuetest.IDOf("held"))
-	r.do("ZADD", r.Keys.of("held"), fmt.Sprint(r.now+10_000_000), "held")
-	r.do("HSET", r.Keys.State, "held", fmt.Sprint(r.now+10_000_000))
+	r.do("ZADD", r.Keys.of("holds"), fmt.Sprint(r.now+10_000_000), "held")
+	r.do("HSET", r.Keys.State, "holds", fmt.Sprint(r.now+10_000_000))
 	r.put(inLane("l", 1, "gone", 0))
 	r.take("gone")
 	r.put(inLane("l", 1, "turn", 0), inLane("l", 1, "next", 0))

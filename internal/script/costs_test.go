@@ -104,9 +104,9 @@ func (c *costs) quietConsumer() {
 // over makes n keys held whose holds are over.
 func (c *costs) over(n int) {
 	for i := range n {
-		c.r.do("ZADD", c.r.Keys.of("held"), i+1, fmt.Sprint("k", i))
+		c.r.do("ZADD", c.r.Keys.of("holds"), i+1, fmt.Sprint("k", i))
 	}
-	c.r.do("HSET", c.r.Keys.State, "held", 1)
+	c.r.do("HSET", c.r.Keys.State, "holds", 1)
 }
 
 // group makes a group of n parts.

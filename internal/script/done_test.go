@@ -165,7 +165,7 @@ func keepsAll(r *rig) func() string {
 	return func() string {
 		s, there := r.read(), []string{}
 		for what, is := range map[string]bool{"garbage": len(s.Garbage) > 0, "done": len(s.Done) > 0, "result": len(s.Results) > 0,
-			"key": len(s.Held) > 0, "caller": s.Fields["call:old"] != "", "history": s.History[hour] != ""} {
+			"key": len(s.Holds) > 0, "caller": s.Fields["call:old"] != "", "history": s.History[hour] != ""} {
 			if is {
 				there = append(there, what)
 			}
@@ -183,14 +183,14 @@ func aged(r *rig) func() [3]int64 {
 	r.done(many(450, func(i int) Settlement { return ends(OutcomeGarbage, fmt.Sprint("g", i), 1, 0, "") })...)
 	r.hand(dueAlike(450, 0)...)
 	r.done(keptAll(450, time.Second, "")...)
-	held := []any{"ZADD", r.Keys.of("held")}
+	held := []any{"ZADD", r.Keys.of("holds")}
 	for i := range 2600 {
 		held = append(held, rigBase+1, fmt.Sprint("k", i))
 	}
 	r.do(held...)
-	r.do("HSET", r.Keys.State, "held", rigBase+1)
+	r.do("HSET", r.Keys.State, "holds", rigBase+1)
 	return func() [3]int64 {
-		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.of("garbage")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("held")).Val()}
+		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.of("garbage")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("holds")).Val()}
 	}
 }
 

@@ -120,7 +120,7 @@ func TestScriptLongTextInState(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "lease", "dropped", "counted", "done",
-		"held", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept", "out:over", "books"}
+		"holds", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept", "out:over", "books"}
 	for _, text := range []string{"1", "1 ", " "} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			r := rigAt(t, server.Addr())

@@ -37,7 +37,7 @@ type keys struct {
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
 var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
-	"sequence", "done", "result", "held", "parts", "schedules", "journal", "lanes", "waiting"}
+	"sequence", "done", "result", "holds", "parts", "schedules", "journal", "lanes", "waiting"}
 
 func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"

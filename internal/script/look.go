@@ -36,7 +36,7 @@ func (s *Store) Look(ctx context.Context, by, what string, most int) (*lookReply
 	}
 	r.int64()
 	m := &lookReply{ID: r.text()}
-	if word := r.text(); word == "held" {
+	if word := r.text(); word == "hold" {
 		m.Held, m.At = true, r.int64()
 	} else {
 		m.State, m.At, m.Text, m.Record, m.Result = r.state(word), r.int64(), r.text(), r.text(), r.text()

@@ -78,7 +78,7 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.holds, KEYS.waiting, KEYS.lanes}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
@@ -86,7 +86,7 @@ for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result,
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 out[#out + 1] = redis.call('ZSCORE', KEYS.wake, 'w') or '0'
-local numbers = {'armed', 'seen', 'canceled', 'pause', 'ticked', 'done', 'held', 'aging',
+local numbers = {'armed', 'seen', 'canceled', 'pause', 'ticked', 'done', 'holds', 'aging',
   'in:stored', 'delivered', 'out:acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'lease', 'limits', 'override', 'tat', 'throttled', 'limited'}) do

@@ -23,7 +23,7 @@ func faultsOf(sc *Script) (all []fault) {
 	for _, i := range sc.keys {
 		all = append(all, fault{key: structures[i]})
 		if structures[i] == "state" {
-			for _, field := range []string{"parts", "held", "done", "limited", "changed"} {
+			for _, field := range []string{"parts", "holds", "done", "limited", "changed"} {
 				all = append(all, fault{"state", field})
 			}
 		}

@@ -180,7 +180,7 @@ func TestAnotherProgramSends(t *testing.T) {
 		r.put(msg("b", time.Hour))
 		r.equal("reply", single(), r.now)
 		r.equal("reply to a repeat", single(), int64(0))
-		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("held")},
+		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("holds")},
 			caller, 1, 1, 900000000, 1, 1, id, envelope)
 		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
 		r.equal("pending", len(r.read().Pending), 2)

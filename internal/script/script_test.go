@@ -304,7 +304,7 @@ func (r *rig) text(s *check.State) string {
 		numbers[name], _ = message.SequenceNumber(digits)
 	}
 	list("sequence", inOrder(numbers))
-	list("held", conc.Mapped(s.Held, func(m *check.Marker) string { return m.Member + "@" + r.since(m.Score).String() }))
+	list("holds", conc.Mapped(s.Holds, func(m *check.Marker) string { return m.Member + "@" + r.since(m.Score).String() }))
 	if armed := s.Fields["armed"]; s.Wake != 0 {
 		list("wake", []string{r.since(s.Wake).String()})
 	} else if armed != "" && armed != "0" {

@@ -131,7 +131,7 @@ func TestScriptKeyHoldThen(t *testing.T) {
 		r.follows(then(holding("a", 5*time.Second, "k"), msg("b", 0, keyed("k"))))
 		r.take("b")
 		r.done(ack("b", "k"))
-		r.expect("key k=acked:b held k@5s")
+		r.expect("key k=acked:b holds k@5s")
 	})
 }
 
@@ -141,19 +141,19 @@ func TestScriptKeyHoldRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
 		for i, score := range []string{"+inf", "-inf", "0", "-5", "9.1e15", fmt.Sprint(r.now + year.Microseconds() + 1)} {
 			heldKey(r)
-			r.do("ZADD", r.Keys.of("held"), score, "k")
+			r.do("ZADD", r.Keys.of("holds"), score, "k")
 			name := fmt.Sprint("m", i)
 			r.equal("held until "+score, r.answers(NewCaller(), on(ConflictKeep, true, msg(name, time.Second, keyed("k")))), "+1s")
 			r.equal("cancel", r.cancel("key", "k"), statePending)
-			r.do("DEL", r.Keys.of("held"))
+			r.do("DEL", r.Keys.of("holds"))
 		}
 		r.do("HSET", r.Keys.of("key"), "k", "acked:", "l", "acked:x y")
-		r.do("ZADD", r.Keys.of("held"), r.now+1e6, "l")
+		r.do("ZADD", r.Keys.of("holds"), r.now+1e6, "l")
 		r.equal("answers", r.answers(NewCaller(), on(ConflictKeep, true, msg("n", time.Second, keyed("k"))),
 			on(ConflictKeep, true, msg("o", time.Second, keyed("l")))), "+1s ~x?y")
 		r.equal("cancel", r.cancel("key", "k"), statePending)
 		for _, value := range rubbish {
-			r.do("HSET", r.Keys.State, "held", value)
+			r.do("HSET", r.Keys.State, "holds", value)
 			r.tick()
 		}
 		r.tickTo(2 * time.Second)
@@ -167,7 +167,7 @@ func TestScriptKeyHoldSweep(t *testing.T) {
 	onReal(t, func(r *rig) {
 		const n = 9_700 // of Go's making; the bound does not depend on it
 		for i := 0; i < n; i += 100 {
-			held, keys := []any{"ZADD", r.Keys.of("held")}, []any{"HSET", r.Keys.of("key")}
+			held, keys := []any{"ZADD", r.Keys.of("holds")}, []any{"HSET", r.Keys.of("key")}
 			for j := range 100 {
 				key := fmt.Sprint("k", i+j)
 				held, keys = append(held, r.now+1, key), append(keys, key, "acked:"+queuetest.IDOf("a"))
@@ -175,13 +175,13 @@ func TestScriptKeyHoldSweep(t *testing.T) {
 			r.do(held...)
 			r.do(keys...)
 		}
-		r.do("HSET", r.Keys.State, "held", r.now+1)
+		r.do("HSET", r.Keys.State, "holds", r.now+1)
 		r.at(time.Second)
 		for left := n; left > 0; {
 			more := r.fetch(NewCaller(), 0).TickReply.More
 			left = max(left-MaxBatch, 0)
 			r.equal("more at once", more, left > 0)
-			r.equal("held", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("held")).Val(), int64(left))
+			r.equal("held", r.Cli.ZCard(queuetest.CtxB, r.Keys.of("holds")).Val(), int64(left))
 			r.equal("keys", r.Cli.HLen(queuetest.CtxB, r.Keys.of("key")).Val(), int64(left))
 		}
 		r.expect("")

@@ -69,7 +69,7 @@ func TestLinkAsksNodeOfMovingSlot(t *testing.T) {
 	q, at := delayqueue.NewQueue("moving", cli, nil), check.Queue{Prefix: "dq", Name: "moving"}
 	// all keys that a send takes are there, else it is told TRYAGAIN
 	f.Must(queuetest.Failure(q.Send(queuetest.CtxB, "before", delayqueue.WithKey("k"), face.InAnHour)))
-	f.Must(cli.ZAdd(queuetest.CtxB, at.Key("held"), redis.Z{Score: 1, Member: "k"}).Err())
+	f.Must(cli.ZAdd(queuetest.CtxB, at.Key("holds"), redis.Z{Score: 1, Member: "k"}).Err())
 	from, err := cli.MasterForKey(queuetest.CtxB, at.Key("wake"))
 	f.Must(err)
 	moveKeys(f, from, otherPrimary(f, cli, from), at.Keys())

@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, holds, parts, schedules, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function whole(text)

@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -87,7 +87,7 @@ redis.call('HDEL', KEYS[12], id)
 redis.call('ZREM', KEYS[11], id)
 end
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -97,7 +97,7 @@ if redis.call('HGET', KEYS[8], key) ~= id then
 if unlist then unlist(key, id) end
 return
 end
-if holds and heldUntil(key) then
+if holds and holdends(key) then
 redis.call('HSET', KEYS[8], key, 'acked:' .. id)
 else
 redis.call('HDEL', KEYS[8], key)
@@ -306,12 +306,12 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local out = ARGV[5] == '1' and 'out:canceled' or 'out:intercepted'
 local saved, armed, pause, groups, limited, firstHold, canceledBefore, outBefore =
-unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'parts', 'limited', 'held', 'canceled', out), 1, 8)
+unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'parts', 'limited', 'holds', 'canceled', out), 1, 8)
 local reply = recall(saved)
 if reply then
 local where, id = string.match(reply, '^(%a+) (.*)$')

@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, holds, parts, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -125,7 +125,7 @@ if string.find(' ' .. tags .. ' ', ' ' .. tag .. ' ', 1, true) then return lease
 bytes = bytes + #tags
 end
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[12], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -156,11 +156,11 @@ local key = ARGV[2]
 if ARGV[1] ~= 'key' then return (look(key, '')) or {} end
 local holder = redis.call('HGET', KEYS[9], key)
 local acked = holder and string.match(holder, '^acked:(.*)$')
-local ends = acked and heldUntil(key)
+local ends = acked and holdends(key)
 local out, group
 if holder and not ends then out, group = look(holder, key) end
 if out and not group then return out end
 for _, id in ipairs(left(key)) do
 if out then out[#out + 1] = id else out = look(id, key) end
 end
-return out or ends and {us(now), acked, 'held', us(ends)} or {}
+return out or ends and {us(now), acked, 'hold', us(ends)} or {}

@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, holds, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -101,7 +101,7 @@ n = tonumber(n) or 0
 if n < 1 or n > PARTS then return 0, 0 end
 return n, tonumber(bytes), i
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -110,7 +110,7 @@ local holder = redis.call('HGET', KEYS[8], key)
 if not holder then return nil end
 local size = redis.call('HSTRLEN', KEYS[6], holder)
 if size > 0 then return holder, false, size end
-if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+if string.sub(holder, 1, 6) == 'acked:' and holdends(key) then return string.sub(holder, 7), true end
 return false
 end
 local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
@@ -469,7 +469,7 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local function change(id, envelope, other, due, word, said, latest, most, acks)

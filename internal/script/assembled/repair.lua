@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 local written, digits
 local function us(n)
 if n ~= written then written, digits = n, string.format('%d', n) end
@@ -278,7 +278,7 @@ local hi, lo = string.byte(envelope, head + 1, head + 2)
 if not lo or hi * 256 + lo == 0 then return '' end
 return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -312,7 +312,7 @@ local id = redis.call('HGET', KEYS[9], key)
 if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS[14], key) then return 'sound' end
 local envelope = redis.call('HGET', KEYS[7], id)
 if envelope and not isdead(id) and keyof(envelope) == key then return 'sound' end
-if heldUntil(key) then
+if holdends(key) then
 redis.call('HSET', KEYS[9], key, 'acked:' .. id)
 else
 redis.call('HDEL', KEYS[9], key)
@@ -382,7 +382,7 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local function placed(tag)
@@ -415,7 +415,7 @@ local failures, losses, errors = failure(record)
 local counts = us(failures) .. ' ' .. us(losses)
 local holder = key ~= '' and redis.call('HGET', KEYS[9], key)
 local acked = holder and string.match(holder, '^acked:(.*)$')
-if acked and heldUntil(key) then
+if acked and holdends(key) then
 holder = acked
 elseif holder and redis.call('HEXISTS', KEYS[7], holder) == 0 then
 holder = nil

@@ -1,4 +1,4 @@
--- KEYS: pending, msg, key, wake, state, held
+-- KEYS: pending, msg, key, wake, state, holds
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -73,7 +73,7 @@ local hi, lo = string.byte(envelope, head + 1, head + 2)
 if not lo or hi * 256 + lo == 0 then return '' end
 return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[6], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -82,7 +82,7 @@ local holder = redis.call('HGET', KEYS[3], key)
 if not holder then return nil end
 local size = redis.call('HSTRLEN', KEYS[2], holder)
 if size > 0 then return holder, false, size end
-if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+if string.sub(holder, 1, 6) == 'acked:' and holdends(key) then return string.sub(holder, 7), true end
 return false
 end
 local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end

@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -30,7 +30,7 @@ end
 local function remember(reply)
 redis.call('HSET', KEYS[11], field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply, unpack(marks))
 end
-local function countsof(leases)
+local function leftof(leases)
 local names, settled, alive = {}, {}, true
 for i = 1, leases do names[i] = ARGV[5 + i] .. '#' end
 local left = leases > 0 and redis.call('HMGET', KEYS[4], unpack(names)) or {}
@@ -62,7 +62,7 @@ local before = 5 + 2 * leases
 local at = before + plain + 1
 local state
 if ARGV[at] then
-state = redis.call('HMGET', KEYS[11], field, 'armed', 'limited', 'canceled', 'out:acked', 'held', 'parts', 'changed', 'overtaken', 'failed',
+state = redis.call('HMGET', KEYS[11], field, 'armed', 'limited', 'canceled', 'out:acked', 'holds', 'parts', 'changed', 'overtaken', 'failed',
 'garbage', 'superseded', 'kept')
 else
 state = redis.call('HMGET', KEYS[11], field, 'armed', 'limited', 'canceled', 'out:acked')
@@ -73,7 +73,7 @@ if reply then return {called, reply} end
 if reply == false then return {err = STALE} end
 guard(redis.call('ZCARD', KEYS[3]))
 if limited then guard(redis.call('ZCARD', KEYS[10])) end
-local names, left, settled, alive = countsof(leases)
+local names, left, settled, alive = leftof(leases)
 local known, listed = (whole(canceled) or 0) == tonumber(ARGV[4]), nil
 if not known then
 local sets = {}
@@ -90,10 +90,11 @@ if plain == 0 or not (alive and known) then guard(redis.call('HLEN', KEYS[7])) e
 if not (alive and known) then guard(redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[5])) end
 local c
 if ARGV[at] then
-local function scan(at, firstHold, groups, overtaken)
+local function scan(at, state, left, settled, lists)
 local fields = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
 guard(redis.call('HLEN', KEYS[8]), redis.call('HLEN', KEYS[9]), redis.call('ZCARD', KEYS[5]), redis.call('LLEN', KEYS[2]),
 redis.call('ZCARD', KEYS[6]), redis.call('ZCARD', KEYS[10]))
+local firstHold, groups, changed, overtaken = unpack(state, 6, 9)
 local keeps, keyed, grown, sends, changes, counts = overtaken, firstHold, groups, nil, false, false
 while ARGV[at] do
 local word = ARGV[at]
@@ -120,12 +121,12 @@ if grown or counts then guard(redis.call('HLEN', KEYS[15])) end
 return {
 fields = fields, sends = sends,
 changes = changes, counts = counts, grown = grown,
-left = false, settled = false,
-changed = false, overtaken = false, holds = false,
+left = left, settled = settled, lists = lists,
+changed = changed, overtaken = overtaken, holds = (whole(firstHold) or 0) > 0,
 nth = 0, acked = 0, void = '', ended = '',
 }
 end
-c = scan(at, state[6], state[7], state[9])
+c = scan(at, state, left, settled, listed)
 end
 local acked, void = plain, ''
 if plain > 0 and alive and known then
@@ -162,7 +163,7 @@ local record = n .. ' ' .. counts .. ' ' .. us(ended or now) .. ' ' .. errors
 redis.call('HSET', KEYS[8], id, record)
 return record
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -172,7 +173,7 @@ if redis.call('HGET', KEYS[9], key) ~= id then
 if unlist then unlist(key, id) end
 return
 end
-if holds and heldUntil(key) then
+if holds and holdends(key) then
 redis.call('HSET', KEYS[9], key, 'acked:' .. id)
 else
 redis.call('HDEL', KEYS[9], key)
@@ -206,7 +207,7 @@ end
 local function isheld(id, n)
 return redis.call('HEXISTS', KEYS[7], id) == 1 and tonumber(delivery(redis.call('HGET', KEYS[8], id))) <= n
 end
-local function holds(c, lease, tag, id)
+local function stillheld(c, lease, tag, id)
 local there = c.left[lease] and (not c.lists or c.lists(lease, tag)) and isheld(id, (split(tag)))
 if there then c.settled[lease] = c.settled[lease] + 1 end
 return there
@@ -221,7 +222,7 @@ return errors
 end
 local function ack(c, hold, parts, lane, word, lease, tag, id, key, number, counts, keep, result, room)
 lease = tonumber(lease)
-local there = holds(c, lease, tag, id)
+local there = stillheld(c, lease, tag, id)
 local other = (parts or 0) > 0 or (c.changed or noted.changed) and key ~= ''
 if not c.left[lease] and not other then
 there = redis.call('ZREM', KEYS[1], tag) == 1 or redis.call('ZREM', KEYS[5], tag) == 1
@@ -231,7 +232,7 @@ local valid, past = begin(c, there, id)
 if not valid then return false end
 if not past then c.acked = c.acked + 1 end
 if hold and redis.call('HGET', KEYS[9], key) == id then
-local ends, longer = now + hold, c.holds and heldUntil(key)
+local ends, longer = now + hold, c.holds and holdends(key)
 if longer and longer > ends then ends = longer end
 redis.call('HSET', KEYS[9], key, 'acked:' .. id)
 redis.call('ZADD', KEYS[14], us(ends), key)
@@ -254,7 +255,7 @@ if lane then c.leavelane(lane, id, tag) end
 return true, past
 end
 local function fail(c, lane, word, lease, tag, id, number, counts, text, failing, last, room)
-local valid, past = begin(c, holds(c, tonumber(lease), tag, id), id)
+local valid, past = begin(c, stillheld(c, tonumber(lease), tag, id), id)
 if not valid then return end
 if failing == '1' then c.failed = (c.failed or 0) + 1 end
 if word == 'throttle' then c.pause = math.max(c.pause or 0, tonumber(last)) end
@@ -320,7 +321,7 @@ throttle(c.pause)
 end
 if c.holdEnds then
 firstHold = whole(firstHold) or 0
-if firstHold == 0 or c.holdEnds < firstHold then mark('held', us(c.holdEnds)) end
+if firstHold == 0 or c.holdEnds < firstHold then mark('holds', us(c.holdEnds)) end
 end
 add('failed', failed, c.failed)
 add('garbage', garbage, c.dead)
@@ -366,7 +367,6 @@ if trimmed > 0 then add('out:trimmed', redis.call('HGET', KEYS[11], 'out:trimmed
 return overflow, doneOverflow
 end
 redis.call('ZREM', KEYS[3], '')
-c.changed, c.overtaken, c.holds = state[8], state[9], (whole(state[6]) or 0) > 0
 if KEYS[16] or c.sends or c.counts or c.overtaken or c.grown then
 local function equip(c)
 local function fieldat(envelope, wanted)
@@ -561,14 +561,14 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local function leavelane(lane, id, tag, next, due)
 if lane == '?' then return relanes().outof(redis.call('HGET', KEYS[7], id) or '', 'unack', tag, id) end
 local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
 relanes().vacate(name, width, id, tag)
-if due then lanes().enter(name, width, next, due) end
+if due then relanes().enter(name, width, next, due) end
 end
 c.leavelane = leavelane
 if not (c.sends or c.counts or c.overtaken or c.grown) then return end
@@ -728,7 +728,7 @@ local holder = redis.call('HGET', KEYS[9], key)
 if not holder then return nil end
 local size = redis.call('HSTRLEN', KEYS[7], holder)
 if size > 0 then return holder, false, size end
-if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+if string.sub(holder, 1, 6) == 'acked:' and holdends(key) then return string.sub(holder, 7), true end
 return false
 end
 local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
@@ -1055,8 +1055,7 @@ end
 local overflow, doneOverflow = note(c, unpack(state, 6, 13))
 return answers, stopped, us(overflow), us(doneOverflow), noted.first, noted.given
 end
-c.left, c.settled, c.nth, c.acked, c.void = left, settled, plain, acked, void
-if listed then c.lists = listed end
+c.nth, c.acked, c.void = plain, acked, void
 answers, stopped, overflow, doneOverflow, first, more = outcomes(c, at, state)
 acked, void, ended = c.acked, c.void, c.ended
 more = fetches and (limited or '') == '' and more

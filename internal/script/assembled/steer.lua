@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -42,12 +42,12 @@ end
 local takenOut = 0
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local LOOKS = 1000
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function release(key)
-if not heldUntil(key) then return '!gone' end
+if not holdends(key) then return '!gone' end
 redis.call('ZREM', KEYS[13], key)
 if string.sub(redis.call('HGET', KEYS[8], key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS[8], key) end
 return 'done'
@@ -194,7 +194,7 @@ local holder = redis.call('HGET', KEYS[8], key)
 if not holder then return nil end
 local size = redis.call('HSTRLEN', KEYS[6], holder)
 if size > 0 then return holder, false, size end
-if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+if string.sub(holder, 1, 6) == 'acked:' and holdends(key) then return string.sub(holder, 7), true end
 return false
 end
 local function named(holder, acked) return '=' .. (acked and 'acked:' or '') .. string.gsub(holder, '[^!-~]', '?') end
@@ -204,7 +204,7 @@ if redis.call('HGET', KEYS[8], key) ~= id then
 if unlist then unlist(key, id) end
 return
 end
-if holds and heldUntil(key) then
+if holds and holdends(key) then
 redis.call('HSET', KEYS[8], key, 'acked:' .. id)
 else
 redis.call('HDEL', KEYS[8], key)
@@ -386,7 +386,7 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local DEADLINE = 130
@@ -519,7 +519,7 @@ local what, bykey = ARGV[3], ARGV[6] == 'key'
 local only = bykey and '' or ARGV[6]
 local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
 local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
-unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
+unpack(redis.call('HMGET', KEYS[10], field, 'armed', 'pause', 'layout', 'parts', 'limited', 'holds', 'canceled', 'garbage', out), 1, 10)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout)

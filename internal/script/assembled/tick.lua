@@ -1,4 +1,4 @@
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, holds, parts, lanes, waiting
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local written, digits
@@ -65,9 +65,9 @@ return aging ~= 0 and now - aging > HOUR and 0 or aging
 end
 local function isover(first) return first and first ~= '0' and (whole(first) or 0) <= now end
 local function read()
-local state = redis.call('HMGET', KEYS[11], 'ticked', 'lease', 'grace', 'aging', 'done', 'held', 'parts', 'swept', 'cursor', 'armed', 'pause',
+local state = redis.call('HMGET', KEYS[11], 'ticked', 'lease', 'grace', 'aging', 'done', 'holds', 'parts', 'swept', 'cursor', 'armed', 'pause',
 'limited', 'told', 'seen', unpack(KINDS))
-local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
+local ticked, asked, grace, aging, done, firstHold, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
 local before = whole(aging) or 0
 local agingAt = agingat(before, whole(ticked) or now)
 local leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'))
@@ -87,11 +87,11 @@ end
 seen = whole(seen) or 0
 if seen > now then seen = 0 end
 return {
-state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups,
+state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(firstHold) or 0) > 0, groups = groups,
 swept = swept, cursor = cursor, armed = armed,
 pause = pause, limited = limited, told = told, leased = leased, furthest = furthest, oldest = oldest, laned = laned,
 leaseUS = longest(asked, tonumber(ARGV[4])), bytes = tonumber(ARGV[9]),
-doneOver = agingAt <= now and isover(done), heldOver = agingAt <= now and isover(held),
+doneOver = agingAt <= now and isover(done), holdsOver = agingAt <= now and isover(firstHold),
 byAge = agingAt <= now, byPages = agingAt ~= 0,
 moved = 0, size = 0,
 lost = 0, overflow = 0, replaced = 0, dead = {}, missing = {}, parts = {},
@@ -362,7 +362,7 @@ if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) elseif place ~= 'wa
 outof(envelope, place, tag, id, us(before))
 if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
 end
-remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
 return remade
 end
 local function finish(id, n, counts, errors)
@@ -418,7 +418,7 @@ else
 redis.pcall('HDEL', KEYS[16], ':' .. key)
 end
 end
-local function heldUntil(key)
+local function holdends(key)
 local ends = tonumber(redis.call('ZSCORE', KEYS[15], key) or 0) or 0
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
@@ -428,7 +428,7 @@ if redis.call('HGET', KEYS[9], key) ~= id then
 if unlist then unlist(key, id) end
 return
 end
-if holds and heldUntil(key) then
+if holds and holdends(key) then
 redis.call('HSET', KEYS[9], key, 'acked:' .. id)
 else
 redis.call('HDEL', KEYS[9], key)
@@ -613,9 +613,9 @@ end
 if c.kept then mark('done', us(c.done)) end
 if (rest or n >= SWEEP) and (c.overflow > 0 or not c.byPages) then c.more = true end
 end
-local function freeheld(c)
+local function freeholds(c)
 local MOST = 500
-if not c.heldOver then return end
+if not c.holdsOver then return end
 local over, free = redis.call('ZRANGEBYSCORE', KEYS[15], '-inf', us(now), 'LIMIT', 0, MOST), {}
 if over[1] then
 local holders = redis.call('HMGET', KEYS[9], unpack(over))
@@ -626,7 +626,7 @@ redis.call('ZREM', KEYS[15], unpack(over))
 if free[1] then redis.call('HDEL', KEYS[9], unpack(free)) end
 end
 if #over == MOST and not c.byPages then c.more = true end
-mark('held', us(score(redis.call('ZRANGE', KEYS[15], 0, 0, 'WITHSCORES')) or 0))
+mark('holds', us(score(redis.call('ZRANGE', KEYS[15], 0, 0, 'WITHSCORES')) or 0))
 end
 local function rescore(n)
 for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
@@ -751,7 +751,7 @@ end
 local c = read()
 reclaim(c)
 trim(c)
-freeheld(c)
+freeholds(c)
 sweep(c)
 addhistory(c)
 local first = c.first

@@ -1,7 +1,7 @@
 -- drop deletes a queue. It has no call number, so its caller does not repeat it.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
---       result, held, parts, schedules, lanes, waiting
+--       result, holds, parts, schedules, lanes, waiting
 -- ARGV: 1 'empty': only if no consumer is alive, and neither messages nor schedules are there
 --         'all': whatever is there; the journal stays
 --         'look': deletes nothing
@@ -47,7 +47,7 @@ keys = keys + redis.call('UNLINK', KEYS.consumers)
 keys = keys + redis.call('UNLINK', KEYS.history)
 keys = keys + redis.call('UNLINK', KEYS.sequence)
 keys = keys + redis.call('UNLINK', KEYS.done)
-keys = keys + redis.call('UNLINK', KEYS.held)
+keys = keys + redis.call('UNLINK', KEYS.holds)
 keys = keys + redis.call('UNLINK', KEYS.schedules)
 keys = keys + redis.call('UNLINK', KEYS.result)
 keys = keys + redis.call('UNLINK', KEYS.parts)

@@ -1,6 +1,6 @@
 -- intercept takes out a message that is not done. It takes out one that is being handled only if ARGV 5 says so.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes,
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes,
 --       waiting
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 --       A key may name several messages: the message that has it, then the groups that left it, the newest first (lib/group.lua). The
@@ -23,7 +23,7 @@
 -- from leavelane: relanes
 local out = ARGV[5] == '1' and 'out:canceled' or 'out:intercepted'
 local saved, armed, pause, groups, limited, firstHold, canceledBefore, outBefore =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limited', 'held', 'canceled', out), 1, 8)
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limited', 'holds', 'canceled', out), 1, 8)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -35,12 +35,12 @@ local refusal = missing(armed)
 if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
-  redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held),
+  redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.holds),
   redis.call('ZCARD', KEYS.wake))
 local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
 if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local keyed, bykey = redis.call('HLEN', KEYS.key) > 0, ARGV[3] == 'key'
-local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local holds = (whole(firstHold) or 0) > 0 -- some key has a hold
 local drop, nameof, unlist -- as in steer
 local ids = {not bykey and ARGV[4] or redis.call('HGET', KEYS.key, ARGV[4]) or nil}
 if groups then

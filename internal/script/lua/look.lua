@@ -1,6 +1,6 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, holds, parts, waiting
 -- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of the message at most; '' or none: all
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', missing, n, parts, others}
 --       at: when it is due (pending), end of the lease (unack), next delivery (retry), time of death (garbage), until when it is kept
@@ -10,8 +10,8 @@
 --       the envelope is a zero byte, 'large ' and the number of bytes, n is 0, and the key entry is believed.
 --       others: the ids of the (further) groups that left the key (lib/group.lua), if a group is found by the key, or no message that
 --       has it.
---       Or {now, id, 'held', until when}: no live message has the key, and the message id, which was acked, keeps it taken.
--- Cost: O(log n), O(ready) if it is there, O(held) if it is held, of 100,000 at most, and O(parts); by a key 1 more if a group has it or no message. Writes nothing.
+--       Or {now, id, 'hold', until when}: no live message has the key, and the message id, which was acked, keeps it taken.
+-- Cost: O(log n), O(ready) if it is there, O(unack) if it is held, of 100,000 at most, and O(parts); by a key 1 more if a group has it or no message. Writes nothing.
 
 -- from time: now, us, scored
 -- from message: keyof
@@ -20,7 +20,7 @@
 -- from record: tagof
 -- from place: locate
 -- from lease: leaseof
--- from keys: heldUntil
+-- from keys: holdends
 local most = tonumber(ARGV[3] or '')
 
 -- look(id, key) is the reply for a message, and whether it may be a group; nil if it is nowhere, or neither has the key ('': any) nor
@@ -52,11 +52,11 @@ local key = ARGV[2]
 if ARGV[1] ~= 'key' then return (look(key, '')) or {} end
 local holder = redis.call('HGET', KEYS.key, key)
 local acked = holder and string.match(holder, '^acked:(.*)$')
-local ends = acked and heldUntil(key)
+local ends = acked and holdends(key)
 local out, group
 if holder and not ends then out, group = look(holder, key) end
 if out and not group then return out end
 for _, id in ipairs(left(key)) do
   if out then out[#out + 1] = id else out = look(id, key) end
 end
-return out or ends and {us(now), acked, 'held', us(ends)} or {}
+return out or ends and {us(now), acked, 'hold', us(ends)} or {}

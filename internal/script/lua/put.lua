@@ -1,7 +1,7 @@
 -- put stores messages one after the other. Each has a word that says what becomes of it if another message has its key, and each may
 -- have a number in a sequence. A message that needs neither is stored by send.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, holds, parts, lanes, waiting
 --       (the last two are left out if no message has a lane, or a policy for its key)
 -- ARGV: 3 and on: if the queue has several shards, 'shards' and how many. Then for each message a word and its fields,
 --       as lib/put.lua says; and before it, if the message has a number in a sequence,
@@ -39,7 +39,7 @@ end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.held))
+  redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.holds))
 if KEYS.lanes then guard(redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting)) end
 local FIELDS = {sequence = 3, countdown = 1}
 local grouped, i = groups, begin

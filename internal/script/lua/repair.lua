@@ -1,12 +1,12 @@
 -- repair mends what doctor found, each thing only if it is still wrong. A call may be sent again, because what is mended is not wrong
 -- any more.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 -- ARGV: up to 100 pairs of a word and what it is about:
 --         'pending' 'ready' 'retry' 'waiting' 'garbage' 'done'   a tag without an envelope: drop it
 --         'unack'    a member of unack without a list in lease: drop it
 --         'lease'    a field of lease whose lease is not in unack: delete the fields of that lease
---         'key'      a message key that no live message has: free it, unless it is held
+--         'key'      a message key that no live message has: free it, unless it has a hold
 --         'place'    an id whose envelope is in no structure, and that no lease holds: bring the message back, into its lane
 --         'member'   a member of lanes that is none of a live message: delete it, and give on its turn. One with another score than 0
 --                    gets that first, in any call
@@ -52,7 +52,7 @@ redis.call('HLEN', KEYS.key)
 redis.call('ZCARD', KEYS.wake)
 redis.call('ZCARD', KEYS.done)
 redis.call('HLEN', KEYS.result)
-redis.call('ZCARD', KEYS.held)
+redis.call('ZCARD', KEYS.holds)
 redis.call('HLEN', KEYS.parts)
 redis.call('ZCARD', KEYS.lanes)
 redis.call('ZCARD', KEYS.waiting)

@@ -1,6 +1,6 @@
 -- send stores a batch of messages in pending. single stores most messages that are sent alone.
 --
--- KEYS: pending, msg, key, wake, state, held
+-- KEYS: pending, msg, key, wake, state, holds
 -- ARGV: 3 how many shards the queue has, with '+' behind it if any message has a key; then runs of messages: delay us
 --       ('': each envelope has its own due instant), how many messages, version of their envelopes, and for each message:
 --       id, envelope (after a delay: only the part behind the due instant)

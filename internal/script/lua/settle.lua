@@ -1,5 +1,5 @@
 -- settle ends a batch of deliveries, each with its own outcome.
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 -- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if the consumer fetches if there is more; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; their names, and
 --       how many of n each has; n tags of acked first deliveries without key and lane, by leases; of each other outcome a word and fields:
 --         'ack'      lease, tag, id, key
@@ -40,14 +40,14 @@
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
--- from settle/leases: countsof, release
+-- from settle/leases: leftof, release
 local plain, fetches, leases = tonumber(ARGV[3]), string.sub(ARGV[3], 1, 1) == '+', tonumber(ARGV[5])
 local before = 5 + 2 * leases -- so many ARGV stand before the tags of the plain acks
 local at = before + plain + 1 -- where the other outcomes begin
 
 local state
 if ARGV[at] then
-  state = redis.call('HMGET', KEYS.state, field, 'armed', 'limited', 'canceled', 'out:acked', 'held', 'parts', 'changed', 'overtaken', 'failed',
+  state = redis.call('HMGET', KEYS.state, field, 'armed', 'limited', 'canceled', 'out:acked', 'holds', 'parts', 'changed', 'overtaken', 'failed',
     'garbage', 'superseded', 'kept')
 else
   state = redis.call('HMGET', KEYS.state, field, 'armed', 'limited', 'canceled', 'out:acked')
@@ -60,7 +60,7 @@ guard(redis.call('ZCARD', KEYS.unack))
 if limited then guard(redis.call('ZCARD', KEYS.wake)) end
 
 -- If no held message was canceled since the fetches, and no lease was parted, all that was not settled of a living lease is held.
-local names, left, settled, alive = countsof(leases)
+local names, left, settled, alive = leftof(leases)
 local known, listed = (whole(canceled) or 0) == tonumber(ARGV[4]), nil -- listed: of which tags lists must be asked
 if not known then
   -- from settle/leases: lists
@@ -72,7 +72,7 @@ if not (alive and known) then guard(redis.call('ZCARD', KEYS.pending), redis.cal
 local c -- what the other outcomes share; nil if there are none
 if ARGV[at] then
   -- from settle/scan: scan
-  c = scan(at, state[6], state[7], state[9])
+  c = scan(at, state, left, settled, listed)
 end
 
 local acked, void = plain, ''
@@ -90,8 +90,7 @@ local overflow, doneOverflow, answers, ended, stopped = '0', '0', '', '', '0'
 local first, more = nil, false -- the first instant at which any message is due that was not
 if c then
   -- from settle/outcomes: outcomes
-  c.left, c.settled, c.nth, c.acked, c.void = left, settled, plain, acked, void
-  if listed then c.lists = listed end
+  c.nth, c.acked, c.void = plain, acked, void
   answers, stopped, overflow, doneOverflow, first, more = outcomes(c, at, state)
   acked, void, ended = c.acked, c.void, c.ended
   more = fetches and (limited or '') == '' and more

@@ -1,6 +1,6 @@
 -- steer moves or deletes messages, each wherever it waits, or only where list has found it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lanes, waiting
 -- ARGV: 3 what to do:
 --         'at'       make due at the instant ARGV 4
 --         'by'       make due ARGV 4 us later
@@ -37,7 +37,7 @@ local what, bykey = ARGV[3], ARGV[6] == 'key'
 local only = bykey and '' or ARGV[6]
 local out = what == 'cancel' and 'out:canceled' or 'out:deleted'
 local saved, armed, pause, layout, groups, limited, firstHold, canceled, garbage, outBefore =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held', 'canceled', 'garbage', out), 1, 10)
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'holds', 'canceled', 'garbage', out), 1, 10)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
@@ -45,12 +45,12 @@ if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.holds))
 local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
 local c = {
   what = what, arg = tonumber(ARGV[4]), step = tonumber(ARGV[5]), only = only, bykey = bykey, anew = ARGV[7] == '1',
   deletes = what == 'delete' or what == 'cancel',
-  laned = laned, holds = (whole(firstHold) or 0) > 0, -- there may be lanes; some key is held
+  laned = laned, holds = (whole(firstHold) or 0) > 0, -- there may be lanes; some key has a hold
   nth = 0, deleted = 0, dead = 0, -- so many were moved, were deleted, went to garbage
 }
 if groups then

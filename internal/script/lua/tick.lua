@@ -1,7 +1,7 @@
 -- tick does once a second what is to be done once for all consumers of a queue: it takes back the deliveries of dead consumers, deletes old
 -- garbage, done messages and holds, gives turns in lanes that were forgotten, and moves counts to history. A fetch says which consumer calls it.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, held, parts, lanes, waiting
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, holds, parts, lanes, waiting
 -- ARGV: 1 caller, 2 '1' if this consumer has ticked before, 3 a random number from 1 to 2^31-2, 4 lease us,
 --       5 losses in a row that make a message poison, 6 age us at which garbage is deleted (0: never), 7 how many messages garbage may hold
 --       (0: any number), 8 poison text, 9 bytes of messages that the reply may hold
@@ -23,14 +23,14 @@
 -- from edit: noted
 -- from tick/read: read
 -- from tick/reclaim: reclaim
--- from tick/trim: trim, freeheld
+-- from tick/trim: trim, freeholds
 -- from tick/sweep: sweep
 -- from tick/history: addhistory
 
 local c = read()
 reclaim(c)
 trim(c)
-freeheld(c)
+freeholds(c)
 sweep(c)
 addhistory(c)
 local first = c.first

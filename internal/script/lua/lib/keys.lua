@@ -1,23 +1,23 @@
--- Message keys. A key is taken while a live message has it. After an ack with a key hold it is held until its score in
--- the structure held. A script that gives a key to a message, or takes it from one, asks here first.
+-- Message keys. A key is taken while a live message has it, and after an ack with a key hold until its score in holds.
+-- A script that gives a key to a message, or takes it from one, asks here first.
 -- from time: now, us
 
--- heldUntil(key) is until when a key is held (WithKeyHold); nil if it is not. A score of more than 365 days ahead is
+-- holdends(key) is when the hold of a key ends (WithKeyHold); nil if it has none. A score of more than 365 days ahead is
 -- another program's.
-local function heldUntil(key)
-  local ends = tonumber(redis.call('ZSCORE', KEYS.held, key) or 0) or 0
+local function holdends(key)
+  local ends = tonumber(redis.call('ZSCORE', KEYS.holds, key) or 0) or 0
   if ends > now and ends <= now + 31536000000000 then return ends end
 end
 
 -- holderof(key) is the id of the live message that has a key, false, and the bytes of its envelope; or the id of the
--- acked message for which the key is held, and true; else false or nil. Any other id without an envelope is another
+-- acked message that keeps the key by a hold, and true; else false or nil. Any other id without an envelope is another
 -- program's.
 local function holderof(key)
   local holder = redis.call('HGET', KEYS.key, key)
   if not holder then return nil end
   local size = redis.call('HSTRLEN', KEYS.msg, holder)
   if size > 0 then return holder, false, size end
-  if string.sub(holder, 1, 6) == 'acked:' and heldUntil(key) then return string.sub(holder, 7), true end
+  if string.sub(holder, 1, 6) == 'acked:' and holdends(key) then return string.sub(holder, 7), true end
   return false
 end
 
@@ -30,15 +30,15 @@ local function refusal(i, holder, acked) return us(i) .. named(holder, acked) ..
 
 -- freekey(id, key, holds, unlist) frees the key of a message ('': it has none), unless another message has the key by
 -- now. In that case the message may be a group that has left the key, so it is taken out of the list (unlist is
--- setleft, nil without groups). A key stays held if it was held when the message got it, because the message follows
--- the acked one. holds says whether any key is held.
+-- setleft, nil without groups). The hold of a key goes on if the message got the key during it, because the message follows
+-- the acked one. holds says whether any key has a hold.
 local function freekey(id, key, holds, unlist)
   if key == '' then return end
   if redis.call('HGET', KEYS.key, key) ~= id then
     if unlist then unlist(key, id) end
     return
   end
-  if holds and heldUntil(key) then
+  if holds and holdends(key) then
     redis.call('HSET', KEYS.key, key, 'acked:' .. id)
   else
     redis.call('HDEL', KEYS.key, key)

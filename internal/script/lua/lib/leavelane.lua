@@ -83,6 +83,16 @@ local function relanes()
     if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
   end
 
-  remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
+  remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, enter = l.enter}
   return remade
+end
+
+-- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the
+-- name, or '?': its envelope says, if it is not deleted. If due is said, the message enters the lane again, with the
+-- tag next.
+local function leavelane(lane, id, tag, next, due)
+  if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
+  local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
+  relanes().vacate(name, width, id, tag)
+  if due then relanes().enter(name, width, next, due) end
 end

@@ -2,7 +2,7 @@
 -- from time: now, us, whole
 -- from message: keyof
 -- from record: split, delivery, tagof, failure, setfailure, superseded
--- from keys: heldUntil
+-- from keys: holdends
 -- from edit: noted
 -- from lane: laneof
 -- from leavelane: relanes
@@ -73,10 +73,10 @@ local function mendstructures(mend)
 
   function mend.key(key)
     local id = redis.call('HGET', KEYS.key, key)
-    if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS.held, key) then return 'sound' end
+    if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS.holds, key) then return 'sound' end
     local envelope = redis.call('HGET', KEYS.msg, id)
     if envelope and not isdead(id) and keyof(envelope) == key then return 'sound' end
-    if heldUntil(key) then
+    if holdends(key) then
       redis.call('HSET', KEYS.key, key, 'acked:' .. id)
     else
       redis.call('HDEL', KEYS.key, key)
@@ -113,7 +113,7 @@ local function mendmessages(mend)
     local counts = us(failures) .. ' ' .. us(losses)
     local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
     local acked = holder and string.match(holder, '^acked:(.*)$')
-    if acked and heldUntil(key) then
+    if acked and holdends(key) then
       holder = acked
     elseif holder and redis.call('HEXISTS', KEYS.msg, holder) == 0 then
       holder = nil

@@ -1,7 +1,7 @@
 -- One delivery ends, as its handler says. c is what the outcomes of a call share (settle/scan.lua).
 -- from time: now, us
 -- from record: split, failure, setfailure
--- from keys: heldUntil, freekey, erase
+-- from keys: holdends, freekey, erase
 -- from lease: isheld
 -- from edit: noted
 
@@ -18,8 +18,8 @@ local function begin(c, there, id)
   return true, true
 end
 
--- holds(c, lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
-local function holds(c, lease, tag, id)
+-- stillheld(c, lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
+local function stillheld(c, lease, tag, id)
   local there = c.left[lease] and (not c.lists or c.lists(lease, tag)) and isheld(id, (split(tag)))
   if there then c.settled[lease] = c.settled[lease] + 1 end
   return there
@@ -35,7 +35,7 @@ end
 -- stand before it, or are nil. It returns whether the ack is not void, and whether the delivery was superseded.
 local function ack(c, hold, parts, lane, word, lease, tag, id, key, number, counts, keep, result, room)
   lease = tonumber(lease)
-  local there = holds(c, lease, tag, id)
+  local there = stillheld(c, lease, tag, id)
   local other = (parts or 0) > 0 or (c.changed or noted.changed) and key ~= '' -- it may be another message since
   if not c.left[lease] and not other then -- the server may have forgotten the fetch
     there = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
@@ -45,10 +45,10 @@ local function ack(c, hold, parts, lane, word, lease, tag, id, key, number, coun
   if not valid then return false end
   if not past then c.acked = c.acked + 1 end
   if hold and redis.call('HGET', KEYS.key, key) == id then
-    local ends, longer = now + hold, c.holds and heldUntil(key)
+    local ends, longer = now + hold, c.holds and holdends(key)
     if longer and longer > ends then ends = longer end
     redis.call('HSET', KEYS.key, key, 'acked:' .. id)
-    redis.call('ZADD', KEYS.held, us(ends), key)
+    redis.call('ZADD', KEYS.holds, us(ends), key)
     if not c.holdEnds or ends < c.holdEnds then c.holdEnds = ends end
     key = '' -- which the message has no more: nothing is left to be freed
   end
@@ -71,7 +71,7 @@ end
 -- fail(c, lane, word, …) ends a delivery by another word, whose fields follow. last is of 'garbage' a key, else a
 -- delay.
 local function fail(c, lane, word, lease, tag, id, number, counts, text, failing, last, room)
-  local valid, past = begin(c, holds(c, tonumber(lease), tag, id), id)
+  local valid, past = begin(c, stillheld(c, tonumber(lease), tag, id), id)
   if not valid then return end
   if failing == '1' then c.failed = (c.failed or 0) + 1 end
   if word == 'throttle' then c.pause = math.max(c.pause or 0, tonumber(last)) end

@@ -2,7 +2,7 @@
 
 -- equip(c) gives c the functions that only some outcomes need, so that the others do not pay for them.
 local function equip(c)
-  -- from settle/follow: leavelane
+  -- from leavelane: leavelane
   c.leavelane = leavelane
   if not (c.sends or c.counts or c.overtaken or c.grown) then return end
   -- from record: superseded, finish

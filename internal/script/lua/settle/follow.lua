@@ -1,22 +1,10 @@
--- What only some outcomes need: turns of lanes that end, sends that follow an ack, and acks that count for a message
--- with a countdown.
+-- What only some outcomes need: sends that follow an ack, and acks that count for a message with a countdown.
 -- from time: now, us, scored
 -- from message: keyof, redue
 -- from edit: noted
 -- from countdown: countdownof, acksleft, setcountdown
 -- from lane: laneof
 -- from leavelane: relanes
--- from enterlane: lanes
-
--- leavelane(lane, id, tag, next, due) ends the turn of a message. lane is the width of its lane in 3 digits and the
--- name, or '?': its envelope says, if it is not deleted. If due is said, the message enters the lane again, with the
--- tag next.
-local function leavelane(lane, id, tag, next, due)
-  if lane == '?' then return relanes().outof(redis.call('HGET', KEYS.msg, id) or '', 'unack', tag, id) end
-  local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
-  relanes().vacate(name, width, id, tag)
-  if due then lanes().enter(name, width, next, due) end
-end
 
 -- fits(c, i) says whether there is room to read the messages that an ack changes, by what stands at ARGV i behind it:
 -- its sends, and the key of the message for which it counts. The second result says that no call has room: the sends

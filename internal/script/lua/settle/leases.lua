@@ -1,9 +1,9 @@
 -- The leases of the deliveries.
 -- from time: us, whole
 
--- countsof(leases) are the fields of lease with the counts of so many leases, the counts, false of a lease that is
+-- leftof(leases) are the fields of lease with the counts of so many leases, the counts, false of a lease that is
 -- over, and zeros, to which is added what the call settles; and whether all leases are alive.
-local function countsof(leases)
+local function leftof(leases)
   local names, settled, alive = {}, {}, true
   for i = 1, leases do names[i] = ARGV[5 + i] .. '#' end
   local left = leases > 0 and redis.call('HMGET', KEYS.lease, unpack(names)) or {}

@@ -8,7 +8,7 @@ local function add(name, before, n)
   if n then mark(name, us((whole(before) or 0) + n)) end
 end
 
--- note(c, …) notes all, and trims what came in. The arguments are fields of state as they were: held, parts, changed,
+-- note(c, …) notes all, and trims what came in. The arguments are fields of state as they were: holds, parts, changed,
 -- overtaken, and counts. It returns how much garbage and how many done messages were deleted because there were too
 -- many.
 local function note(c, firstHold, groups, changed, overtaken, failed, garbage, superseded, kept)
@@ -24,7 +24,7 @@ local function note(c, firstHold, groups, changed, overtaken, failed, garbage, s
   end
   if c.holdEnds then
     firstHold = whole(firstHold) or 0
-    if firstHold == 0 or c.holdEnds < firstHold then mark('held', us(c.holdEnds)) end
+    if firstHold == 0 or c.holdEnds < firstHold then mark('holds', us(c.holdEnds)) end
   end
   add('failed', failed, c.failed)
   add('garbage', garbage, c.dead)

@@ -1,5 +1,5 @@
 -- Outcomes that are no plain acks. c is what they share (settle/scan.lua).
--- from time: us, whole
+-- from time: us
 
 -- outcomes(c, i, state) settles the outcomes from ARGV i on in their order, until there is no room to read what the
 -- next one changes, and notes what they have done. state has the fields of state. It returns answers, stopped, overflow
@@ -10,7 +10,6 @@ local function outcomes(c, i, state)
   -- from edit: noted, LOOKS
   -- from settle/note: note
   redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
-  c.changed, c.overtaken, c.holds = state[8], state[9], (whole(state[6]) or 0) > 0
   if KEYS.lanes or c.sends or c.counts or c.overtaken or c.grown then
     -- from settle/equip: equip
     equip(c)

@@ -1,13 +1,15 @@
 -- What the outcomes are that are no plain acks, and what they share: the table c.
+-- from time: whole
 -- from call: guard
 
--- scan(at, firstHold, groups, overtaken) reads the keys that the outcomes from ARGV at on may touch, before the first
--- write. held, parts and overtaken of state say what there may be. It returns c. What only some outcomes need is not in
--- it yet (settle/equip.lua).
-local function scan(at, firstHold, groups, overtaken)
+-- scan(at, state, left, settled, lists) reads the keys that the outcomes from ARGV at on may touch, before the first
+-- write. state has the fields of state, which say what there may be; the others are of settle/leases.lua. It returns c.
+-- What only some outcomes need is not in it yet (settle/equip.lua).
+local function scan(at, state, left, settled, lists)
   local fields = {ack = 4, done = 9, ready = 7, garbage = 9, retry = 8, throttle = 8, hold = 1, group = 1, counts = 1, countdown = 1, lane = 1}
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
+  local firstHold, groups, changed, overtaken = unpack(state, 6, 9)
   local keeps, keyed, grown, sends, changes, counts = overtaken, firstHold, groups, nil, false, false
   while ARGV[at] do
     local word = ARGV[at]
@@ -29,13 +31,13 @@ local function scan(at, firstHold, groups, overtaken)
   if sends or counts or KEYS.lanes then guard(redis.call('ZCARD', KEYS.pending)) end
   if KEYS.lanes then guard(redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting)) end
   if keeps or changes then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
-  if keyed then guard(redis.call('ZCARD', KEYS.held)) end
+  if keyed then guard(redis.call('ZCARD', KEYS.holds)) end
   if grown or counts then guard(redis.call('HLEN', KEYS.parts)) end
   return { -- of 16 fields at most in most calls, because more cost another table
     fields = fields, sends = sends, -- how many fields each word has, but those of sends; the same of sends, if anything follows an ack
     changes = changes, counts = counts, grown = grown, -- a send may change another message, an ack counts for one, parts may be touched
-    left = false, settled = false, -- of the leases (settle/leases.lua), as lists, which is there if the lists must be asked
-    changed = false, overtaken = false, holds = false, -- of state, and whether any key is held
+    left = left, settled = settled, lists = lists, -- of the leases
+    changed = changed, overtaken = overtaken, holds = (whole(firstHold) or 0) > 0, -- of state, and whether any key has a hold
     nth = 0, acked = 0, void = '', ended = '', -- so many so far; so many acks count; as in the reply
     -- And if any did so, how many failed, are dead, were kept as done (ackedKept of these by acks), replaced
     -- (superseded), or unkept (superseded and deleted); garbageRoom and doneRoom, how many there may be, as the records

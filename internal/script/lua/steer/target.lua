@@ -4,15 +4,15 @@
 -- from edit: noted, edited, stamp, redueto
 -- from record: split, delivery, tagof, failure, setfailure
 -- from place: scorein, locate, remove
--- from keys: heldUntil, holderof, named, erase
+-- from keys: holdends, holderof, named, erase
 -- from lane: laneof
 -- from leavelane: relanes
 -- from enterlane: lanes
 
 -- release(key) ends the hold of a key, and returns the word for it.
 local function release(key)
-  if not heldUntil(key) then return '!gone' end
-  redis.call('ZREM', KEYS.held, key)
+  if not holdends(key) then return '!gone' end
+  redis.call('ZREM', KEYS.holds, key)
   if string.sub(redis.call('HGET', KEYS.key, key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS.key, key) end
   return 'done'
 end

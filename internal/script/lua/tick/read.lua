@@ -31,16 +31,16 @@ local function isover(first) return first and first ~= '0' and (whole(first) or 
 
 -- read() reads all that the call may touch, up to the first write, and returns the table of the call.
 local function read()
-  local state = redis.call('HMGET', KEYS.state, 'ticked', 'lease', 'grace', 'aging', 'done', 'held', 'parts', 'swept', 'cursor', 'armed', 'pause',
+  local state = redis.call('HMGET', KEYS.state, 'ticked', 'lease', 'grace', 'aging', 'done', 'holds', 'parts', 'swept', 'cursor', 'armed', 'pause',
     'limited', 'told', 'seen', unpack(KINDS))
-  local ticked, asked, grace, aging, done, held, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
+  local ticked, asked, grace, aging, done, firstHold, groups, swept, cursor, armed, pause, limited, told, seen = unpack(state, 1, KNOWN)
   local before = whole(aging) or 0
   local agingAt = agingat(before, whole(ticked) or now)
   local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
   local furthest = leased and score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
   local oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
   guard(redis.call('HLEN', KEYS.lease), redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('HLEN', KEYS.result),
-    redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.held),
+    redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.holds),
     redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.msg))
   local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
   if groups then guard(redis.call('HLEN', KEYS.parts)) end
@@ -54,11 +54,11 @@ local function read()
   seen = whole(seen) or 0 -- the last fetch of any consumer
   if seen > now then seen = 0 end
   return {
-    state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(held) or 0) > 0, groups = groups,
+    state = state, seen = seen, grace = grace, done = whole(done) or 0, holds = (whole(firstHold) or 0) > 0, groups = groups,
     swept = swept, cursor = cursor, armed = armed,
     pause = pause, limited = limited, told = told, leased = leased, furthest = furthest, oldest = oldest, laned = laned,
     leaseUS = longest(asked, tonumber(ARGV[4])), bytes = tonumber(ARGV[9]),
-    doneOver = agingAt <= now and isover(done), heldOver = agingAt <= now and isover(held),
+    doneOver = agingAt <= now and isover(done), holdsOver = agingAt <= now and isover(firstHold),
     byAge = agingAt <= now, byPages = agingAt ~= 0, -- something may be deleted by age; a page at most, and no call follows at once
     moved = 0, size = 0, -- messages that were taken back; bytes of envelopes and parts read so far
     lost = 0, overflow = 0, replaced = 0, dead = {}, missing = {}, parts = {}, -- as they are reported

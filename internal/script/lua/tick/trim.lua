@@ -52,20 +52,20 @@ local function trim(c)
   if (rest or n >= SWEEP) and (c.overflow > 0 or not c.byPages) then c.more = true end
 end
 
--- freeheld(c) frees held keys, unless another message has the key. A call frees as many as a call may ack, so that no
+-- freeholds(c) frees keys whose holds are over, unless another message has the key. A call frees as many as a call may ack, so that no
 -- more come in than go.
-local function freeheld(c)
+local function freeholds(c)
   local MOST = 500
-  if not c.heldOver then return end
-  local over, free = redis.call('ZRANGEBYSCORE', KEYS.held, '-inf', us(now), 'LIMIT', 0, MOST), {}
+  if not c.holdsOver then return end
+  local over, free = redis.call('ZRANGEBYSCORE', KEYS.holds, '-inf', us(now), 'LIMIT', 0, MOST), {}
   if over[1] then
     local holders = redis.call('HMGET', KEYS.key, unpack(over))
     for i = 1, #over do
       if holders[i] and string.sub(holders[i], 1, 6) == 'acked:' then free[#free + 1] = over[i] end
     end
-    redis.call('ZREM', KEYS.held, unpack(over))
+    redis.call('ZREM', KEYS.holds, unpack(over))
     if free[1] then redis.call('HDEL', KEYS.key, unpack(free)) end
   end
   if #over == MOST and not c.byPages then c.more = true end
-  mark('held', us(score(redis.call('ZRANGE', KEYS.held, 0, 0, 'WITHSCORES')) or 0))
+  mark('holds', us(score(redis.call('ZRANGE', KEYS.holds, 0, 0, 'WITHSCORES')) or 0))
 end
