@@ -2,13 +2,14 @@ package check
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "ticked", "done",
-	"holds", "parts", "changed", "overtaken", "tat", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
+	"holds", "parts", "changed", "overtaken", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
 	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed", "out:lost", "in:stored",
 	"out:acked"}
 
@@ -289,6 +290,10 @@ func (b *breaches) stateFields() {
 		case slices.Contains(numberFields, field) || slices.Contains(counted, field):
 			if _, err := decimal(value); err != nil {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
+			}
+		case field == "tat": // which a rate of one in a year, with a large burst, puts beyond 2^63
+			if n, ok := new(big.Int).SetString(value, 10); !ok || n.Sign() < 0 || n.String() != value {
+				b.add(BadState, "state", field, "field tat is %q, want a number", value)
 			}
 		case field == "layout": // frame has looked
 		case field == "cursor":

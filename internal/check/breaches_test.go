@@ -254,6 +254,9 @@ var breakages = []breakage{
 		says(`state: field "call:c" is malformed: its instant is 0.`)},
 	{"call of nobody", func(b *bed) { b.do("HSET", "state", "call:", "1 5 x") },
 		says(`state: field "call:" is malformed: it names no caller.`)},
+	{"a rate of one in a year", func(b *bed) { b.do("HSET", "state", "tat", "9238611600000000000") }, says()},
+	{"a rate that overflowed", func(b *bed) { b.do("HSET", "state", "tat", "-9223372036854775808") },
+		says(`state: field tat is "-9223372036854775808", want a number.`)},
 	{"counts", func(b *bed) { b.do("HSET", "state", "delivered", "3", "garbage", "0", "ticked", b.now) }, says()},
 
 	// The books.

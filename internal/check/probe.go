@@ -7,9 +7,9 @@ import (
 )
 
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
-// wake and state, and the heads of pending, retry, ready and held.
+// wake and state, and the heads of pending, retry, ready and holds.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lease, lanes, waiting
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lease, lanes, waiting
 // ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease', 'count', 'member' or 'lane' and what it is, any number of times; of
 // 'lease' and 'count' a member of unack or a field of lease, of 'member' a member of lanes
 // Returns  {seconds, microseconds, then for each part its name and two values:

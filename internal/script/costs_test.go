@@ -297,7 +297,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 15 + 2 + 2 + 5},
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, time.Hour, "v")...) }, 19 + 100*5},
 		{"settle, 1 that is kept where there is no room", func() { c.r.doneMax = 1; c.hand(2); c.r.done(keptAll(1, time.Hour, "v")...) },
-			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 6},
+			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 11},
 		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
 			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 8},

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func TestScriptManyThatAreOver(t *testing.T) {
 
 // TestScriptRateOfCenturies: a rate holds also if a full burst takes centuries to come back.
 func TestScriptRateOfCenturies(t *testing.T) {
-	onReal(t, limited(RateLimits{Rate: 1, Per: maxPer, Burst: 200}, func(r *rig) {
+	subtest(t, "a small burst", onReal, limited(RateLimits{Rate: 1, Per: maxPer, Burst: 200}, func(r *rig) {
 		sendDue(r, "m", 402)
 		given := 0
 		for range 3 {
@@ -69,6 +70,19 @@ func TestScriptRateOfCenturies(t *testing.T) {
 		r.at(maxPer)
 		r.equal("a year later", len(r.fetch(NewCaller(), 500).Tags), 1)
 		r.read()
+	}))
+	const burst = 1_000_000
+	subtest(t, "the largest burst", onReal, limited(RateLimits{Rate: 1, Per: maxPer, Burst: burst}, func(r *rig) {
+		used := 292_000.0 * float64(maxPer.Microseconds()) // nearly 2^63
+		r.do("HSET", r.Keys.State, "tat", fmt.Sprintf("%.0f", float64(r.now)+used))
+		sendDue(r, "m", 900)
+		for range 3 {
+			r.equal("handed out", len(r.fetch(NewCaller(), 300).Tags), 300)
+		}
+		tat, err := strconv.ParseFloat(r.read().Fields["tat"], 64)
+		if err != nil || tat < used+899*float64(maxPer.Microseconds()) {
+			r.t.Errorf("tat is %v, %v", tat, err)
+		}
 	}))
 }
 

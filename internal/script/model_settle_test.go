@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -271,10 +272,38 @@ func (m *model) lastChance(tag string) bool {
 	return losses > 0 && losses >= m.with.MaxLosses-1
 }
 
-// toGo are n of what is done: those that are over soonest, but those that have a minute or less go last.
-func (m *model) toGo(n int) []string {
-	all := until(m.done, math.MaxInt64, len(m.done))
-	spared := len(until(m.done, m.now+60_000_000, len(m.done)))
-	going := slices.Concat(all[spared:], all[:spared])
-	return going[:min(n, len(going))]
+// toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is
+// anything else behind that.
+func (m *model) toGo(n int) (going []string) {
+	const spare = 5_000_000
+	var spared []string
+	from := int64(math.MinInt64)
+	for range 4 {
+		page := slices.DeleteFunc(until(m.done, math.MaxInt64, len(m.done)), func(id string) bool { return m.done[id] < from })
+		upto := int64(math.MaxInt64)
+		for _, id := range page[:min(n-len(going), len(page))] {
+			if m.done[id] > upto {
+				break
+			}
+			if at := m.record(id).When; at <= m.now && at > m.now-spare {
+				spared = append(spared, id)
+				upto = min(upto, m.done[id]+spare)
+			} else {
+				going = append(going, id)
+			}
+		}
+		if upto == math.MaxInt64 {
+			break
+		}
+		from = upto + 1
+	}
+	slices.SortFunc(spared, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.record(a).When, m.record(b).When), cmp.Compare(a, b))
+	})
+	for _, id := range slices.Concat(spared, until(m.done, math.MaxInt64, n)) {
+		if len(going) < n && !slices.Contains(going, id) {
+			going = append(going, id)
+		}
+	}
+	return going
 }

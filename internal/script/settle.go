@@ -222,7 +222,8 @@ func leasesOf(all []Settlement) (leases []settledLease, of []int) {
 
 func (c *settleCall) read(r *reply) (SettleReply, error) {
 	got := SettleReply{Now: r.int64()}
-	r.rest = append(strings.SplitN(r.text(), ";", 7), r.rest...)
+	parts := strings.SplitN(r.text(), ";", 7)
+	r.rest = append(parts, r.rest...)
 	got.Overflow, got.DoneOverflow = r.number(), r.number()
 	got.Void, got.Superseded = r.ordered(c.order), r.ordered(c.order)
 	digits, tooMuch := strings.CutSuffix(r.text(), "!")

@@ -349,15 +349,16 @@ return math.max(n, 0)
 end
 if rated(rate) then
 local n, per, burst = rate[1] * 1.0, rate[2] * 1.0, rate[3]
+local function marktat() mark('tat', string.format('%.0f', tat)) end
 local read = math.max(tonumber(string.match(tat or '', '^%d+$') or '') or 0, now)
 tat = math.min(read, now + math.ceil(burst * per / n))
-if tat < read then mark('tat', us(tat)) end
+if tat < read then marktat() end
 function room() return math.floor((burst * per - (tat - now) * n) / per) end
 c.want = math.max(math.min(c.want, room()), 0)
 function limit.take(k)
 if k > 0 then
 tat = tat + math.ceil(k * per / n)
-mark('tat', us(tat))
+marktat()
 end
 if room() < 1 then
 limit.open = math.min(math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1), 7258118400000000)

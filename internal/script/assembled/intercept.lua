@@ -88,7 +88,7 @@ redis.call('ZREM', KEYS[11], id)
 end
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function freekey(id, key, holds, unlist)

@@ -126,7 +126,7 @@ bytes = bytes + #tags
 end
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[12], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[12], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local most = tonumber(ARGV[3] or '')

@@ -102,7 +102,7 @@ if n < 1 or n > PARTS then return 0, 0 end
 return n, tonumber(bytes), i
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function holderof(key)

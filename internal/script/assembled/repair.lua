@@ -279,7 +279,7 @@ if not lo or hi * 256 + lo == 0 then return '' end
 return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function drop(remove)

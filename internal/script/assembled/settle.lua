@@ -164,7 +164,7 @@ redis.call('HSET', KEYS[8], id, record)
 return record
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[14], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function freekey(id, key, holds, unlist)
@@ -333,12 +333,38 @@ local function excess(there, room, most)
 if room == 0 then return 0 end
 return math.max(0, math.min(there - room, most))
 end
+local SPARED, LENGTHS = 5000000, 4
 local function overdone(n)
-local CALL = 60000000
-local ids = redis.call('ZRANGEBYSCORE', KEYS[12], '(' .. us(now + CALL), '+inf', 'LIMIT', 0, n)
-local first = #ids < n and redis.call('ZRANGE', KEYS[12], 0, n - #ids - 1) or {}
-for _, id in ipairs(first) do ids[#ids + 1] = id end
-return ids
+local oldest, spared, going, from = {}, {}, {}, '-inf'
+for _ = 1, LENGTHS do
+local page = redis.call('ZRANGEBYSCORE', KEYS[12], from, '+inf', 'WITHSCORES', 'LIMIT', 0, n - #oldest)
+local ids, upto = {}, nil
+for i = 1, #page, 2 do ids[#ids + 1] = page[i] end
+local records = ids[1] and redis.call('HMGET', KEYS[8], unpack(ids)) or {}
+for i, id in ipairs(ids) do
+local score = scored(page[2 * i])
+if upto and score > upto then break end
+local _, _, _, acked = failure(records[i])
+if acked and acked <= now and acked > now - SPARED then
+spared[#spared + 1] = {acked, id}
+upto = upto or score + SPARED
+else
+oldest[#oldest + 1], going[id] = id, true
+end
+end
+if not upto then break end
+from = us(upto + 1)
+end
+if #oldest == n then return oldest end
+table.sort(spared, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
+local left = redis.call('ZRANGE', KEYS[12], 0, n - 1)
+for i, id in ipairs(left) do left[i] = {0, id} end
+for _, list in ipairs({spared, left}) do
+for _, entry in ipairs(list) do
+if #oldest < n and not going[entry[2]] then oldest[#oldest + 1], going[entry[2]] = entry[2], true end
+end
+end
+return oldest
 end
 local function trim(dead, garbageRoom, kept, doneRoom, clear)
 local overflow, doneOverflow, trimmed = 0, 0, 0

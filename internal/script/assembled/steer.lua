@@ -43,7 +43,7 @@ local takenOut = 0
 local noted = {stored = 0, longest = 0, looked = 0, spent = 0}
 local LOOKS = 1000
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function release(key)

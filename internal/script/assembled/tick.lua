@@ -419,7 +419,7 @@ redis.pcall('HDEL', KEYS[16], ':' .. key)
 end
 end
 local function holdends(key)
-local ends = tonumber(redis.call('ZSCORE', KEYS[15], key) or 0) or 0
+local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS[15], key) or 0) or 0)
 if ends > now and ends <= now + 31536000000000 then return ends end
 end
 local function freekey(id, key, holds, unlist)

@@ -30,8 +30,8 @@
 --       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 -- Cost: 8 commands for any number of plain acks of living leases, if no held message was canceled; else 3 more for all, 1 for each lease,
 --       and at most 2 for each ack. 8 more for all other outcomes together, and O(log n) for each. More: 6 if there is too much garbage, of
---       at most 500 messages; 4 if anything is done, 7 or 8 if there is too much of that (at most 100
---       messages more than came in go); for each send as in put, 2 for all, 3 if any has
+--       at most 500 messages; 4 if anything is done, 7 if there is too much of that, up to 14 if some was acked just now (at most 100
+--       messages more than came in go, and the records of up to 4 times as many are read); for each send as in put, 2 for all, 3 if any has
 --       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
 --       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was, 1 if any is deleted; for each ack of a group O(parts) and 1, 2
 --       more if it has left its key, 1 for all; 2 if a message that is due waits for a place; 1 to throttle;

@@ -79,9 +79,10 @@ local function limits(c)
   end
   if rated(rate) then
     local n, per, burst = rate[1] * 1.0, rate[2] * 1.0, rate[3] -- floats: newer Lua's integers overflow
+    local function marktat() mark('tat', string.format('%.0f', tat)) end -- it may be beyond 2^63
     local read = math.max(tonumber(string.match(tat or '', '^%d+$') or '') or 0, now) -- it may lie centuries ahead
     tat = math.min(read, now + math.ceil(burst * per / n)) -- a later instant is of another limit, or of another time
-    if tat < read then mark('tat', us(tat)) end
+    if tat < read then marktat() end
     function room() return math.floor((burst * per - (tat - now) * n) / per) end
     c.want = math.max(math.min(c.want, room()), 0)
     -- limit.take(k) notes that k went. A delivery that a consumer releases unseen counts too, and once more when it
@@ -89,7 +90,7 @@ local function limits(c)
     function limit.take(k)
       if k > 0 then
         tat = tat + math.ceil(k * per / n)
-        mark('tat', us(tat))
+        marktat()
       end
       if room() < 1 then
         limit.open = math.min(math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1), 7258118400000000)

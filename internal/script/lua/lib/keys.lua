@@ -5,7 +5,7 @@
 -- holdends(key) is when the hold of a key ends (WithKeyHold); nil if it has none. A score of more than 365 days ahead is
 -- another program's.
 local function holdends(key)
-  local ends = tonumber(redis.call('ZSCORE', KEYS.holds, key) or 0) or 0
+  local ends = math.floor(tonumber(redis.call('ZSCORE', KEYS.holds, key) or 0) or 0)
   if ends > now and ends <= now + 31536000000000 then return ends end
 end
 

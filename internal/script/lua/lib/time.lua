@@ -3,9 +3,9 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- us(n) is a number as text. An instant is never written with '..' or tostring, because those keep 14 digits of 16. The
--- last text is kept, because the same instant is often written several times. '%d' takes a third of the time of '%.0f',
--- and is right on all servers of 64 bits.
+-- us(n) is a whole number below 2^63 as text. An instant is never written with '..' or tostring, because those keep 14
+-- digits of 16. The last text is kept, because the same instant is often written several times. '%d' takes a third of
+-- the time of '%.0f', and is right on all servers of 64 bits.
 local written, digits
 local function us(n)
   if n ~= written then written, digits = n, string.format('%d', n) end

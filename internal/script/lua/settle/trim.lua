@@ -1,5 +1,6 @@
 -- Garbage and done messages are trimmed when they come in, the oldest first.
--- from time: now, us
+-- from time: now, us, scored
+-- from record: failure
 
 -- excess(there, room, most) is how many are too many, at most so many; a room of 0 is for any number.
 local function excess(there, room, most)
@@ -7,14 +8,42 @@ local function excess(there, room, most)
   return math.max(0, math.min(there - room, most))
 end
 
--- overdone(n) are n done messages that go: those whose time is over soonest. But those that have a minute or less go
--- last, because the result of a Call is kept for so long, and whoever waits for it may not have looked yet.
+-- overdone(n) are n done messages that go: those whose time is over soonest, but none that was acked within the last 5
+-- s, because a caller that waits for its result may not have looked yet (Await, Call). After a spared message, all
+-- messages that are kept equally long have their ends within 5 s, so the search goes on behind these, a few times. If
+-- that finds too few, those go that were acked first, and then those whose time is over soonest.
+local SPARED, LENGTHS = 5000000, 4 -- us; how many times
 local function overdone(n)
-  local CALL = 60000000 -- us
-  local ids = redis.call('ZRANGEBYSCORE', KEYS.done, '(' .. us(now + CALL), '+inf', 'LIMIT', 0, n)
-  local first = #ids < n and redis.call('ZRANGE', KEYS.done, 0, n - #ids - 1) or {}
-  for _, id in ipairs(first) do ids[#ids + 1] = id end
-  return ids
+  local oldest, spared, going, from = {}, {}, {}, '-inf'
+  for _ = 1, LENGTHS do
+    local page = redis.call('ZRANGEBYSCORE', KEYS.done, from, '+inf', 'WITHSCORES', 'LIMIT', 0, n - #oldest)
+    local ids, upto = {}, nil -- upto: the last end of messages that are kept as long as a spared one
+    for i = 1, #page, 2 do ids[#ids + 1] = page[i] end
+    local records = ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
+    for i, id in ipairs(ids) do
+      local score = scored(page[2 * i])
+      if upto and score > upto then break end
+      local _, _, _, acked = failure(records[i])
+      if acked and acked <= now and acked > now - SPARED then
+        spared[#spared + 1] = {acked, id}
+        upto = upto or score + SPARED
+      else
+        oldest[#oldest + 1], going[id] = id, true
+      end
+    end
+    if not upto then break end
+    from = us(upto + 1)
+  end
+  if #oldest == n then return oldest end
+  table.sort(spared, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
+  local left = redis.call('ZRANGE', KEYS.done, 0, n - 1)
+  for i, id in ipairs(left) do left[i] = {0, id} end
+  for _, list in ipairs({spared, left}) do
+    for _, entry in ipairs(list) do
+      if #oldest < n and not going[entry[2]] then oldest[#oldest + 1], going[entry[2]] = entry[2], true end
+    end
+  end
+  return oldest
 end
 
 -- trim(dead, garbageRoom, kept, doneRoom, clear) deletes what is too much, after so many came in, and returns how much
