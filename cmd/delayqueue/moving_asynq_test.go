@@ -22,8 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The code on the pages about moving over is compiled; what another module would have to be there for says so.
-func TestMovingPages(t *testing.T) {
+// The code on the pages about moving over and running is compiled; what another module would have to be there for says so.
+func TestPagesAreCompiled(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
@@ -33,6 +33,7 @@ func TestMovingPages(t *testing.T) {
 	for page, source := range map[string]string{
 		"../../docs/from-asynq.md":   "moving_asynq_test.go",
 		"../../docs/from-hdt3213.md": "../../tests/docs/moving_test.go",
+		"../../docs/running.md":      "../../tests/docs/running_test.go",
 	} {
 		compiled := indent.ReplaceAllString(read(source), "")
 		blocks := strings.Split(read(page), "\n```go\n")
@@ -133,7 +134,7 @@ func asynqDelay(failures int, _ error, _ *delayqueue.Message) time.Duration {
 
 func otherHabits(ctx context.Context, queue *delayqueue.DelayQueue) error {
 	// asynq.Unique(time.Hour)
-	_, err := queue.Send(ctx, "rebuild", delayqueue.WithPayloadKey(), delayqueue.WithRetention(time.Hour))
+	_, err := queue.Send(ctx, "rebuild", delayqueue.WithPayloadKey(), delayqueue.WithKeyHold(time.Hour))
 	// asynq.Group("user-42"), with GroupGracePeriod 10 s, GroupMaxDelay 1 min and GroupMaxSize 50
 	_, err2 := queue.Send(ctx, "liked", delayqueue.WithKey("user-42", delayqueue.Append),
 		delayqueue.WithDelay(10*time.Second), delayqueue.WithMaxWait(time.Minute), delayqueue.WithMaxParts(50))
