@@ -225,6 +225,16 @@ func TestRedisAway(t *testing.T) {
 	i.call("POST", path+"/pay", "", http.StatusOK)
 }
 
+func TestRequestsAreBounded(t *testing.T) {
+	served := false
+	bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, served = r.Context().Deadline()
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	if !served {
+		t.Error("a request has no end")
+	}
+}
+
 // The program as a whole: start, serve, stop.
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
