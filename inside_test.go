@@ -193,7 +193,7 @@ func TestDraftsAreZero(t *testing.T) {
 	if !reflect.DeepEqual(*d, draft{}) {
 		t.Errorf("%+v is left", *d)
 	}
-	if _, err := p.Send(context.Background(), "x", append(opts, WithRetryCount(-1))...); !errors.Is(err, ErrBadOption) {
+	if _, err := p.Send(context.Background(), "x", append(opts, WithRetention(1))...); !errors.Is(err, ErrBadOption) {
 		t.Error(err)
 	}
 	for range 10 {

@@ -51,13 +51,10 @@ func (m *draft) setWhen(option string, w message.When, err error) error {
 }
 
 // WithRetryCount sets how many failures are followed by another delivery. The next failure
-// makes the message garbage. 0 means one delivery. Default: WithDefaultRetryCount.
+// makes the message garbage. 0 or less means one delivery. Default: WithDefaultRetryCount.
 func WithRetryCount(n int) MsgOption {
 	return func(m *draft) error {
-		if n < 0 {
-			return fmt.Errorf("%w: WithRetryCount(%d): must not be negative", ErrBadOption, n)
-		}
-		m.Retries = n
+		m.Retries = max(n, 0)
 		return nil
 	}
 }

@@ -56,7 +56,7 @@ func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
 			_, err := f.mon.Counts(f.Context())
 			return errors.Is(err, delayqueue.ErrNoQueue)
 		})
-		_, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(-1))
+		_, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetention(1))
 		if !errors.Is(err, delayqueue.ErrBadOption) {
 			f.Error(err)
 		}

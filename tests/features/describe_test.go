@@ -63,9 +63,12 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%q, want %q", got, text)
 		}
 	}
-	got := delayqueue.Describe(delayqueue.WithDelay(time.Second), delayqueue.WithRetryCount(-1), nil, delayqueue.WithKey("k"))
+	got := delayqueue.Describe(delayqueue.WithDelay(time.Second), delayqueue.WithRetention(1), nil, delayqueue.WithKey("k"))
 	if !errors.Is(got.Err, delayqueue.ErrBadOption) || got.Delay != time.Second || got.Key != "k" {
 		t.Errorf("with a wrong option: %+v", got)
+	}
+	if none := delayqueue.Describe(delayqueue.WithRetryCount(-1)); none.Err != nil || none.Retries == nil || *none.Retries != 0 {
+		t.Errorf("no retries: %+v", none)
 	}
 	if again := delayqueue.Describe(got.Options()...); !reflect.DeepEqual(again, got) {
 		t.Errorf("its options: %+v, want %+v", again, got)

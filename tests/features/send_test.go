@@ -23,7 +23,6 @@ func TestSendBadOptions(t *testing.T) {
 	q := f.Queue(nil)
 	refusesOptions(f, map[string]badOptions{
 		"nil option":           {[]delayqueue.MsgOption{nil}, []string{"option 1 is nil"}},
-		"negative retry count": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, []string{"WithRetryCount(-1)"}},
 		"empty key":            {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
 		"blank key":            {[]delayqueue.MsgOption{delayqueue.WithKey(" \t")}, []string{`WithKey(" \t"): a key of blanks only`}},
 		"key over 512 bytes":   {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))}, []string{"WithKey: 513 bytes"}},
@@ -78,7 +77,7 @@ func TestSendBatch(t *testing.T) {
 	f.Send(q, "holder", delayqueue.WithKey("taken"), delayqueue.WithDelay(time.Hour))
 	batch := []delayqueue.Outgoing{
 		{Payload: "good", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithKey("free")}},
-		{Payload: "bad option", Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}},
+		{Payload: "bad option", Options: []delayqueue.MsgOption{delayqueue.WithRetention(1)}},
 		{Payload: "key taken", Options: []delayqueue.MsgOption{delayqueue.WithKey("taken")}},
 		{Payload: "key taken in the batch", Options: []delayqueue.MsgOption{delayqueue.WithKey("free")}},
 	}

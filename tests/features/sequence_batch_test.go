@@ -59,7 +59,7 @@ func TestSequenceStops(t *testing.T) {
 		err     error // nil: the server's
 	}{
 		"its key is taken":              {[]delayqueue.MsgOption{delayqueue.WithKey("{its key is taken}")}, "x", delayqueue.ErrDuplicateKey},
-		"a bad option behind":           {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, "x", delayqueue.ErrBadOption},
+		"a bad option behind":           {[]delayqueue.MsgOption{delayqueue.WithRetention(1)}, "x", delayqueue.ErrBadOption},
 		"it has no key for a hold":      {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, "x", delayqueue.ErrBadOption},
 		"the server does not take that": {nil, strings.Repeat("x", 2<<20), nil},
 	} {
@@ -67,7 +67,7 @@ func TestSequenceStops(t *testing.T) {
 			return delayqueue.Outgoing{Payload: payload, Options: append(opts[:len(opts):len(opts)], face.InAnHour, delayqueue.WithSequence(name, n))}
 		}
 		batch := []delayqueue.Outgoing{numbered(1, "x"), numbered(2, row.payload, row.bad...), numbered(3, "x"), numbered(1, "falls"),
-			{Payload: "plain", Options: []delayqueue.MsgOption{face.InAnHour}}, numbered(5, "x"), numbered(6, "x", delayqueue.WithRetryCount(-1)), numbered(7, "x")}
+			{Payload: "plain", Options: []delayqueue.MsgOption{face.InAnHour}}, numbered(5, "x"), numbered(6, "x", delayqueue.WithRetention(1)), numbered(7, "x")}
 		for i := range int64(script.MaxPut) { // in another call to Redis
 			batch = append(batch, numbered(8+i, "x"))
 		}
