@@ -64,17 +64,4 @@
 //   - typed/ has kinds of messages with Go types, and a mux.
 //   - schedule/ has periodic messages.
 //   - delayqueuetest/ has a Redis inside a test, whose clock the test moves.
-//
-// # Inside
-//
-// These rules bind changes of this package:
-//
-//   - It may import the standard library, go-redis, and the internal packages consume, produce, shard, script, link, message, event, conc,
-//     userlog and clock. It must never import ops.
-//   - It owns what a user sets and starts: a DelayQueue owns its config and its consumers, a Pool its workers, and a Monitor what is
-//     awaited over it. The state of a queue is in Redis. Only package script writes it; its comment lists the exceptions.
-//   - It must never call a user's code under a lock, because that code may call the same value again.
-//   - Requests to package script are in scripts.go, except those of Counts, Await and ListenEvent. Sends go by package produce. The face makes
-//     public types of the replies: the engine returns words and numbers.
-//   - An error of a queue's method names the queue, and "delayqueue:" stands in it once.
 package delayqueue

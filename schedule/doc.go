@@ -12,6 +12,4 @@
 //
 // Entries are in Redis beside the queue, and any replica sends any of them. A program that sets no entries runs the entries that others
 // have set. docs/schedules.md has the rules for daylight saving time, missed instants and overlap.
-//
-// This package may import the core and go-redis. robfig/cron reads the expressions.
 package schedule

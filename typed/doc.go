@@ -23,6 +23,4 @@
 //
 // A payload that does not decode goes to garbage at once, with ErrCodec, which says the kind and where. JSON may have
 // fields that the type does not have, and lack some that it has; a type that changes more than that wants a kind with another name.
-//
-// This package imports the standard library and delayqueue.
 package typed
