@@ -23,11 +23,11 @@ RACE ?= -race
 FUZZTIME ?= 1m
 
 # make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
-PARTS := lint test-all test-web test-release test-shards test-goredis test-servers model fuzz zones schedules \
+PARTS := lint test-all test-web test-senders test-release test-shards test-goredis test-servers model fuzz zones schedules \
 	bench-check faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
-	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium
+	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders
 
 # Before every commit.
 test: redis
@@ -38,6 +38,7 @@ check:
 	$(MAKE) -j2 faults-fast check-beside
 	$(MAKE) test-all SHORT=-short
 	$(MAKE) test-web RACE=
+	$(MAKE) test-senders
 	$(MAKE) test-shards SHORT=-short RACE=
 	$(MAKE) test-newest SHORT=-short RACE= NEWER="$(CALLERS)"
 	$(MAKE) bench-check
@@ -62,6 +63,10 @@ test-all: redis prometheus
 # The pages in a real browser. Results are not cached, because go test does not see that there is another browser.
 test-web: redis chromium
 	cd web/browsertest && go test -count=1 $(RACE) -timeout 30m -v .
+
+# Programs of other languages that send. Results are not cached, because go test does not see the languages.
+test-senders: redis senders
+	go test -count=1 -tags senders ./examples/senders
 
 # The pictures of the page in docs/.
 pictures: redis chromium
@@ -99,6 +104,7 @@ lint: vulnerabilities redis luacheck
 	@unformatted=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
+	go vet -tags senders ./examples/senders
 	go run $(STATICCHECK) $(MODULES:%=./%/...)
 	for arch in 386 arm; do GOARCH=$$arch go vet . ./internal/... ./ops/... ./typed/... ./schedule/... || exit 1; done
 	go test ./bench/... ./faults/...
@@ -178,6 +184,9 @@ redis:
 
 luacheck:
 	@.ci/install-luacheck
+
+senders:
+	@.ci/install-senders
 
 prometheus:
 	@.ci/install-prometheus

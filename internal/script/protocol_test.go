@@ -160,7 +160,7 @@ func TestProtocolHistory(t *testing.T) {
 	}
 }
 
-// TestAnotherProgramSends: a program can send with what docs/PROTOCOL.md says.
+// TestAnotherProgramSends: a program can send with what docs/sending.md says.
 func TestAnotherProgramSends(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		const caller, envelope = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5", "\x00\x00\x00\x03close"
