@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -25,8 +27,13 @@ func Example() {
 			panic(err)
 		}
 	}
-	done := queue.StartConsume()
-	<-done
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a service leaves this out
+	defer cancel()
+	if err := queue.Run(ctx); err != nil { // until ctx ends and handlers have returned
+		panic(err)
+	}
 }
 
 // embedded is a Redis inside this program, for an example that ends.
@@ -112,7 +119,7 @@ func ExampleDelayQueue_WithHandler_returns() {
 		err := callBack(ctx, msg.Payload)
 		switch {
 		case errors.Is(err, errNoSuchAccount):
-			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err) // to garbage (dead letters) at once
+			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err) // to garbage at once
 		case errors.Is(err, errBusy):
 			return delayqueue.Snooze(time.Minute) // later; no retry is used
 		case errors.Is(err, errNotThereYet):

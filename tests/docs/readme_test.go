@@ -1,0 +1,28 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// TestFiguresOfTheReadme: the figures of the READMEs are those of docs/benchmarks.md.
+func TestFiguresOfTheReadme(t *testing.T) {
+	all := queuetest.ReadText(t, "docs/benchmarks.md")
+	row := regexp.MustCompile(`(?m)^\| (?:delayqueue|asynq 0\.26) \|(.*)$`)
+	for _, page := range []string{"README.md", "docs/README.zh-CN.md"} {
+		rows := row.FindAllStringSubmatch(queuetest.ReadText(t, page), -1)
+		if len(rows) != 2 {
+			t.Fatalf("%s: %d rows of figures", page, len(rows))
+		}
+		for _, r := range rows {
+			for _, figure := range regexp.MustCompile(`[\d,.]+\d`).FindAllString(r[1], -1) {
+				if !strings.Contains(all, "| "+figure+" |") {
+					t.Errorf("%s: %s is not in docs/benchmarks.md", page, figure)
+				}
+			}
+		}
+	}
+}
