@@ -21,35 +21,36 @@ type Result struct {
 	Err   string    // garbage, or superseded: its last error, which may be of an earlier delivery; "" if it has none
 	At    time.Time // when it was acked, became garbage, or ended because it was superseded, by the server's clock
 
-	// Superseded: the message is done, but was not acked. Another send took its key while it was handled (Replace, Reschedule), and its
-	// handler did not return nil, so the message ended there: see Conflict. Await and Call return ErrSuperseded beside the Result.
+	// Superseded: the message is done, but was not acked. Another send took its key while it was handled (Replace,
+	// Reschedule), and its handler did not return nil, so the message ended there: see Conflict. Await and Call return
+	// ErrSuperseded beside the Result.
 	Superseded bool
 }
 
-// ErrSuperseded: the message has ended and was not handled well. Another send took its key while it was handled (Replace,
-// Reschedule), and then its handler failed, was cut short, or wanted it again: see Conflict. The Result beside the error has the
-// message's last error, and so has the text of ErrSuperseded.
+// ErrSuperseded: the message has ended and was not handled well. Another send took its key while it was handled
+// (Replace, Reschedule), and then its handler failed, was cut short, or wanted it again: see Conflict. The Result
+// beside the error has the message's last error, and so has the text of ErrSuperseded.
 var ErrSuperseded = errors.New("superseded: another send took the key of the message while it was handled, and its handler did not succeed")
 
-// ErrNoResult: the message is nowhere. It was acked or superseded and was not kept (WithRetention), or is not kept any longer, or was
-// taken out, or this queue never had it, or there is no queue of this name and prefix.
+// ErrNoResult: the message is nowhere. It was acked or superseded and was not kept (WithRetention), or is not kept
+// any longer, or was taken out, or this queue never had it, or there is no queue of this name and prefix.
 var ErrNoResult = errors.New("no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
 
-// Await waits until a message is done or garbage, and returns what became of it. Either may have happened long before. If the
-// message is nowhere, Await returns ErrNoResult at once. A message that is not kept after its ack (no WithRetention) is waited
-// for until it is acked. Any number of callers may await a message.
+// Await waits until a message is done or garbage, and returns what became of it. Either may have happened long
+// before. If the message is nowhere, Await returns ErrNoResult at once. A message that is not kept after its ack (no
+// WithRetention) is waited for until it is acked. Any number of callers may await a message.
 //
-// If the message is garbage, the Result says so, and there is no error. If the message is kept, and was superseded and not handled
-// well, there is a Result and ErrSuperseded.
+// If the message is garbage, the Result says so, and there is no error. If the message is kept, and was superseded
+// and not handled well, there is a Result and ErrSuperseded.
 //
-// Await looks at Redis at once, and then again and again until the message has ended. The time between two looks is an eighth of the
-// time that the call has waited, at least 5 ms and at most a second. The answer may be that late. While Redis cannot be
-// reached, Await goes on until ctx ends.
+// Await looks at Redis at once, and then again and again until the message has ended. The time between two looks is
+// an eighth of the time that the call has waited, at least 5 ms and at most a second. The answer may be that late.
+// While Redis cannot be reached, Await goes on until ctx ends.
 //
-// All messages that are awaited with one DelayQueue, Publisher or Monitor are looked at together, up to 500 in a round trip, and those of
-// each shard by themselves. That costs
-// Redis about 4 us for each. There are at most 200 such round trips a second, and one for a new call. So 1,000 messages that took a
-// second each cost 60 round trips in all, and the answers came 57 ms after the acks.
+// All messages that are awaited with one DelayQueue, Publisher or Monitor are looked at together, up to 500 in a
+// round trip, and those of each shard by themselves. That costs Redis about 4 us for each. There are at most 200 such
+// round trips a second, and one for a new call. So 1,000 messages that took a second each cost 60 round trips in all,
+// and the answers came 57 ms after the acks.
 //
 // A handler that awaits a message of its own queue takes a worker away from that message.
 func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
@@ -61,13 +62,14 @@ func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 	return r, s.failed(err, "await %s", id) // with an error r is nil but for ErrSuperseded
 }
 
-// Reasons why a Call with a key that was taken (Keep, Reschedule, Append) has no result. ErrNoResult is in the error, too.
+// Reasons why a Call with a key that was taken (Keep, Reschedule, Append) has no result. ErrNoResult is in the error,
+// too.
 var (
-	// ErrHandledBefore: the message that holds the key (WithKeyHold) was handled before this call, and its result is not kept
-	// any longer.
+	// ErrHandledBefore: the message that holds the key (WithKeyHold) was handled before this call, and its result is not
+	// kept any longer.
 	ErrHandledBefore = errors.New("the message that keeps the key was handled before")
-	// ErrOtherMessage: the message that had the key has ended, or was taken out, and its result is not kept. Its own sender
-	// has set how long it is kept (WithRetention).
+	// ErrOtherMessage: the message that had the key has ended, or was taken out, and its result is not kept. Its own
+	// sender has set how long it is kept (WithRetention).
 	ErrOtherMessage = errors.New("another send made the message that had the key, and did not have its result kept so long")
 )
 
@@ -82,19 +84,23 @@ func (r *Result) failed() error {
 	return fmt.Errorf("%w: %s", ErrSuperseded, r.Err)
 }
 
-// callRetention is how long the message of a Call is kept when it is done. It is long enough because the caller looks each second.
+// callRetention is how long the message of a Call is kept when it is done. It is long enough because the caller looks
+// each second.
 const callRetention = time.Minute
 
-// Call sends a message as Send does, and waits for its end as Await does. Without WithRetention the message is kept for a
-// minute after its ack, also after its result was read. If this caller cannot reach Redis for longer, the result is lost. At the
-// limit of WithDoneLimit, a result may be deleted before the caller has looked. Both are ErrNoResult.
+// Call sends a message as Send does, and waits for its end as Await does. Without WithRetention the message is kept
+// for a minute after its ack, also after its result was read. If this caller cannot reach Redis for longer, the
+// result is lost. At the limit of WithDoneLimit, a result may be deleted before the caller has looked. Both are
+// ErrNoResult.
 //
-// If the key of the message is taken (Keep, Reschedule, Append), Call waits for the message that has the key. The sender of that
-// message has set whether its result is kept. If not, the error is ErrOtherMessage or ErrHandledBefore.
+// If the key of the message is taken (Keep, Reschedule, Append), Call waits for the message that has the key. The
+// sender of that message has set whether its result is kept. If not, the error is ErrOtherMessage or
+// ErrHandledBefore.
 //
-// If an error comes after the message was sent, the Result has the ID alone, for an Await later. The message is handled whether
-// anybody waits or not. With ErrSuperseded the Result is complete, because there is nothing more to wait for. A message that too few
-// replicas confirmed (WithReplicaAck) is waited for, too. If that wait fails, ErrNotReplicated is in the error.
+// If an error comes after the message was sent, the Result has the ID alone, for an Await later. The message is
+// handled whether anybody waits or not. With ErrSuperseded the Result is complete, because there is nothing more to
+// wait for. A message that too few replicas confirmed (WithReplicaAck) is waited for, too. If that wait fails,
+// ErrNotReplicated is in the error.
 func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) (*Result, error) {
 	info, err := p.Send(ctx, payload, append([]MsgOption{WithRetention(callRetention)}, opts...)...)
 	if err != nil && info == nil { // one that too few replicas have is handled all the same

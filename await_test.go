@@ -255,8 +255,8 @@ func TestCallSaysAllThatFailed(t *testing.T) {
 	}
 }
 
-// TestCallOntoATakenKey: a call that finds its key taken gets the result of the message that has it, or an error that says that
-// another send did not have it kept, or that all was done before.
+// TestCallOntoATakenKey: a call that finds its key taken gets the result of the message that has it, or an error that
+// says that another send did not have it kept, or that all was done before.
 func TestCallOntoATakenKey(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

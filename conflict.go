@@ -16,37 +16,40 @@ type Conflict int
 
 // The conflicts. If the other message is kept or changed, the MessageInfo of the send names it, with Existed set.
 //
-// While a handler has the other message, Replace and Reschedule store the new message beside it, and the new message gets the key.
-// The handler goes on, and the older message is superseded: it ends as by an ack, and never comes again. That holds for a
-// failure, a loss, a release, Snooze and Again, also past its deadline. Unless its handler returns nil, Call and
-// Await of the older message return ErrSuperseded, or ErrNoResult if the message is not kept (WithRetention). Listeners get a SupersededEvent in place of any other end.
+// While a handler has the other message, Replace and Reschedule store the new message beside it, and the new message
+// gets the key. The handler goes on, and the older message is superseded: it ends as by an ack, and never comes
+// again. That holds for a failure, a loss, a release, Snooze and Again, also past its deadline. Unless its handler
+// returns nil, Call and Await of the older message return ErrSuperseded, or ErrNoResult if the message is not kept
+// (WithRetention). Listeners get a SupersededEvent in place of any other end.
 //
-// Two handlers of one key may run at the same time. A handler that must not overwrite newer data must compare something of
-// its own, such as a version in the payload.
+// Two handlers of one key may run at the same time. A handler that must not overwrite newer data must compare
+// something of its own, such as a version in the payload.
 const (
 	// Refuse returns ErrDuplicateKey.
 	Refuse Conflict = Conflict(script.ConflictRefuse)
 	// Keep stores nothing.
 	Keep Conflict = Conflict(script.ConflictKeep)
-	// Replace gives the other message the payload, headers and options of this one, and forgets its failures. The other message
-	// keeps its id, and its place if it is due already and is to be due now. Without a delay or a schedule its due instant stays, or comes
-	// earlier by WithMaxWait. SendDelayMsg and SendScheduleMsg always have one. Its WithMsgTTL counts from its due instant, or from this
-	// send if that is later.
+	// Replace gives the other message the payload, headers and options of this one, and forgets its failures. The other
+	// message keeps its id, and its place if it is due already and is to be due now. Without a delay or a schedule its
+	// due instant stays, or comes earlier by WithMaxWait. SendDelayMsg and SendScheduleMsg always have one. Its
+	// WithMsgTTL counts from its due instant, or from this send if that is later.
 	Replace Conflict = Conflict(script.ConflictReplace)
-	// Reschedule makes the other message due when this one would be, and changes nothing else. Its WithMsgTTL counts from that
-	// instant, or from this send if that is later. Reschedule and Replace cost the server as much as the other message is long. A batch of them
-	// takes a round trip for each half a megabyte of other messages.
+	// Reschedule makes the other message due when this one would be, and changes nothing else. Its WithMsgTTL counts
+	// from that instant, or from this send if that is later. Reschedule and Replace cost the server as much as the other
+	// message is long. A batch of them takes a round trip for each half a megabyte of other messages.
 	Reschedule Conflict = Conflict(script.ConflictReschedule)
-	// Append adds this payload to the other message, which is a group, as a further part. The handler gets all parts as Message.Parts.
-	// The send is ErrDuplicateKey if the other message was sent without Append, also while it is handled. The due instant changes as
-	// with Replace, unless the group waits for a retry. Headers and all other options are those of the first part.
+	// Append adds this payload to the other message, which is a group, as a further part. The handler gets all parts as
+	// Message.Parts. The send is ErrDuplicateKey if the other message was sent without Append, also while it is handled.
+	// The due instant changes as with Replace, unless the group waits for a retry. Headers and all other options are
+	// those of the first part.
 	//
-	// A group leaves its key to the next group when it is full (WithMaxParts), has expired (WithMsgTTL, WithDeadline), or a
-	// handler has it. It lives on until it is handled, and its Message.Key stays. ops.Queue.GetKey, InterceptKey and CancelKey reach up
-	// to 100 such groups, after the message that has the key.
+	// A group leaves its key to the next group when it is full (WithMaxParts), has expired (WithMsgTTL, WithDeadline),
+	// or a handler has it. It lives on until it is handled, and its Message.Key stays. ops.Queue.GetKey, InterceptKey
+	// and CancelKey reach up to 100 such groups, after the message that has the key.
 	//
-	// An append costs the server as much as the first part is long, so let the first part be small. A callback gets the parts one after
-	// the other, within the time of one delivery (WithMaxConsumeDuration). If it does not consume one of them, all come again.
+	// An append costs the server as much as the first part is long, so let the first part be small. A callback gets the
+	// parts one after the other, within the time of one delivery (WithMaxConsumeDuration). If it does not consume one of
+	// them, all come again.
 	Append Conflict = Conflict(script.ConflictAppend)
 )
 
@@ -72,13 +75,14 @@ func oneConflict(option string, on []Conflict) (script.Conflict, error) {
 // maxKeyHold is how long a key may stay taken after an ack.
 const maxKeyHold = 365 * 24 * time.Hour
 
-// WithKeyHold keeps the key of the message taken for d after its ack, by the server's clock; d is from 1ms to 365 days. It is for a
-// request that a caller may repeat. A second send within that time is refused with ErrDuplicateKey. With Keep it gets the
-// acked message (Existed, and no Due). Replace, Reschedule and Append are refused, because nothing waits any longer.
+// WithKeyHold keeps the key of the message taken for d after its ack, by the server's clock; d is from 1ms to 365
+// days. It is for a request that a caller may repeat. A second send within that time is refused with ErrDuplicateKey.
+// With Keep it gets the acked message (Existed, and no Due). Replace, Reschedule and Append are refused, because
+// nothing waits any longer.
 //
-// A message that ends in garbage, or is taken out, frees its key at once, because its work was not done. A message that its own handler
-// sends with Then may have the key, and after it the key stays taken for the rest of the time. ops.Queue.ReleaseKey
-// frees the key. ops.Queue.Requeue is refused as a send is.
+// A message that ends in garbage, or is taken out, frees its key at once, because its work was not done. A message
+// that its own handler sends with Then may have the key, and after it the key stays taken for the rest of the time.
+// ops.Queue.ReleaseKey frees the key. ops.Queue.Requeue is refused as a send is.
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < message.MinDuration || d > maxKeyHold {
@@ -89,8 +93,8 @@ func WithKeyHold(d time.Duration) MsgOption {
 	}
 }
 
-// WithPayloadKey is WithKey with the SHA-256 of the payload as the key, in 64 hexadecimal digits. So two messages with the same
-// payload are one. Headers do not count.
+// WithPayloadKey is WithKey with the SHA-256 of the payload as the key, in 64 hexadecimal digits. So two messages
+// with the same payload are one. Headers do not count.
 func WithPayloadKey(on ...Conflict) MsgOption {
 	return func(m *draft) (err error) {
 		m.Key, m.put.PayloadKey = "", true
@@ -99,9 +103,9 @@ func WithPayloadKey(on ...Conflict) MsgOption {
 	}
 }
 
-// WithMaxWait bounds how long Replace, Reschedule and Append put a message off: the message is due at most d after the first send with
-// this option, by the server's clock, however often later sends put it off. If that time is over and the message was handed out, a
-// further send begins a new time. d is at least 1ms, and no less than the delay.
+// WithMaxWait bounds how long Replace, Reschedule and Append put a message off: the message is due at most d after
+// the first send with this option, by the server's clock, however often later sends put it off. If that time is over
+// and the message was handed out, a further send begins a new time. d is at least 1ms, and no less than the delay.
 //
 // A later send without this option:
 //   - Replace removes the bound.
@@ -142,9 +146,10 @@ func (m *draft) checkKey() error {
 	return nil
 }
 
-// WithMaxParts sets how many parts a group (Append) may have, from 1 to 1,000, which is the default. The value of the send
-// that adds a part counts. A group is full when it has n parts, or when a part does not fit into 1 MB; then that part
-// begins the next group. A full group is due now, unless it waits for a retry, and its key is free for the next group.
+// WithMaxParts sets how many parts a group (Append) may have, from 1 to 1,000, which is the default. The value of the
+// send that adds a part counts. A group is full when it has n parts, or when a part does not fit into 1 MB; then that
+// part begins the next group. A full group is due now, unless it waits for a retry, and its key is free for the next
+// group.
 func WithMaxParts(n int) MsgOption {
 	return func(m *draft) error {
 		if n < message.MinParts || n > message.MaxParts {
@@ -172,19 +177,22 @@ func (m *draft) checkGroup() error {
 	return nil
 }
 
-// WithCountdown makes the message due as soon as n acks have counted for it, or at its own due instant, whichever comes first. So the
-// message can wait until other messages are handled (WithCounts). Message.CountdownLeft says how many acks were missing. n is from 0 to
-// 10^9; with 0 the message is due now. The message needs a key (WithKey), by which the acks count, and a time (WithDelay, WithSchedule),
-// which says how long it waits at most. Send it before the messages that count.
+// WithCountdown makes the message due as soon as n acks have counted for it, or at its own due instant, whichever
+// comes first. So the message can wait until other messages are handled (WithCounts). Message.CountdownLeft says how
+// many acks were missing. n is from 0 to 10^9; with 0 the message is due now. The message needs a key (WithKey), by
+// which the acks count, and a time (WithDelay, WithSchedule), which says how long it waits at most. Send it before
+// the messages that count.
 //
-//   - Acks count in the step of the ack, each once, while the message is live. A message that was handed out comes again when its retry says,
-//     and not sooner because an ack counts.
-//   - A message that is garbage, taken out or acked counts nothing any more, and neither does a group that is full. After
-//     ops.Queue.Requeue, what is left counts on.
-//   - Once no ack is missing, another send with the same key does not put the message off, except a Replace without a countdown.
-//   - An ack costs the server the same whatever n and the payloads are. The last one also costs as much as the message is long, once.
-//   - Another send with the same key and Replace sets another n. The acks that have counted stay counted. So a sender that does not know how
-//     many there will be begins with more, and says the number later.
+//   - Acks count in the step of the ack, each once, while the message is live. A message that was handed out comes
+//     again when its retry says, and not sooner because an ack counts.
+//   - A message that is garbage, taken out or acked counts nothing any more, and neither does a group that is full.
+//     After ops.Queue.Requeue, what is left counts on.
+//   - Once no ack is missing, another send with the same key does not put the message off, except a Replace without a
+//     countdown.
+//   - An ack costs the server the same whatever n and the payloads are. The last one also costs as much as the
+//     message is long, once.
+//   - Another send with the same key and Replace sets another n. The acks that have counted stay counted. So a sender
+//     that does not know how many there will be begins with more, and says the number later.
 func WithCountdown(n int) MsgOption {
 	return func(m *draft) error {
 		if n < 0 || n > message.MaxCountdown {
@@ -195,13 +203,13 @@ func WithCountdown(n int) MsgOption {
 	}
 }
 
-// WithCounts makes the ack of this message count for the countdown of the message of the same queue with that key (WithCountdown), in the
-// same step and once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere.
-// Only an ack counts: a failure, Snooze, Again, garbage, Intercept, Cancel and a delivery that was superseded do not. A message may
-// both count and have a countdown of its own.
+// WithCounts makes the ack of this message count for the countdown of the message of the same queue with that key
+// (WithCountdown), in the same step and once, whoever handles it. If no live message has the key at the ack, or it
+// has no countdown, the ack counts nowhere. Only an ack counts: a failure, Snooze, Again, garbage, Intercept, Cancel
+// and a delivery that was superseded do not. A message may both count and have a countdown of its own.
 //
-// A message that is sent twice counts twice. A sender that may be cut off and begin again gives each message a key with a hold (WithKeyHold)
-// or a number in a sequence (WithSequence).
+// A message that is sent twice counts twice. A sender that may be cut off and begin again gives each message a key
+// with a hold (WithKeyHold) or a number in a sequence (WithSequence).
 func WithCounts(key string) MsgOption {
 	return func(m *draft) error {
 		m.Counts = key
@@ -219,7 +227,8 @@ func checkKeyBytes(option, key string) error {
 	return nil
 }
 
-// checkCountdown refuses a countdown for which nobody can count, or that would wait for nothing. One of 0 acks makes the message due now.
+// checkCountdown refuses a countdown for which nobody can count, or that would wait for nothing. One of 0 acks makes
+// the message due now.
 func (m *draft) checkCountdown() error {
 	if m.counted && m.Key == "" && !m.put.PayloadKey {
 		return fmt.Errorf("%w: WithCountdown(%d) without a key: WithCounts names the key for which an ack counts", ErrBadOption, m.Countdown)
@@ -238,20 +247,21 @@ func (m *draft) checkCountdown() error {
 	return nil
 }
 
-// WithSequence makes the message number n of a sequence of this queue. The name has 1 to 512 bytes. The message is stored
-// only if n is greater than the last number that was stored, and refused with ErrSequence otherwise. It is for data that is numbered
-// elsewhere: rows of an outbox, offsets of a log, minutes of a schedule. Each number makes one message, however often, from how many
-// machines and how late it is sent again. Numbers may be negative, and may have gaps.
+// WithSequence makes the message number n of a sequence of this queue. The name has 1 to 512 bytes. The message is
+// stored only if n is greater than the last number that was stored, and refused with ErrSequence otherwise. It is for
+// data that is numbered elsewhere: rows of an outbox, offsets of a log, minutes of a schedule. Each number makes one
+// message, however often, from how many machines and how late it is sent again. Numbers may be negative, and may have
+// gaps.
 //
-// A message that is refused for another reason, such as its key, does not count. The numbers of a SendBatch must rise in each
-// sequence (else ErrBadOption). If one is not stored for another reason than ErrSequence, later numbers of that sequence in the batch
-// are not stored either (ErrSequenceStopped). So a call that was refused in part, or whose outcome is not known, may be
-// repeated as it is.
+// A message that is refused for another reason, such as its key, does not count. The numbers of a SendBatch must rise
+// in each sequence (else ErrBadOption). If one is not stored for another reason than ErrSequence, later numbers of
+// that sequence in the batch are not stored either (ErrSequenceStopped). So a call that was refused in part, or whose
+// outcome is not known, may be repeated as it is.
 //
-// A number that is lower than the last can never be stored. So a sender must not pass over a row that is missing yet, or that was
-// refused. A failover may forget a number with its message, and the number is lost if the next one is sent all the same. If no number
-// may be lost, use WithReplicaAck, and send a number only after the one before is confirmed: its send returned nil, or
-// ErrSequence without ErrNotReplicated.
+// A number that is lower than the last can never be stored. So a sender must not pass over a row that is missing yet,
+// or that was refused. A failover may forget a number with its message, and the number is lost if the next one is
+// sent all the same. If no number may be lost, use WithReplicaAck, and send a number only after the one before is
+// confirmed: its send returned nil, or ErrSequence without ErrNotReplicated.
 //
 // Redis keeps a name until ops.Queue.DropSequence or ops.Queue.DeleteQueue.
 func WithSequence(name string, n int64) MsgOption {

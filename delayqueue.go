@@ -15,17 +15,17 @@ import (
 // message is delivered again if a retry is left.
 type CallbackFunc = func(payload string) bool
 
-// A Handler handles a message. It returns nil to acknowledge the message. Else it returns ErrSkipRetry, RetryAfter, Snooze, Again,
-// Throttle, or any other error, which is a failure.
+// A Handler handles a message. It returns nil to acknowledge the message. Else it returns ErrSkipRetry, RetryAfter,
+// Snooze, Again, Throttle, or any other error, which is a failure.
 //
-// The context has a Deadline if the time of the handler is bounded (WithMaxConsumeDuration, WithTimeout, WithDeadline), and
-// ends there with context.DeadlineExceeded. It is canceled earlier if the delivery is lost or canceled (Cancel), and when the context of
-// Shutdown or that of WithBaseContext ends. context.Cause says which.
+// The context has a Deadline if the time of the handler is bounded (WithMaxConsumeDuration, WithTimeout,
+// WithDeadline), and ends there with context.DeadlineExceeded. It is canceled earlier if the delivery is lost or
+// canceled (Cancel), and when the context of Shutdown or that of WithBaseContext ends. context.Cause says which.
 type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages, and hands each to its callback when its time has come. All methods are safe for
-// concurrent use, but With… belongs before the first send and before StartConsume. A With… panics if its value is out of bounds, and
-// while the queue consumes.
+// concurrent use, but With… belongs before the first send and before StartConsume. A With… panics if its value is out
+// of bounds, and while the queue consumes.
 type DelayQueue struct {
 	producer
 
@@ -37,23 +37,26 @@ type DelayQueue struct {
 	workers consume.Workers     // of consumers that do not run in a pool
 }
 
-// NewQueue makes a queue on the Redis of cli, a *redis.Client (Sentinel's too) or a *redis.ClusterClient. Queues of one
-// name and prefix are one queue, in any number of processes. callback may be nil if the queue only sends, or if WithHandler
-// follows. The caller closes the client, after the queue has stopped.
+// NewQueue makes a queue on the Redis of cli, a *redis.Client (Sentinel's too) or a *redis.ClusterClient. Queues of
+// one name and prefix are one queue, in any number of processes. callback may be nil if the queue only sends, or if
+// WithHandler follows. The caller closes the client, after the queue has stopped.
 //
 // The queue makes connections of its own with the client's options, so hooks that were added to the client do not see
-// them. This holds for hooks that dial, too: an SSH tunnel or a proxy belongs into Options.Dialer. Events are published over the client itself.
+// them. This holds for hooks that dial, too: an SSH tunnel or a proxy belongs into Options.Dialer. Events are
+// published over the client itself.
 //
 // A client of another type, such as one that embeds a redis.UniversalClient, is used by its own commands. Then:
 //   - consumers get no wake-ups, so a message of another process is up to a second late (WithFetchInterval);
 //   - WithReplicaAck and ops.Queues fail;
 //   - a call may wait for as long as the client does.
 //
-// NewQueue panics if the name is empty, is no UTF-8, holds {, } or control characters, begins or ends with a blank, or ends in a
-// slash and digits, which are kept for the parts of a queue over several slots. It panics if cli is nil, and for two kinds of clients:
-//   - A *redis.Ring, or a type that embeds one. While one of its servers is away, a ring sends the queue's messages to another
-//     server, where nobody looks for them afterwards.
-//   - A client whose hooks answer in place of a server, such as redismock's. For tests there is the package delayqueuetest.
+// NewQueue panics if the name is empty, is no UTF-8, holds {, } or control characters, begins or ends with a blank,
+// or ends in a slash and digits, which are kept for the parts of a queue over several slots. It panics if cli is nil,
+// and for two kinds of clients:
+//   - A *redis.Ring, or a type that embeds one. While one of its servers is away, a ring sends the queue's messages
+//     to another server, where nobody looks for them afterwards.
+//   - A client whose hooks answer in place of a server, such as redismock's. For tests there is the package
+//     delayqueuetest.
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
 	q := &DelayQueue{producer: newProducer("NewQueue", name, cli, opts), config: defaultConfig(callback)}
 	q.sender.OnStored, q.config.OnStored = q.hint, q.hint
@@ -61,10 +64,9 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 	return q
 }
 
-// StartConsume begins to consume, and returns a channel that closes when consuming has
-// ended, after StopConsume or Shutdown. While the queue consumes, a further call returns the same
-// channel. A stopped queue starts anew. StartConsume panics without a callback or handler, if the queue is in a Pool, and while
-// Drain is at work.
+// StartConsume begins to consume, and returns a channel that closes when consuming has ended, after StopConsume or
+// Shutdown. While the queue consumes, a further call returns the same channel. A stopped queue starts anew.
+// StartConsume panics without a callback or handler, if the queue is in a Pool, and while Drain is at work.
 func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Done }
 
 func (q *DelayQueue) start() *consume.Run {
@@ -92,7 +94,8 @@ func pooled(queue string) string {
 	return fmt.Sprintf("delayqueue: queue %q is in a Pool: start that", queue)
 }
 
-// composed makes the settings of a consumer, with more middleware around all other. call is what a panic names. It calls the user's code.
+// composed makes the settings of a consumer, with more middleware around all other. call is what a panic names. It
+// calls the user's code.
 func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) consume.Settings {
 	q.mu.Lock()
 	c := q.config
@@ -106,7 +109,8 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 	return settings
 }
 
-// startWith starts a run, unless one is under way. ws are the workers that it shares; nil: all workers of the queue itself.
+// startWith starts a run, unless one is under way. ws are the workers that it shares; nil: all workers of the queue
+// itself.
 func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Run {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
-// A Description is what options say of a message, as plain data. It is for a test with a fake sender, and for code that stores
-// options and sends later. A field that no option sets is zero. Durations are nanoseconds in JSON.
+// A Description is what options say of a message, as plain data. It is for a test with a fake sender, and for code
+// that stores options and sends later. A field that no option sets is zero. Durations are nanoseconds in JSON.
 type Description struct {
 	Delay    time.Duration `json:"delay,omitzero"`    // WithDelay
 	Schedule time.Time     `json:"schedule,omitzero"` // WithSchedule

@@ -17,25 +17,26 @@ var ErrConsuming = errors.New("it is consumed already")
 // ErrStopped: StopConsume or Shutdown was called before the work was done.
 var ErrStopped = errors.New("the queue was stopped")
 
-// Drain handles all messages that are due, with the queue's workers and settings, and returns when none is due and none is in
-// its hands. It is for a program that starts, works and ends, such as a cron job. handled is how many deliveries a handler
-// got: a message that fails and is due again at once counts as often as it was handled. A nil error means that nothing
-// was due any more.
+// Drain handles all messages that are due, with the queue's workers and settings, and returns when none is due and
+// none is in its hands. It is for a program that starts, works and ends, such as a cron job. handled is how many
+// deliveries a handler got: a message that fails and is due again at once counts as often as it was handled. A nil
+// error means that nothing was due any more.
 //
-// Messages that become due meanwhile are handled, too, those that its handlers send among them. A message is due if a consumer
-// would get it at once. So Drain does not wait for:
+// Messages that become due meanwhile are handled, too, those that its handlers send among them. A message is due if a
+// consumer would get it at once. So Drain does not wait for:
 //   - a message or a retry that is due later;
 //   - a queue that is paused;
 //   - messages that a limit or a Throttle puts off (Counts.Limited, Counts.LimitedUntil);
-//   - messages that other consumers hold. After the death of a consumer, two runs may notice that its lease is over, and the next
-//     one handles the message;
+//   - messages that other consumers hold. After the death of a consumer, two runs may notice that its lease is over,
+//     and the next one handles the message;
 //   - messages of a newer version of this library.
 //
-// A message on its last chance is handled alone, so of several all but one may be left for the next run. A message that a
-// garbage handler sends may be left, too. A handler that asks for the same message at once, again and again, keeps Drain at work.
+// A message on its last chance is handled alone, so of several all but one may be left for the next run. A message
+// that a garbage handler sends may be left, too. A handler that asks for the same message at once, again and again,
+// keeps Drain at work.
 //
-// If ctx ends, Drain stops as StopConsume does, waits for the running handlers, and returns an error that wraps ctx's. A Shutdown
-// meanwhile bounds that wait. Without Redis it tries until ctx ends. It returns:
+// If ctx ends, Drain stops as StopConsume does, waits for the running handlers, and returns an error that wraps
+// ctx's. A Shutdown meanwhile bounds that wait. Without Redis it tries until ctx ends. It returns:
 //   - an answer of Redis that no repeat mends (ErrWrongType, a missing right, a read-only disk);
 //   - ErrConsuming while the queue consumes, and if it is in a Pool;
 //   - an error at once if ctx is that of one of the queue's own handlers;

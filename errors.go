@@ -21,9 +21,9 @@ var (
 	// ErrConsumeTimeout is the failure of a handler that ran past WithMaxConsumeDuration
 	// or its message's WithTimeout, and the cause with which its context ended.
 	ErrConsumeTimeout = consume.ErrConsumeTimeout
-	// ErrExpired is the reason of a message that was not handed out within its WithMsgTTL, or whose WithDeadline came. At a
-	// deadline, the reason has the last error, too, and the context of a running handler ends with ErrExpired as the cause.
-	// Reschedule, and Requeue and RunNow of ops, return it if the message would have expired when it is due.
+	// ErrExpired is the reason of a message that was not handed out within its WithMsgTTL, or whose WithDeadline came.
+	// At a deadline, the reason has the last error, too, and the context of a running handler ends with ErrExpired as
+	// the cause. Reschedule, and Requeue and RunNow of ops, return it if the message would have expired when it is due.
 	ErrExpired = consume.ErrExpired
 	// ErrPoison is the reason of a message that was lost as many times in a row as WithMaxLosses allows: its consumers
 	// died or were cut off, or it was too large for the way to them.
@@ -32,9 +32,9 @@ var (
 
 // Causes (context.Cause) with which the context of a handler can end early.
 var (
-	// ErrDeliveryLost: the lease ran out, and the message went to another consumer. The result of the handler has no effect. Or Redis
-	// could not be asked for as long as the lease, and the message may have gone. If it has not gone, the result of the handler
-	// counts, except a failure that is only this error or the context's.
+	// ErrDeliveryLost: the lease ran out, and the message went to another consumer. The result of the handler has no
+	// effect. Or Redis could not be asked for as long as the lease, and the message may have gone. If it has not gone,
+	// the result of the handler counts, except a failure that is only this error or the context's.
 	ErrDeliveryLost = consume.ErrDeliveryLost
 	// ErrCanceled: the message was taken out while it was being handled (Cancel), or its queue was deleted.
 	// The result of the handler has no effect.
@@ -46,26 +46,27 @@ var (
 
 // Errors of sends, besides those of Redis, of the network and of the context.
 var (
-	// ErrDuplicateKey: another live message of the queue has this key, or an acked message holds it (WithKeyHold). The error is
-	// a *DuplicateKeyError, which names the message.
+	// ErrDuplicateKey: another live message of the queue has this key, or an acked message holds it (WithKeyHold). The
+	// error is a *DuplicateKeyError, which names the message.
 	ErrDuplicateKey = errors.New("a live message already has this key")
-	// ErrNotReplicated: the message was stored, but fewer replicas than WithReplicaAck asks for confirmed it in time. It will be
-	// delivered unless a failover loses it. Beside ErrDuplicateKey or ErrSequence, the message that was there before is meant.
+	// ErrNotReplicated: the message was stored, but fewer replicas than WithReplicaAck asks for confirmed it in time. It
+	// will be delivered unless a failover loses it. Beside ErrDuplicateKey or ErrSequence, the message that was there
+	// before is meant.
 	ErrNotReplicated = link.ErrNotReplicated
 	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning.
 	ErrBadOption = message.ErrBadOption
-	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result (SetResult) is over
-	// 1 MB, or too much follows one message (Then).
+	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result
+	// (SetResult) is over 1 MB, or too much follows one message (Then).
 	ErrPayloadTooLarge = consume.ErrPayloadTooLarge
-	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, already wait to send with this
-	// DelayQueue or Publisher. The message was not stored.
+	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, already wait to send with
+	// this DelayQueue or Publisher. The message was not stored.
 	ErrTooManyWaiting = produce.ErrTooManyWaiting
 	// ErrWrongType: a key of the queue holds another type of value, so another
 	// program is writing under the queue's prefix and name.
 	ErrWrongType = script.ErrWrongType
-	// ErrClusterNode: the client is a plain *redis.Client, and its Redis is a node of a Cluster that does not hold the slot of
-	// this queue. Queues whose slots the node holds work until a slot is moved. For a Cluster use a *redis.ClusterClient.
-	// redis.NewUniversalClient makes one if it is given more than one address, or IsClusterMode.
+	// ErrClusterNode: the client is a plain *redis.Client, and its Redis is a node of a Cluster that does not hold the
+	// slot of this queue. Queues whose slots the node holds work until a slot is moved. For a Cluster use a
+	// *redis.ClusterClient. redis.NewUniversalClient makes one if it is given more than one address, or IsClusterMode.
 	ErrClusterNode = link.ErrClusterNode
 )
 
@@ -103,12 +104,13 @@ var storedTexts = [...]string{"may or may not have been stored", "not stored", "
 // String is the value in words, as in "not stored".
 func (s Stored) String() string { return nameOf("Stored", int(s), storedTexts[:]) }
 
-// ErrSequence: the sequence has reached this number, or a higher one, before. The error is a *SequenceError, which has the last
-// number. The message was not stored.
+// ErrSequence: the sequence has reached this number, or a higher one, before. The error is a *SequenceError, which
+// has the last number. The message was not stored.
 var ErrSequence = errors.New("the sequence has passed this number")
 
-// ErrSequenceStopped: an earlier message of the same SendBatch, with a lower number of the same sequence, was not stored. So this
-// message was not stored either, because the lower number could never be sent after it. The error is a *SequenceError.
+// ErrSequenceStopped: an earlier message of the same SendBatch, with a lower number of the same sequence, was not
+// stored. So this message was not stored either, because the lower number could never be sent after it. The error is
+// a *SequenceError.
 var ErrSequenceStopped = errors.New("a lower number of the sequence in the same batch was not stored")
 
 // A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it, or ErrSequenceStopped.
@@ -174,10 +176,12 @@ func (e *batchError) Error() string {
 
 func (e *batchError) Unwrap() []error { return e.failed }
 
-// ErrWrongState: the state does not allow the call. From a call for a message the error is a *StateError, which has the state.
+// ErrWrongState: the state does not allow the call. From a call for a message the error is a *StateError, which has
+// the state.
 var ErrWrongState = errors.New("message is in the wrong state")
 
-// A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if the message is gone.
+// A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if the message
+// is gone.
 type StateError struct {
 	Queue string // the name of the queue
 	ID    string // the id of the call; "" if the call had a key

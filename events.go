@@ -49,10 +49,11 @@ const (
 
 	SupersededEvent EventCode = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 
-	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that lost the last writes, or the
-	// queue was deleted or evicted. What happened since Event.Since is forgotten: a message that was sent since then is lost, unless it was
-	// handled. A message that was sent before, and acked since, comes again. Count is how many sends and acks that can be at most: all that
-	// this consumer has seen since it started. Each consumer that has seen more than the server now has says so once.
+	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that
+	// lost the last writes, or the queue was deleted or evicted. What happened since Event.Since is forgotten: a message
+	// that was sent since then is lost, unless it was handled. A message that was sent before, and acked since, comes
+	// again. Count is how many sends and acks that can be at most: all that this consumer has seen since it started.
+	// Each consumer that has seen more than the server now has says so once.
 	RolledBackEvent EventCode = EventCode(event.CodeRolledBack)
 )
 
@@ -211,10 +212,10 @@ func (e *events) subscribe() *Subscription {
 	return sub
 }
 
-// ListenEvent calls a listener for each event of this DelayQueue or Publisher: messages that it sends, handles and takes back, after Redis has
-// confirmed that. The listener has a goroutine of its own, and slows no worker. If it is too slow, events are dropped and counted
-// (Event.Dropped, Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. ListenEvent panics
-// if the listener is nil.
+// ListenEvent calls a listener for each event of this DelayQueue or Publisher: messages that it sends, handles and
+// takes back, after Redis has confirmed that. The listener has a goroutine of its own, and slows no worker. If it is
+// too slow, events are dropped and counted (Event.Dropped, Subscription.Dropped). A panic in it is logged. The
+// listener must not change an event's IDs. ListenEvent panics if the listener is nil.
 func (s *producer) ListenEvent(listener func(Event)) *Subscription {
 	s.made()
 	if listener == nil {
@@ -228,9 +229,10 @@ func (s *producer) ListenEvent(listener func(Event)) *Subscription {
 // reportMost is how many events are published at once.
 const reportMost = 100
 
-// EnableReport publishes the events of this DelayQueue or Publisher, over Redis's pub/sub, to every Monitor that listens, on any machine. Stop of the
-// Subscription ends that. Call it once: two reports tell each event twice. Events that Redis does not take within 10 s are
-// dropped and counted (Subscription.Dropped), and the log says so once a minute.
+// EnableReport publishes the events of this DelayQueue or Publisher, over Redis's pub/sub, to every Monitor that
+// listens, on any machine. Stop of the Subscription ends that. Call it once: two reports tell each event twice.
+// Events that Redis does not take within 10 s are dropped and counted (Subscription.Dropped), and the log says so
+// once a minute.
 func (s *producer) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscribe()
@@ -253,7 +255,8 @@ func (s *producer) EnableReport() *Subscription {
 	return sub
 }
 
-// reportTime bounds how long a Monitor tries to publish what it did. A failure is not reported, because perhaps nobody listens.
+// reportTime bounds how long a Monitor tries to publish what it did. A failure is not reported, because perhaps
+// nobody listens.
 const reportTime = time.Second
 
 // ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for
@@ -261,8 +264,9 @@ const reportTime = time.Second
 // itself (OnConnect), or that is no *redis.Client, counts as one of database 0. The listener hears events from the
 // return of ListenEvent on; ctx bounds this call alone. If ctx has no deadline, a connection is tried for 2 s.
 //
-// Redis keeps no event for a listener that is not connected. If the connection broke, or was silent for about three seconds, a
-// GapEvent follows when there is a new connection. A listener that is too slow loses events as in DelayQueue.ListenEvent.
+// Redis keeps no event for a listener that is not connected. If the connection broke, or was silent for about three
+// seconds, a GapEvent follows when there is a new connection. A listener that is too slow loses events as in
+// DelayQueue.ListenEvent.
 func (m *Monitor) ListenEvent(ctx context.Context, listener func(Event)) (*Subscription, error) {
 	if listener == nil {
 		return nil, m.failed(fmt.Errorf("%w: the listener is nil", ErrBadOption), "listen to events")

@@ -378,7 +378,8 @@ func ExampleThen_results() {
 	// 4 <nil>
 }
 
-// undoing handles an order in steps. If a step fails for good, that step and those before it are undone, from the last to the first.
+// undoing handles an order in steps. If a step fails for good, that step and those before it are undone, from the
+// last to the first.
 func undoing(orders *delayqueue.DelayQueue, do func(ctx context.Context, step string) error) {
 	orders.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		next := map[string]string{"charge": "pack", "pack": "ship", "undo ship": "undo pack", "undo pack": "undo charge"}

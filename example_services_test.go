@@ -247,7 +247,8 @@ func ExampleDelayQueue_WithMiddleware_encryption() {
 	// Output: charged card 4711
 }
 
-// splitFiles handles files by their rows. The message of each file waits for its rows, and its ack counts for the folder.
+// splitFiles handles files by their rows. The message of each file waits for its rows, and its ack counts for the
+// folder.
 func splitFiles(imports *delayqueue.DelayQueue, rowsOf func(file string) []string, handle func(ctx context.Context, payload string) error) {
 	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		file, isFile := strings.CutPrefix(msg.Payload, "file ")

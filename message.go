@@ -34,9 +34,10 @@ type MessageInfo struct {
 	Key string    // "" if it has none
 	Due time.Time // by the Redis server's clock
 
-	// Existed: this message was there before the send and had the key, so it was kept, replaced, rescheduled or appended to (WithKey).
-	// Due is the instant for which it waits now. Of a message that was kept, Due is the instant of its next delivery, or now if it is ready or handled. Due is zero
-	// if the message was acked and only holds its key (WithKeyHold).
+	// Existed: this message was there before the send and had the key, so it was kept, replaced, rescheduled or appended
+	// to (WithKey). Due is the instant for which it waits now. Of a message that was kept, Due is the instant of its
+	// next delivery, or now if it is ready or handled. Due is zero if the message was acked and only holds its key
+	// (WithKeyHold).
 	Existed bool
 }
 
@@ -81,8 +82,8 @@ func nameOf(kind string, n int, names []string) string {
 
 // InterceptResult says what Intercept or Cancel did.
 type InterceptResult struct {
-	// Intercepted: the message was taken out. It is false if there is no such message (StateGone), if it was handled (StateDone),
-	// and if Intercept left it alone because it is being handled (StateUnack).
+	// Intercepted: the message was taken out. It is false if there is no such message (StateGone), if it was handled
+	// (StateDone), and if Intercept left it alone because it is being handled (StateUnack).
 	Intercepted bool
 	State       State  // where the message was
 	ID          string // of the message; "" if there is none

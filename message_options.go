@@ -27,16 +27,16 @@ const (
 )
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means now. More than 150 years is an
-// error. If d is below 1ms, the log asks whether its unit is missing, at most once a minute. For an instant there is WithSchedule. It
-// is an option of Send, SendBatch, Call and Then, and an error elsewhere.
+// error. If d is below 1ms, the log asks whether its unit is missing, at most once a minute. For an instant there is
+// WithSchedule. It is an option of Send, SendBatch, Call and Then, and an error elsewhere.
 func WithDelay(d time.Duration) MsgOption {
 	w, err := message.Delayed(d)
 	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }
 }
 
-// WithSchedule makes the message due at t, which is read as an instant of the server's clock. The past means now. The year 2200 or
-// later is an error. So is a time before 1900, such as the zero time, or a number that wrapped. It is an option of Send,
-// SendBatch, Call and Then, and an error elsewhere.
+// WithSchedule makes the message due at t, which is read as an instant of the server's clock. The past means now. The
+// year 2200 or later is an error. So is a time before 1900, such as the zero time, or a number that wrapped. It is an
+// option of Send, SendBatch, Call and Then, and an error elsewhere.
 func WithSchedule(t time.Time) MsgOption {
 	w, err := message.Scheduled(t)
 	return func(m *draft) error { return m.setWhen("WithSchedule", w, err) }
@@ -59,12 +59,12 @@ func WithRetryCount(n int) MsgOption {
 	}
 }
 
-// WithKey gives the message a key (order-42) of 1 to 512 bytes, not all of them blanks. While a message with that key is
-// live, a second send with the key is refused with ErrDuplicateKey (Refuse, the default). With another Conflict it keeps,
-// replaces, reschedules or appends to the first message: see Conflict.
+// WithKey gives the message a key (order-42) of 1 to 512 bytes, not all of them blanks. While a message with that key
+// is live, a second send with the key is refused with ErrDuplicateKey (Refuse, the default). With another Conflict it
+// keeps, replaces, reschedules or appends to the first message: see Conflict.
 //
-// The key is free again when the message is acked, intercepted or garbage. WithKeyHold keeps it taken for a while after the ack. A
-// batch with one key twice is two sends in order.
+// The key is free again when the message is acked, intercepted or garbage. WithKeyHold keeps it taken for a while
+// after the ack. A batch with one key twice is two sends in order.
 func WithKey(key string, on ...Conflict) MsgOption {
 	return func(m *draft) (err error) {
 		if err := checkKeyBytes("WithKey", key); err != nil {
@@ -76,21 +76,23 @@ func WithKey(key string, on ...Conflict) MsgOption {
 	}
 }
 
-// WithLane gives the message a lane: a name of 1 to 200 bytes without NUL, such as "customer-42". Messages of one lane are handled one
-// after the other, in the order of their due instants, and at one instant in the order in which they were sent by the clocks of the
-// senders. They are handled beside all other messages. With a width from 2 to 100, at most so many messages of the lane are handled at a
-// time, and begin in about that order.
+// WithLane gives the message a lane: a name of 1 to 200 bytes without NUL, such as "customer-42". Messages of one
+// lane are handled one after the other, in the order of their due instants, and at one instant in the order in which
+// they were sent by the clocks of the senders. They are handled beside all other messages. With a width from 2 to
+// 100, at most so many messages of the lane are handled at a time, and begin in about that order.
 //
-//   - A message has its turn until it is acked, garbage or taken out. So a message that failed or was snoozed comes again before those
-//     behind it, however long it waits. Again ends the turn, and so does a call that makes the message due later, or gives it another
-//     lane or width.
+//   - A message has its turn until it is acked, garbage or taken out. So a message that failed or was snoozed comes
+//     again before those behind it, however long it waits. Again ends the turn, and so does a call that makes the
+//     message due later, or gives it another lane or width.
 //   - A message that is not due yet stands in nobody's way.
-//   - A message that gets its turn comes behind all that is due already. So while messages wait for workers, those of a lane are handled more
-//     rarely: one, or as many as the lane is wide, each time that the backlog has been handled.
+//   - A message that gets its turn comes behind all that is due already. So while messages wait for workers, those of
+//     a lane are handled more rarely: one, or as many as the lane is wide, each time that the backlog has been
+//     handled.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
-//   - If messages of a lane have different widths, the smallest width holds of those that have a turn, and of the next. Logs say so once.
-//   - Order and number hold as far as leases do. A handler that runs on after its lease was lost, after Cancel or past its limit runs beside the
-//     next one.
+//   - If messages of a lane have different widths, the smallest width holds of those that have a turn, and of the
+//     next. Logs say so once.
+//   - Order and number hold as far as leases do. A handler that runs on after its lease was lost, after Cancel or
+//     past its limit runs beside the next one.
 //   - A TTL (WithMsgTTL) and a deadline go on while the message waits for its turn.
 //   - Messages that wait behind others of their lane cost about 200 bytes more of Redis's memory.
 func WithLane(name string, width ...int) MsgOption {
@@ -112,10 +114,10 @@ func WithLane(name string, width ...int) MsgOption {
 	}
 }
 
-// WithMsgTTL bounds lateness: a message that could not be handed out for the first time within d after its due instant goes to
-// garbage (ErrExpired). It does not bind a message that was handed out once, even if no handler started; WithDeadline does.
-// A send that replaces or reschedules the message starts the time anew (WithKey). d must be at least 1ms.
-// Default: none, a message waits for ever.
+// WithMsgTTL bounds lateness: a message that could not be handed out for the first time within d after its due
+// instant goes to garbage (ErrExpired). It does not bind a message that was handed out once, even if no handler
+// started; WithDeadline does. A send that replaces or reschedules the message starts the time anew (WithKey). d must
+// be at least 1ms. Default: none, a message waits for ever.
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < message.MinDuration {
@@ -126,8 +128,8 @@ func WithMsgTTL(d time.Duration) MsgOption {
 	}
 }
 
-// WithTimeout sets how long a handler of this message may run, in place of the queue's WithMaxConsumeDuration: at least 1ms,
-// at most 150 years; 0 means any time. It is the Deadline of the handler's context.
+// WithTimeout sets how long a handler of this message may run, in place of the queue's WithMaxConsumeDuration: at
+// least 1ms, at most 150 years; 0 means any time. It is the Deadline of the handler's context.
 func WithTimeout(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d != 0 && (d < message.MinDuration || d > message.MaxDelay) {
@@ -140,17 +142,19 @@ func WithTimeout(d time.Duration) MsgOption {
 	}
 }
 
-// WithDeadline sets an instant t, by the server's clock, from which on the message is neither delivered nor retried. Default: none.
+// WithDeadline sets an instant t, by the server's clock, from which on the message is neither delivered nor retried.
+// Default: none.
 //
 //   - A handler that is at work at t is cut off, as by WithMaxConsumeDuration.
-//   - If the next delivery would be at t or later (after a failure, Snooze or Again), the message goes to garbage at once.
-//   - If the message comes again all the same (its consumer died, or it was rescheduled or requeued), it goes to garbage when it
-//     would be handed out.
+//   - If the next delivery would be at t or later (after a failure, Snooze or Again), the message goes to garbage at
+//     once.
+//   - If the message comes again all the same (its consumer died, or it was rescheduled or requeued), it goes to
+//     garbage when it would be handed out.
 //
-// The reason is ErrExpired around the last error. t must be after the instant at which the message is due, and before 2200. The
-// send checks that by its own clock (ErrBadOption). A
-// Replace without a time leaves the other message due when it was. Then t is compared with now alone, and a message that is due at t
-// or later goes to garbage when it is due.
+// The reason is ErrExpired around the last error. t must be after the instant at which the message is due, and before
+// 2200. The send checks that by its own clock (ErrBadOption). A Replace without a time leaves the other message due
+// when it was. Then t is compared with now alone, and a message that is due at t or later goes to garbage when it is
+// due.
 func WithDeadline(t time.Time) MsgOption {
 	return func(m *draft) error {
 		if t.IsZero() {
@@ -164,8 +168,8 @@ func WithDeadline(t time.Time) MsgOption {
 	}
 }
 
-// apply applies all options, and returns the first error. It goes on after an error, because messages behind a numbered message must
-// know its number.
+// apply applies all options, and returns the first error. It goes on after an error, because messages behind a
+// numbered message must know its number.
 func (m *draft) apply(opts []MsgOption) (first error) {
 	for i, opt := range opts {
 		var err error
@@ -199,12 +203,12 @@ func (m *draft) check() error {
 	return nil
 }
 
-// WithRetention keeps the message for d after its ack, 1 s to 90 days. Then it is done (StateDone): it can be looked at and awaited
-// (Await), with the result that its handler has set (SetResult). Its key is free as after any ack.
+// WithRetention keeps the message for d after its ack, 1 s to 90 days. Then it is done (StateDone): it can be looked
+// at and awaited (Await), with the result that its handler has set (SetResult). Its key is free as after any ack.
 // Default, and 0: an acked message is deleted at once.
 //
-// A queue keeps 100,000 such messages in Redis's memory, so for results of 1 MB WithDoneLimit should be smaller. Consumers delete
-// messages whose time is over. d does not matter for garbage, which WithGarbageRetention bounds.
+// A queue keeps 100,000 such messages in Redis's memory, so for results of 1 MB WithDoneLimit should be smaller.
+// Consumers delete messages whose time is over. d does not matter for garbage, which WithGarbageRetention bounds.
 func WithRetention(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d != 0 && (d < minRetention || d > maxRetention) {

@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Monitor counts the messages of a queue without taking part in it, listens to its events, and takes back or reschedules one
-// message. It is safe for concurrent use. Each call does bounded work, however many messages there are. ops.Of(monitor) does more.
+// A Monitor counts the messages of a queue without taking part in it, listens to its events, and takes back or
+// reschedules one message. It is safe for concurrent use. Each call does bounded work, however many messages there
+// are. ops.Of(monitor) does more.
 //
-// While Redis cannot be reached, a call that only looks is tried until the deadline of its context, or for 2 s if there is
-// none. Await goes on until its context ends, and ListenEvent makes one attempt. A call that changes something is tried until
-// its context ends, and has the effect of one. Errors name the queue.
+// While Redis cannot be reached, a call that only looks is tried until the deadline of its context, or for 2 s if
+// there is none. Await goes on until its context ends, and ListenEvent makes one attempt. A call that changes
+// something is tried until its context ends, and has the effect of one. Errors name the queue.
 type Monitor struct {
 	steerer
 }
@@ -32,11 +33,12 @@ var (
 	// ErrNotFound: there is no such message, key, sequence or journal entry.
 	ErrNotFound = script.ErrNotFound
 	// ErrNoQueue: the queue has no key in Redis. Nothing was ever sent to it and it has had no consumer, or it was
-	// deleted, or its name, its prefix or the address of Redis is misspelt. Calls that change something return ErrNoQueue, too,
-	// and make no key: Intercept, Cancel and Reschedule, and those of ops.Queue except PassSequence and Note. It wraps ErrNotFound.
+	// deleted, or its name, its prefix or the address of Redis is misspelt. Calls that change something return
+	// ErrNoQueue, too, and make no key: Intercept, Cancel and Reschedule, and those of ops.Queue except PassSequence and
+	// Note. It wraps ErrNotFound.
 	ErrNoQueue = script.ErrNoQueue
-	// ErrMissingShards: some shards of the queue (WithShards) did not answer, or did not do what the call says. The text says how many did. Counts and
-	// other results beside this error are those of the shards that answered.
+	// ErrMissingShards: some shards of the queue (WithShards) did not answer, or did not do what the call says. The text
+	// says how many did. Counts and other results beside this error are those of the shards that answered.
 	ErrMissingShards = shard.ErrMissing
 	// ErrShardCount: the queue has another number of shards than this process asks for (WithShards). The text has both
 	// numbers. The call did nothing. Give all processes the number that the queue has. For another number take a new
@@ -79,16 +81,17 @@ type Counts struct {
 	ThrottledUntil time.Time // nothing is handed out before this instant, because a handler returned Throttle; zero: none has
 }
 
-// Counts counts the messages with one script call of O(log n). It returns ErrNoQueue for a queue that has no key, and so do
-// GetPendingCount, GetReadyCount and GetProcessingCount.
+// Counts counts the messages with one script call of O(log n). It returns ErrNoQueue for a queue that has no key, and
+// so do GetPendingCount, GetReadyCount and GetProcessingCount.
 func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 	c, err := m.store.ReadCounts(ctx)
 	return Counts(c.QueueCounts), m.failed(err, "counts")
 }
 
-// A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each script of this library
-// that stores or deletes a message counts it in the same step. So Entered = Left + Here + Unaccounted at any instant while they are open, and
-// Unaccounted is 0 unless something else has deleted or made messages.
+// A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each
+// script of this library that stores or deletes a message counts it in the same step. So Entered = Left + Here +
+// Unaccounted at any instant while they are open, and Unaccounted is 0 unless something else has deleted or made
+// messages.
 type Balance struct {
 	Since time.Time // when the books were opened: at the first send or fetch. Zero: they are not open, and Here alone is known
 
@@ -112,12 +115,14 @@ type Balance struct {
 
 	Here int64 // in any state, StateGarbage and StateDone among them
 
-	// Unaccounted is how many messages have vanished without a word: evicted, deleted by another program, or lost by the server. Less than 0:
-	// so many have appeared. A failover or a restart that forgets the last writes forgets their counts, too: see RolledBackEvent.
+	// Unaccounted is how many messages have vanished without a word: evicted, deleted by another program, or lost by the
+	// server. Less than 0: so many have appeared. A failover or a restart that forgets the last writes forgets their
+	// counts, too: see RolledBackEvent.
 	Unaccounted int64
 }
 
-// Balance reads the books at one instant, by one script call of O(1). It returns ErrNoQueue for a queue that has no key.
+// Balance reads the books at one instant, by one script call of O(1). It returns ErrNoQueue for a queue that has no
+// key.
 func (m *Monitor) Balance(ctx context.Context) (Balance, error) {
 	b, err := m.store.Balance(ctx)
 	return Balance(b), m.failed(err, "balance")

@@ -24,9 +24,9 @@ type identity struct {
 	shards int // 0: as many as the queue has
 }
 
-// UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of different prefixes share nothing.
-// It panics if p is empty, is no UTF-8, holds {, }, a colon or control characters, or begins or ends with a blank. A name may
-// hold colons, because the first colon ends the prefix.
+// UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of different prefixes share
+// nothing. It panics if p is empty, is no UTF-8, holds {, }, a colon or control characters, or begins or ends with a
+// blank. A name may hold colons, because the first colon ends the prefix.
 func UseCustomPrefix(p string) QueueOption {
 	must(fmt.Sprintf("UseCustomPrefix(%q)", p), p != "" && !strings.ContainsAny(p, "{}:") && script.Legible(p),
 		"a prefix is UTF-8, needs at least one character, none of { } : and no control characters, and begins and ends "+
@@ -34,13 +34,14 @@ func UseCustomPrefix(p string) QueueOption {
 	return func(id *identity) { id.prefix = p }
 }
 
-// WithShards spreads the queue over n slots of a Redis Cluster (1 to 64), for a queue that outgrows one node. All else stays as it is, with these
-// exceptions:
-//   - Messages without a name go round the shards. A key, a lane or a sequence is a name, and lies in the shard of its hash. All names of one
-//     message must lie together: as in Redis, only what stands between { and } counts, so WithLane("customer-42") goes with
-//     WithKey("{customer-42}order-17"). What follows by Then may have names only if the key or the lane of the acked message lies with them.
-//   - Nothing is atomic over shards. Limits are divided by n, rounded up, and Throttle holds up one shard. Counts and the like are sums
-//     of numbers that were read at about the same time.
+// WithShards spreads the queue over n slots of a Redis Cluster (1 to 64), for a queue that outgrows one node. All
+// else stays as it is, with these exceptions:
+//   - Messages without a name go round the shards. A key, a lane or a sequence is a name, and lies in the shard of
+//     its hash. All names of one message must lie together: as in Redis, only what stands between { and } counts, so
+//     WithLane("customer-42") goes with WithKey("{customer-42}order-17"). What follows by Then may have names only if
+//     the key or the lane of the acked message lies with them.
+//   - Nothing is atomic over shards. Limits are divided by n, rounded up, and Throttle holds up one shard. Counts and
+//     the like are sums of numbers that were read at about the same time.
 //   - While a node is away, sends without a name go on over the other shards.
 //
 // The number belongs to the queue, and does not change: the first call of the first process settles it, so choose the
@@ -155,16 +156,18 @@ func (q *DelayQueue) WithHandler(handler Handler) *DelayQueue {
 	return q.set("WithHandler", handler != nil, "the handler must not be nil", func(c *config) { c.Callback, c.handler = nil, handler })
 }
 
-// WithMiddleware wraps the handler, or the callback, of every delivery. Each call adds one more. The first one is the outermost.
+// WithMiddleware wraps the handler, or the callback, of every delivery. Each call adds one more. The first one is the
+// outermost.
 func (q *DelayQueue) WithMiddleware(mw func(Handler) Handler) *DelayQueue {
 	return q.set("WithMiddleware", mw != nil, "the middleware must not be nil", func(c *config) {
 		c.middleware = append(c.middleware[:len(c.middleware):len(c.middleware)], mw)
 	})
 }
 
-// WithBaseContext sets the parent of every handler's context, for values and tracing. When the parent ends, the contexts of
-// handlers end, and nothing more is fetched. Messages that no handler started go to other consumers. So do messages whose handlers
-// return an error because their contexts ended, which is no failure. Stop the queue then. Default: context.Background.
+// WithBaseContext sets the parent of every handler's context, for values and tracing. When the parent ends, the
+// contexts of handlers end, and nothing more is fetched. Messages that no handler started go to other consumers. So
+// do messages whose handlers return an error because their contexts ended, which is no failure. Stop the queue then.
+// Default: context.Background.
 func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 	return q.set("WithBaseContext", ctx != nil, "the context must not be nil", func(c *config) { c.Base = ctx })
 }
@@ -180,23 +183,23 @@ func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, 
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(c *config) { c.OnError = hook(f) })
 }
 
-// WithGarbageHandler sets a function that is told of every message that this consumer gave up on, after the message is in garbage.
-// It is called for one message after the other. Up to 1,000 messages wait for it. It is not told of more, and the log says of how
-// many. A stop waits until the function was told of those that wait, at most until Shutdown's context ends. It is not
-// told if the process ends in between, or if the reply of Redis is lost.
+// WithGarbageHandler sets a function that is told of every message that this consumer gave up on, after the message
+// is in garbage. It is called for one message after the other. Up to 1,000 messages wait for it. It is not told of
+// more, and the log says of how many. A stop waits until the function was told of those that wait, at most until
+// Shutdown's context ends. It is not told if the process ends in between, or if the reply of Redis is lost.
 func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithGarbageHandler", f != nil, "the function must not be nil", func(c *config) { c.OnGarbage = hook(f) })
 }
 
-// WithConcurrent sets how many deliveries this DelayQueue handles at a time, in this process, including those that go on
-// after StopConsume. Default 1; at least 1. A Pool does not use it, because it has workers of its own.
+// WithConcurrent sets how many deliveries this DelayQueue handles at a time, in this process, including those that go
+// on after StopConsume. Default 1; at least 1. A Pool does not use it, because it has workers of its own.
 func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher",
 		func(c *config) { c.Workers = n })
 }
 
-// WithFetchInterval sets the longest time between two polls of the queue. Messages do not wait for a poll: it finds those
-// whose wake-up was lost. At least 10 ms. A consumer polls at least every third of a lease in any case.
+// WithFetchInterval sets the longest time between two polls of the queue. Messages do not wait for a poll: it finds
+// those whose wake-up was lost. At least 10 ms. A consumer polls at least every third of a lease in any case.
 //
 // The default is 1 s. If a process consumes more than three queues over one client, its idle queues are polled about
 // three times a second together, and each at least every third of a lease and every 10 s. A message whose
@@ -209,9 +212,9 @@ func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 // WithFetchLimit bounds how many deliveries the consumer holds. Settled ones do not count.
 // Default 0: one for each free worker, and as many as the workers handle in two round trips.
 //
-// If many consumers drain a backlog at once, other users of the server wait for a script of each of them. At the start of a backlog,
-// and while the server is slow, a fetch asks for 64 deliveries or little more. A smaller limit makes these waits shorter, and the
-// drain slower.
+// If many consumers drain a backlog at once, other users of the server wait for a script of each of them. At the
+// start of a backlog, and while the server is slow, a fetch asks for 64 deliveries or little more. A smaller limit
+// makes these waits shorter, and the drain slower.
 func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need",
 		func(c *config) { c.FetchLimit = n })
@@ -226,19 +229,19 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 		func(c *config) { c.MaxBytes = n })
 }
 
-// WithMaxConsumeDuration sets how long a handler may run. Then its context ends (context.DeadlineExceeded, with the cause
-// ErrConsumeTimeout), and the delivery counts as a failure. Default 0: no limit; else at least 1 ms.
+// WithMaxConsumeDuration sets how long a handler may run. Then its context ends (context.DeadlineExceeded, with the
+// cause ErrConsumeTimeout), and the delivery counts as a failure. Default 0: no limit; else at least 1 ms.
 //
-// A callback that cannot see the context goes on beside the next message, and its result has no effect. As many callbacks may run on
-// like that as WithConcurrent says; in a Pool, as many as the queue may have workers. Each one more takes a worker away until
-// one returns, and the log says so.
+// A callback that cannot see the context goes on beside the next message, and its result has no effect. As many
+// callbacks may run on like that as WithConcurrent says; in a Pool, as many as the queue may have workers. Each one
+// more takes a worker away until one returns, and the log says so.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= message.MinDuration,
 		"must be at least 1ms; 0 means no limit"+message.UnitHint(d), func(c *config) { c.Limit = d })
 }
 
-// WithLease sets how long a dead consumer keeps its deliveries. A live consumer renews its leases every third of that time, however
-// long its handlers run. Default 10 s; at least 100 ms, at most 150 years.
+// WithLease sets how long a dead consumer keeps its deliveries. A live consumer renews its leases every third of that
+// time, however long its handlers run. Default 10 s; at least 100 ms, at most 150 years.
 //
 // All consumers of a queue should set the same value. If they differ, the longest lease applies to all of them.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
@@ -265,25 +268,25 @@ func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(c *config) { c.MaxLosses = n })
 }
 
-// WithDefaultRetryCount sets the retry count of messages that this DelayQueue sends without WithRetryCount. Default 3; 0 means one
-// delivery. The count travels with the message, so this setting does nothing for messages of other senders. A Publisher has a
-// setting of its own.
+// WithDefaultRetryCount sets the retry count of messages that this DelayQueue sends without WithRetryCount. Default
+// 3; 0 means one delivery. The count travels with the message, so this setting does nothing for messages of other
+// senders. A Publisher has a setting of its own.
 func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, notNegative, func(*config) { q.defaultRetries = n })
 }
 
-// WithReplicaAck makes every send wait (Redis WAIT) until n replicas have the message, at most for timeout. If fewer replicas
-// confirm in time, the send returns ErrNotReplicated. Default 0: off.
+// WithReplicaAck makes every send wait (Redis WAIT) until n replicas have the message, at most for timeout. If fewer
+// replicas confirm in time, the send returns ErrNotReplicated. Default 0: off.
 //
-// A replica counts when it has loaded its copy of the data and applied the message. WAIT alone says less: while
-// a primary's first replica loads its first copy, servers count it for messages that were sent before it came (seen from Redis
-// 6.2 to 8.0, in Redict 7.3 and in Valkey 8.0 to 9.1). So a send during which the first replica came is carried
-// out once more, under the same id, and waits again.
+// A replica counts when it has loaded its copy of the data and applied the message. WAIT alone says less: while a
+// primary's first replica loads its first copy, servers count it for messages that were sent before it came (seen
+// from Redis 6.2 to 8.0, in Redict 7.3 and in Valkey 8.0 to 9.1). So a send during which the first replica came is
+// carried out once more, under the same id, and waits again.
 //
-// If n is below the number of replicas, a failover, also a planned one, may promote a replica that had not confirmed. If Redis may forget no
-// accepted message, let n be the number of all replicas; sends fail then while one replica is away. A replica that has
-// confirmed, and restarts without persistence or with an older copy, has forgotten the message. If it is promoted before it has
-// synced, the message is gone.
+// If n is below the number of replicas, a failover, also a planned one, may promote a replica that had not confirmed.
+// If Redis may forget no accepted message, let n be the number of all replicas; sends fail then while one replica is
+// away. A replica that has confirmed, and restarts without persistence or with an older copy, has forgotten the
+// message. If it is promoted before it has synced, the message is gone.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule,
 		func(*config) { q.sender.Replicas, q.sender.ReplicaTimeout = n, timeout })
@@ -306,14 +309,14 @@ func validWait(d time.Duration) bool {
 }
 
 // WithNackRedeliveryDelay sets how long a failed message waits for its next delivery: 0, or 1 ms to 150 years.
-// Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes. WithRetryDelays overrides this
-// setting, WithRetryDelayFunc overrides both, and RetryAfter overrides all three.
+// Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes. WithRetryDelays
+// overrides this setting, WithRetryDelayFunc overrides both, and RetryAfter overrides all three.
 func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+message.UnitHint(d), func(c *config) { c.nackDelay = &d })
 }
 
-// WithRetryDelays lists the delays after the first, second, … failure. The last delay serves for all later failures. Each is 0, or
-// 1 ms to 150 years. It does not set how many retries there are: WithRetryCount does.
+// WithRetryDelays lists the delays after the first, second, … failure. The last delay serves for all later failures.
+// Each is 0, or 1 ms to 150 years. It does not set how many retries there are: WithRetryCount does.
 func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 	ok, hint := len(delays) > 0, ""
 	for _, d := range delays {
@@ -325,27 +328,31 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 		func(c *config) { c.retryDelays = slices.Clone(delays) })
 }
 
-// WithRetryDelayFunc sets a function that computes the delay after a failure. failures includes this failure, so it is at least 1.
-// A negative result counts as 0, and more than 150 years as 150 years. The function may be called from several workers at once.
+// WithRetryDelayFunc sets a function that computes the delay after a failure. failures includes this failure, so it
+// is at least 1. A negative result counts as 0, and more than 150 years as 150 years. The function may be called from
+// several workers at once.
 func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Message) time.Duration) *DelayQueue {
 	return q.set("WithRetryDelayFunc", f != nil, "the function must not be nil", func(c *config) { c.retryDelay = f })
 }
 
-// WithGarbageRetention bounds garbage. Messages that are garbage for longer than age are deleted (0: no bound). If there are more
-// than max, the oldest are deleted, and the log says how many (0: any number). Default 7 days, any number.
-// All consumers of a queue should have the same bounds: if they differ, those of one act, and then of another.
+// WithGarbageRetention bounds garbage. Messages that are garbage for longer than age are deleted (0: no bound). If
+// there are more than max, the oldest are deleted, and the log says how many (0: any number). Default 7 days, any
+// number. All consumers of a queue should have the same bounds: if they differ, those of one act, and then of
+// another.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0,
 		"neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+message.UnitHint(age),
 		func(c *config) { c.GarbageAge, c.GarbageMax = age, max })
 }
 
-// WithDoneLimit bounds how many messages that are done the queue keeps (WithRetention). If there are more, the messages that would
-// expire first are deleted, and the log says how many. Default 100,000; 0: any number. It bounds a number, not bytes:
-// 100,000 results of 1 MB are 100 GB. If consumers of a queue differ, the smallest bound acts.
+// WithDoneLimit bounds how many messages that are done the queue keeps (WithRetention). If there are more, the
+// messages that would expire first are deleted, and the log says how many. Default 100,000; 0: any number. It bounds
+// a number, not bytes: 100,000 results of 1 MB are 100 GB. If consumers of a queue differ, the smallest bound acts.
 //
-// Messages that were acked within the last 5 s are deleted last, so that a Call finds its result although messages that are kept for
-// longer have filled the queue. If all were acked within 5 s, roughly those that were acked first are deleted, read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks in some seconds.
+// Messages that were acked within the last 5 s are deleted last, so that a Call finds its result although messages
+// that are kept for longer have filled the queue. If all were acked within 5 s, roughly those that were acked first
+// are deleted, read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks
+// in some seconds.
 func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(c *config) { c.DoneMax = n })
 }
@@ -359,16 +366,18 @@ func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
 	})
 }
 
-// WithRateLimit bounds how many messages of the queue are handed out in a time, over all its consumers: n deliveries per unit of
-// time, evenly spaced, and up to burst at once if fewer went before. By the clock of the server, at most burst + n*t/per deliveries are
-// handed out in any time t, so at most n + burst in a time of per. Messages that must wait stay in the queue, and one consumer wakes when the next may go. n is at
-// least 1, and the rate at most a million a second; per is 1ms to 365 days; burst is 1 to a million.
+// WithRateLimit bounds how many messages of the queue are handed out in a time, over all its consumers: n deliveries
+// per unit of time, evenly spaced, and up to burst at once if fewer went before. By the clock of the server, at most
+// burst + n*t/per deliveries are handed out in any time t, so at most n + burst in a time of per. Messages that must
+// wait stay in the queue, and one consumer wakes when the next may go. n is at least 1, and the rate at most a
+// million a second; per is 1ms to 365 days; burst is 1 to a million.
 //
-// Each delivery that leaves the queue counts, also a retry, and a delivery that comes back unhandled. A message that is past its
-// TTL or deadline comes to no handler, and does not count.
+// Each delivery that leaves the queue counts, also a retry, and a delivery that comes back unhandled. A message that
+// is past its TTL or deadline comes to no handler, and does not count.
 //
-// All consumers of a queue should set the same rate. If they differ, the slowest rate applies to all of them, until no consumer
-// has asked for it for a lease, and the others log a warning. A limit of ops.Queue.SetLimits overrides this setting.
+// All consumers of a queue should set the same rate. If they differ, the slowest rate applies to all of them, until
+// no consumer has asked for it for a lease, and the others log a warning. A limit of ops.Queue.SetLimits overrides
+// this setting.
 func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQueue {
 	l := script.RateLimits{Rate: n, Per: per, Burst: burst}
 	return q.set(fmt.Sprintf("WithRateLimit(%d, %v, %d)", n, per, burst), l.ValidRate(), script.RateRule+message.UnitHint(per), func(c *config) {
@@ -376,12 +385,12 @@ func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQu
 	})
 }
 
-// WithQueueConcurrency bounds the places of the queue, which are how many handlers run at a time over all its consumers: 1 to
-// 2,147,483,647. A message that is fetched and waits for a worker has a place, too. WithConcurrent bounds the workers of one DelayQueue in
-// one process. The place of a handler is free when its delivery ends: at its time limit, when its message is canceled, or when
-// Shutdown gives up. Then a handler that does not return when its context ends runs beside others. A bare callback sees no context.
-// The places of a dead process are free when its leases have run out. If consumers of a queue differ, the smallest number applies to all
-// of them: see WithRateLimit.
+// WithQueueConcurrency bounds the places of the queue, which are how many handlers run at a time over all its
+// consumers: 1 to 2,147,483,647. A message that is fetched and waits for a worker has a place, too. WithConcurrent
+// bounds the workers of one DelayQueue in one process. The place of a handler is free when its delivery ends: at its
+// time limit, when its message is canceled, or when Shutdown gives up. Then a handler that does not return when its
+// context ends runs beside others. A bare callback sees no context. The places of a dead process are free when its
+// leases have run out. If consumers of a queue differ, the smallest number applies to all of them: see WithRateLimit.
 func (q *DelayQueue) WithQueueConcurrency(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), script.ValidConcurrency(n), script.ConcurrencyRule,
 		func(c *config) { c.Limits.Concurrency = n })

@@ -25,13 +25,14 @@ type Share struct {
 	AtMost int
 }
 
-// A Pool is several queues that share one set of workers. While more is due than the workers get through, the workers are divided
-// among the queues that have something due: by weight, or in the order of the queues (Strict). Workers that one queue does not
-// use are free for the others. All methods are safe for concurrent use.
+// A Pool is several queues that share one set of workers. While more is due than the workers get through, the workers
+// are divided among the queues that have something due: by weight, or in the order of the queues (Strict). Workers
+// that one queue does not use are free for the others. All methods are safe for concurrent use.
 //
-// By weight, a queue of weight 6 beside queues of 3 and 1 has six tenths of the workers. A worker that cannot be divided, such
-// as the only worker of three queues, takes turns: six of ten deliveries are those of that queue. A handler that runs
-// is not interrupted, so workers that a queue had while the others were idle come back as its handlers return (AtMost).
+// By weight, a queue of weight 6 beside queues of 3 and 1 has six tenths of the workers. A worker that cannot be
+// divided, such as the only worker of three queues, takes turns: six of ten deliveries are those of that queue. A
+// handler that runs is not interrupted, so workers that a queue had while the others were idle come back as its
+// handlers return (AtMost).
 //
 // A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone,
 // until the pool was stopped and started again. When the pool has ended, a queue leaves it by a start of its own, or
@@ -54,8 +55,8 @@ type poolRun struct {
 	done    chan struct{} // closed when these have returned, too
 }
 
-// NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
-// negative, and if a queue is nil, given twice, in another pool that has not ended, or consuming.
+// NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight
+// or AtMost is negative, and if a queue is nil, given twice, in another pool that has not ended, or consuming.
 func NewPool(workers int, shares ...Share) *Pool {
 	refuse := func(format string, args ...any) { panic("delayqueue: NewPool: " + fmt.Sprintf(format, args...)) }
 	if workers < 1 {
@@ -135,9 +136,9 @@ func (q *DelayQueue) in(p *Pool) bool {
 	return q.pool == p
 }
 
-// Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first queue that has
-// one fetched. So a message of the first queue gets the next worker that becomes free after it was fetched, and a backlog of the
-// first queue holds up all others. Strict panics while the pool consumes.
+// Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first
+// queue that has one fetched. So a message of the first queue gets the next worker that becomes free after it was
+// fetched, and a backlog of the first queue holds up all others. Strict panics while the pool consumes.
 func (p *Pool) Strict() *Pool {
 	p.made()
 	p.mu.Lock()
@@ -155,9 +156,9 @@ func (p *Pool) made() {
 	}
 }
 
-// StartConsume begins to consume all queues, and returns a channel that closes when consuming has ended for all of them,
-// after StopConsume or Shutdown. While the pool consumes, a further call returns the same channel. A stopped pool starts
-// anew. StartConsume panics if a queue has no callback or handler.
+// StartConsume begins to consume all queues, and returns a channel that closes when consuming has ended for all of
+// them, after StopConsume or Shutdown. While the pool consumes, a further call returns the same channel. A stopped
+// pool starts anew. StartConsume panics if a queue has no callback or handler.
 func (p *Pool) StartConsume() (done <-chan struct{}) { return p.start().done }
 
 func (p *Pool) start() *poolRun {

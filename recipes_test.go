@@ -136,7 +136,8 @@ func TestRecipeFanOut(t *testing.T) {
 	f.RequireEmpty()
 }
 
-// TestRecipeAllDone: the report comes with the last ack, once, although the rows are sent again and again and handled twice.
+// TestRecipeAllDone: the report comes with the last ack, once, although the rows are sent again and again and handled
+// twice.
 func TestRecipeAllDone(t *testing.T) {
 	f := newFlow(t, "imports")
 	f.queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error { return f.work(ctx, msg.Payload) })
@@ -182,7 +183,8 @@ func TestRecipeAllDoneOfUnknown(t *testing.T) {
 	f.RequireEmpty()
 }
 
-// TestRecipeResults: each result is in the one message once, although each handler runs twice; or those that there are after an hour.
+// TestRecipeResults: each result is in the one message once, although each handler runs twice; or those that there
+// are after an hour.
 func TestRecipeResults(t *testing.T) {
 	f := newFlow(t, "imports")
 	sumUp(f.queue, 3, f.result, f.work)
@@ -214,7 +216,8 @@ func TestRecipeTwoLevels(t *testing.T) {
 	f.RequireEmpty("others")
 }
 
-// TestRecipeTimeLimit: a row in garbage is missing until it is requeued and handled, and after some looks the report goes without it.
+// TestRecipeTimeLimit: a row in garbage is missing until it is requeued and handled, and after some looks the report
+// goes without it.
 func TestRecipeTimeLimit(t *testing.T) {
 	for name, requeue := range map[string]bool{"missing": false, "requeued": true} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +294,8 @@ func (f *flow) count() int64 {
 	return counts.Pending + counts.Ready + counts.Retry
 }
 
-// TestRecipeUndo: what was done is undone, each step once, in turn. A failure that is followed by a success undoes nothing.
+// TestRecipeUndo: what was done is undone, each step once, in turn. A failure that is followed by a success undoes
+// nothing.
 func TestRecipeUndo(t *testing.T) {
 	f := newFlow(t, "orders")
 	undoing(f.queue, f.work)

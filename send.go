@@ -25,8 +25,8 @@ type Outgoing struct {
 	Options []MsgOption // the options that Send takes; nil: none
 }
 
-// A SendResult says what became of one message of a SendBatch. Info is nil if the message was refused before it was made. Err is
-// nil if the message was accepted, and else a *SendError.
+// A SendResult says what became of one message of a SendBatch. Info is nil if the message was refused before it was
+// made. Err is nil if the message was accepted, and else a *SendError.
 type SendResult struct {
 	Info *MessageInfo
 	Err  error
@@ -62,7 +62,8 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 		sender: produce.Sender{Queue: all, Batcher: produce.Batcher{Settings: settings, Store: st}}}
 }
 
-// route says where a message goes by its names: its key, its lane, its sequence, and the key for whose countdown it counts.
+// route says where a message goes by its names: its key, its lane, its sequence, and the key for whose countdown it
+// counts.
 func (d *draft) route() (r produce.Route) {
 	for _, name := range [...]string{d.Key, d.Lane.Name, d.put.Sequence, d.Counts} {
 		switch {
@@ -88,9 +89,9 @@ func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *
 	return &Publisher{newProducer("NewPublisher", name, cli, opts)}
 }
 
-// WithDefaultRetryCount sets the retry count of messages that this Publisher sends without WithRetryCount. Default 3; 0 means one
-// delivery. The sender of a message decides how often it is retried, so the setting of a consumer does not count. Call
-// WithDefaultRetryCount before the first send.
+// WithDefaultRetryCount sets the retry count of messages that this Publisher sends without WithRetryCount. Default 3;
+// 0 means one delivery. The sender of a message decides how often it is retried, so the setting of a consumer does
+// not count. Call WithDefaultRetryCount before the first send.
 func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
 	must(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, notNegative)
 	p.defaultRetries = n
@@ -145,8 +146,8 @@ func (p *producer) SendDelayMsg(payload string, d time.Duration, opts ...MsgOpti
 	return p.sendAt(payload, w, err, opts)
 }
 
-// SendScheduleMsg sends a message that is due at t, which is read as an instant of the server's clock. The past means now.
-// It gives up after 10 s without Redis. See Send for the errors.
+// SendScheduleMsg sends a message that is due at t, which is read as an instant of the server's clock. The past means
+// now. It gives up after 10 s without Redis. See Send for the errors.
 func (p *producer) SendScheduleMsg(payload string, t time.Time, opts ...MsgOption) error {
 	w, err := message.Scheduled(t)
 	return p.sendAt(payload, w, err, opts)
@@ -169,12 +170,14 @@ func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgO
 
 // Send sends a message, which is due now unless WithDelay or WithSchedule sets another time.
 //
-// It tries until ctx ends: a connection that fails is tried again, and a call that is repeated within an hour has the effect of one. Each
-// outage of Redis is in the log once. With a context that never ends, Send waits for as long as Redis is away.
+// It tries until ctx ends: a connection that fails is tried again, and a call that is repeated within an hour has the
+// effect of one. Each outage of Redis is in the log once. With a context that never ends, Send waits for as long as
+// Redis is away.
 //
-// An error is a *SendError, which says whether the message was stored, and names its id. It wraps ErrBadOption, ErrDuplicateKey,
-// ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, ErrClusterNode, ErrNotReplicated, an answer of Redis, or ctx's error. The
-// MessageInfo comes beside the error if the message was stored (ErrNotReplicated).
+// An error is a *SendError, which says whether the message was stored, and names its id. It wraps ErrBadOption,
+// ErrDuplicateKey, ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, ErrClusterNode,
+// ErrNotReplicated, an answer of Redis, or ctx's error. The MessageInfo comes beside the error if the message was
+// stored (ErrNotReplicated).
 func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
 	l, err := p.makeLone(payload, drafts.Get().(*draft), opts)
 	if err != nil {
@@ -190,10 +193,9 @@ func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) 
 	return &info, err
 }
 
-// SendBatch sends messages with as few round trips as possible. It is not one transaction.
-// There is a result for each message, in order. The error is nil if all messages were accepted. Else
-// errors.Is and errors.As find each failure in the error, and its text shows the first three. Besides the errors of Send there is
-// ErrSequenceStopped.
+// SendBatch sends messages with as few round trips as possible. It is not one transaction. There is a result for each
+// message, in order. The error is nil if all messages were accepted. Else errors.Is and errors.As find each failure
+// in the error, and its text shows the first three. Besides the errors of Send there is ErrSequenceStopped.
 func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult, error) {
 	results := make([]SendResult, len(batch))
 	items := make([]produce.BatchItem, len(batch))
@@ -280,8 +282,8 @@ func infoOf(m *produce.BatchItem) MessageInfo {
 	return info
 }
 
-// refusedFor is the error of a message that was refused because of another message. replicated is nil, or says that too few
-// replicas have the other message: a failover may forget it, and the refused message is nowhere then.
+// refusedFor is the error of a message that was refused because of another message. replicated is nil, or says that
+// too few replicas have the other message: a failover may forget it, and the refused message is nowhere then.
 func refusedFor(refusal, replicated error) error {
 	if replicated == nil {
 		return refusal
@@ -353,8 +355,8 @@ func fits(size int) error {
 	return nil
 }
 
-// follows notes in o which number of its sequence stands before it in the batch, and refuses a number that is not greater. last has
-// the last number of each sequence by name.
+// follows notes in o which number of its sequence stands before it in the batch, and refuses a number that is not
+// greater. last has the last number of each sequence by name.
 func follows(o *script.PutOptions, last map[string]int64) error {
 	before, some := last[o.Sequence]
 	if some && o.Number <= before {

@@ -95,8 +95,8 @@ func (d *duel) title(ctx context.Context, rounds int) (string, error) {
 		thisTree, head, d.commit, rounds, a.machine, a.versions[0]), err
 }
 
-// build makes the executables of both sides. If this bench does not compile with the library of the commit, the commit's
-// own bench measures it.
+// build makes the executables of both sides. If this bench does not compile with the library of the commit, the
+// commit's own bench measures it.
 func (d *duel) build(ctx context.Context, dir, tree string) error {
 	root, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	if err != nil {

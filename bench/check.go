@@ -24,7 +24,8 @@ var errWorse = errors.New("slower than recorded")
 // checkScale makes the check fast enough for every commit.
 const checkScale = 0.5
 
-// mostChecks is how often it is measured what was slower than recorded each time: a machine may have other things to do.
+// mostChecks is how often it is measured what was slower than recorded each time: a machine may have other things to
+// do.
 const mostChecks = 3
 
 // runCheck measures the cheapest scenarios and compares their ratios with the recorded

@@ -21,8 +21,8 @@ const laneBacklog = 500_000
 
 var fillerOfBacklog = strings.Repeat("b", payloadSize)
 
-// fairness measures the time from a send into a lane of its own to its handler, at a steady rate, without and with a backlog of another lane,
-// of which one message is handled at a time.
+// fairness measures the time from a send into a lane of its own to its handler, at a steady rate, without and with a
+// backlog of another lane, of which one message is handled at a time.
 func fairness(n, perSecond int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(senders); err != nil {

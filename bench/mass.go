@@ -125,8 +125,8 @@ const strangerEnv = "BENCH_STRANGER"
 // pingEvery is how long a stranger waits between its PINGs.
 const pingEvery = 500 * time.Microsecond
 
-// strange has another process, whose scheduler and garbage are not ours, PING the server until ctx ends or d has passed,
-// and returns how long each took, in ms, sorted.
+// strange has another process, whose scheduler and garbage are not ours, PING the server until ctx ends or d has
+// passed, and returns how long each took, in ms, sorted.
 func strange(ctx context.Context, addr string, d time.Duration) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// The figures by which runScale computes. Each is the median in docs/benchmarks.md that measuredFigures names, unless its comment names another
-// page. TestScaleFigures fails if one is no longer near it.
+// The figures by which runScale computes. Each is the median in docs/benchmarks.md that measuredFigures names, unless
+// its comment names another page. TestScaleFigures fails if one is no longer near it.
 const (
 	cpuSendBatches   = 4.82 // Redis CPU, us a message
 	cpuSendSingly    = 6.11

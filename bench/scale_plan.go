@@ -138,7 +138,8 @@ func (p *plan) costs() {
 	p.clientHandle = p.rate / 1e6 * (clientLive - clientSendSingly + max(more, 0)*clientHandleByte)
 }
 
-// allocated is what jemalloc takes for a Redis string of n bytes: a header, a zero at the end, and four sizes for each power of two.
+// allocated is what jemalloc takes for a Redis string of n bytes: a header, a zero at the end, and four sizes for
+// each power of two.
 func allocated(n int) float64 {
 	switch {
 	case n < 32:
@@ -174,7 +175,8 @@ func (p *plan) ofNodes() {
 	p.copyNode = p.rate / n * (wireReplica + wireSettled + more) * float64(p.replicas)
 }
 
-// chooseShards takes the smallest multiple of the nodes that the largest number of nodes divides, or which is at least that large.
+// chooseShards takes the smallest multiple of the nodes that the largest number of nodes divides, or which is at
+// least that large.
 func (p *plan) chooseShards() {
 	if p.largest == 0 {
 		p.largest = p.nodes * min(2, maxShards/p.nodes)

@@ -12,8 +12,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-// TestBubble: in a bubble of testing/synctest all clocks are one, and what the code under test does by itself at some time is
-// noticed.
+// TestBubble: in a bubble of testing/synctest all clocks are one, and what the code under test does by itself at some
+// time is noticed.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newRig(t, "q")
@@ -49,7 +49,8 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// TestBeside: another queue is handled beside a handler that has run for two seconds, and after any number of quicker ones.
+// TestBeside: another queue is handled beside a handler that has run for two seconds, and after any number of quicker
+// ones.
 func TestBeside(t *testing.T) {
 	for takes, want := range map[time.Duration]int64{300 * time.Millisecond: 10, 5 * time.Second: 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -88,9 +88,10 @@ func (c *record) store(queue, id, text string) {
 	c.messages = append(c.messages, m)
 }
 
-// Sent is every message that was sent to a queue, in the order of the sends, whoever sent it: the test, the code under test, a handler
-// (Then). Each is as it is now: where it waits, or StateDone or StateGarbage, or StateGone when it was handled or taken out; then
-// it is as it was last sent, and Delivery says nothing. name is the queue's, of any prefix.
+// Sent is every message that was sent to a queue, in the order of the sends, whoever sent it: the test, the code
+// under test, a handler (Then). Each is as it is now: where it waits, or StateDone or StateGarbage, or StateGone when
+// it was handled or taken out; then it is as it was last sent, and Delivery says nothing. name is the queue's, of any
+// prefix.
 func (r *Rig) Sent(name string) (all []*ops.MessageStatus) {
 	r.t.Helper()
 	r.record.mu.Lock()
@@ -136,7 +137,8 @@ func (r *Rig) monitor(prefix, name string) *ops.Queue {
 	return ops.Of(delayqueue.NewMonitor(name, r.cli, delayqueue.UseCustomPrefix(prefix)))
 }
 
-// Garbage is what a queue gave up on and still keeps (WithGarbageRetention), in the order in which it did. LastError says why.
+// Garbage is what a queue gave up on and still keeps (WithGarbageRetention), in the order in which it did. LastError
+// says why.
 func (r *Rig) Garbage(name string) (all []*ops.MessageStatus) {
 	r.t.Helper()
 	for _, q := range r.stored(name) {
@@ -172,8 +174,8 @@ func (r *Rig) stored(names ...string) (all []stored) {
 
 const mostShown = 20
 
-// RequireEmpty ends the test if one of these queues, or any at all if there are none, holds a message that waits, is being handled, or
-// is garbage, and says which. Done messages, which are kept to be looked at, do not count.
+// RequireEmpty ends the test if one of these queues, or any at all if there are none, holds a message that waits, is
+// being handled, or is garbage, and says which. Done messages, which are kept to be looked at, do not count.
 func (r *Rig) RequireEmpty(names ...string) {
 	r.t.Helper()
 	var lines []string

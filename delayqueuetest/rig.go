@@ -28,8 +28,8 @@ const (
 	hintAfter   = 6 * time.Second // after which the test's log says so
 )
 
-// A Rig is a Redis inside a test, whose clock stands still until Advance moves it, and queues on it. Its methods but Client and
-// Now are for the test's goroutine alone. They end the test when they cannot do what they should.
+// A Rig is a Redis inside a test, whose clock stands still until Advance moves it, and queues on it. Its methods but
+// Client and Now are for the test's goroutine alone. They end the test when they cannot do what they should.
 type Rig struct {
 	t      testing.TB
 	cli    *redis.Client
@@ -60,8 +60,8 @@ type rigged struct {
 	cancel  context.CancelFunc
 }
 
-// New makes a rig, which ends with the test. Its clock is some two minutes ahead of this machine's: what is scheduled by
-// time.Now().Add(d) is due no later than d after the start. Any number of tests may have one each, side by side.
+// New makes a rig, which ends with the test. Its clock is some two minutes ahead of this machine's: what is scheduled
+// by time.Now().Add(d) is due no later than d after the start. Any number of tests may have one each, side by side.
 //
 // In a bubble of testing/synctest the rig's clock is that of the bubble, and New lets its time pass until 2030-01-01.
 func New(t testing.TB) *Rig {
@@ -72,8 +72,8 @@ func New(t testing.TB) *Rig {
 	return NewAt(t, time.Now().Truncate(time.Minute).Add(2*time.Minute))
 }
 
-// NewAt is New with a clock that starts at an instant, for what depends on the hour or the day. In a bubble its time passes
-// until then.
+// NewAt is New with a clock that starts at an instant, for what depends on the hour or the day. In a bubble its time
+// passes until then.
 func NewAt(t testing.TB, start time.Time) *Rig {
 	t.Helper()
 	r := &Rig{t: t, server: miniredis.NewMiniRedis(), bubble: inBubble(), armed: make(chan struct{}, 1), awaited: make(chan struct{}, 1)}
@@ -100,8 +100,8 @@ func NewAt(t testing.TB, start time.Time) *Rig {
 	return r
 }
 
-// Client is a client of the rig's Redis, for NewQueue, NewPublisher and NewMonitor, and for whatever else the code under test
-// does with Redis. The rig closes it.
+// Client is a client of the rig's Redis, for NewQueue, NewPublisher and NewMonitor, and for whatever else the code
+// under test does with Redis. The rig closes it.
 func (r *Rig) Client() *redis.Client { return r.cli }
 
 // Now is the rig's time. It may be called from anywhere, also as the clock of the code under test.
@@ -129,8 +129,8 @@ func (r *Rig) Queue(name string, opts ...delayqueue.QueueOption) *delayqueue.Del
 	return q
 }
 
-// Add adds queues that the code under test has made with the rig's client: Advance handles their messages. They must not be started, nor
-// be in a Pool.
+// Add adds queues that the code under test has made with the rig's client: Advance handles their messages. They must
+// not be started, nor be in a Pool.
 func (r *Rig) Add(queues ...*delayqueue.DelayQueue) {
 	r.t.Helper()
 	for _, q := range queues {
@@ -177,15 +177,15 @@ func (q *rigged) stands() time.Duration {
 	return time.Since(q.moved)
 }
 
-// Advance moves the clock by d, and stops at each instant at which something falls due on the way: that is handled, with all
-// that follows from it at that instant, before the clock goes on. So retries, snoozes, messages that handlers send, and what a rate or
-// a pause puts off, are handled when they are due, in order. What is due at the end is handled, too. It returns how many
-// deliveries were handled. Advance(0) handles what is due now.
+// Advance moves the clock by d, and stops at each instant at which something falls due on the way: that is handled,
+// with all that follows from it at that instant, before the clock goes on. So retries, snoozes, messages that
+// handlers send, and what a rate or a pause puts off, are handled when they are due, in order. What is due at the end
+// is handled, too. It returns how many deliveries were handled. Advance(0) handles what is due now.
 //
 // One message is handled at a time, also where WithConcurrent says more: what was due first; of what is due at one
-// instant, retries first and then in the order of the sends; of several queues, the one that was added first. While a handler
-// waits for a result (Call, Await), or has run for 2 s, other queues are handled beside it. Where a retry's delay is at
-// random, by default, it is the longest it may be.
+// instant, retries first and then in the order of the sends; of several queues, the one that was added first. While a
+// handler waits for a result (Call, Await), or has run for 2 s, other queues are handled beside it. Where a retry's
+// delay is at random, by default, it is the longest it may be.
 //
 // It ends the test if a queue is consumed otherwise or has no handler, and if it handles one message 100 times at one
 // instant, or 10,000 messages of a queue, which looks like a handler that goes on for ever.
@@ -221,8 +221,9 @@ func (r *Rig) AdvanceTo(t time.Time) (handled int) {
 	}
 }
 
-// move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent. For the queues
-// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/tick/read.lua).
+// move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent.
+// For the queues the time has passed, and the clock was not stepped: else what is too old would be kept for another
+// minute (lua/tick/read.lua).
 func (r *Rig) move(to time.Time) {
 	if r.bubble {
 		r.sleep(to)

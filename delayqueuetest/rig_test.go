@@ -18,8 +18,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/typed"
 )
 
-// TestOrder: of due time, over all queues, also of what is sent on the way; of one instant as Advance says. Each time the
-// same, whatever WithConcurrent says and however long handlers take.
+// TestOrder: of due time, over all queues, also of what is sent on the way; of one instant as Advance says. Each time
+// the same, whatever WithConcurrent says and however long handlers take.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T) (got []string) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Chains: a handler that succeeds names the next message (Then), which is sent if and only if the delivery is acked. So each
-// message that was acked is followed by one, and no other is.
+// Chains: a handler that succeeds names the next message (Then), which is sent if and only if the delivery is acked.
+// So each message that was acked is followed by one, and no other is.
 var chains = []scenario{
 	{
 		name:  "chains: consumers killed, replies lost",
@@ -106,8 +106,8 @@ func (v *verdict) weighFollower(ev *evidence, before, s *story) {
 	s.adopt(ev)
 }
 
-// dropForgotten leaves a story the runs of the last of its messages. The ones before are such as Redis has forgotten; what
-// says of what there would have been two.
+// dropForgotten leaves a story the runs of the last of its messages. The ones before are such as Redis has forgotten;
+// what says of what there would have been two.
 func (v *verdict) dropForgotten(ev *evidence, s *story, what string) {
 	lastID := s.runs[len(s.runs)-1].start.ID
 	for i, r := range s.runs {

@@ -14,8 +14,8 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// Debounce: all producers change the same documents, again and again. Each change replaces the message that waits (Replace)
-// or puts it off (Reschedule), up to WithMaxWait.
+// Debounce: all producers change the same documents, again and again. Each change replaces the message that waits
+// (Replace) or puts it off (Reschedule), up to WithMaxWait.
 var debounce = []scenario{
 	{
 		name: "debounce: consumers killed, replies lost",
@@ -57,8 +57,8 @@ func edit(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
 	})
 }
 
-// onKeys calls change again and again for each key, until the time of the trial is over. It says the number of the change, and change
-// returns that of the next. Every second key now and then has a quiet time.
+// onKeys calls change again and again for each key, until the time of the trial is over. It says the number of the
+// change, and change returns that of the next. Every second key now and then has a quiet time.
 func onKeys(ctx context.Context, o order, format string, change func(key string, n int) (next int)) {
 	end := time.UnixMicro(o.Begun).Add(o.Load.Over)
 	var all sync.WaitGroup
@@ -201,9 +201,10 @@ func (v *verdict) weighChanges(ev *evidence, s *story) {
 	}
 }
 
-// supersededBy says whether a later change of a document became a message of its own, with no handler of this one's last change that
-// ended well: its key was taken, so it ends, and the later one is to be handled in its place. That may be so before its handler starts,
-// because it was handed out before. What was lost for another reason is found by weighSuperseded.
+// supersededBy says whether a later change of a document became a message of its own, with no handler of this one's
+// last change that ended well: its key was taken, so it ends, and the later one is to be handled in its place. That
+// may be so before its handler starts, because it was handed out before. What was lost for another reason is found by
+// weighSuperseded.
 func (ev *evidence) supersededBy(s *story, entries []entry) bool {
 	key, id, _ := strings.Cut(s.payload, " as ")
 	last := int64(0)
@@ -275,8 +276,8 @@ func (ev *evidence) outages(from, to int64) (d time.Duration) {
 	return d
 }
 
-// changedAnew says whether a send that was carried out twice may have changed a message the first time, when a run of it
-// began: its answer may name another message.
+// changedAnew says whether a send that was carried out twice may have changed a message the first time, when a run of
+// it began: its answer may name another message.
 func (ev *evidence) changedAnew(s *story, r run) bool {
 	key, _, _ := strings.Cut(s.payload, " ")
 	return slices.ContainsFunc(ev.entries, func(e entry) bool {
@@ -284,8 +285,8 @@ func (ev *evidence) changedAnew(s *story, r run) bool {
 	})
 }
 
-// soonest is, of the sends that may have been the last one before a message was handed out at an instant, the one that made
-// it due soonest. Redis may have forgotten those that are unsure.
+// soonest is, of the sends that may have been the last one before a message was handed out at an instant, the one
+// that made it due soonest. Redis may have forgotten those that are unsure.
 func soonest(sends, unsure []*entry, at int64) (found *entry) {
 	for _, e := range slices.Concat(sends, unsure) {
 		last := e.begun() <= at && !slices.ContainsFunc(sends, func(later *entry) bool { return later.after(e, at) })

@@ -108,8 +108,8 @@ var failovers = []scenario{
 
 const sentinelReplicas = 2
 
-// wantSendsAfter wants, after each strike, a send within a time. Sends that are under way at its end, or begin later, take no
-// longer from then on, and those that have so much time left do not fail.
+// wantSendsAfter wants, after each strike, a send within a time. Sends that are under way at its end, or begin later,
+// take no longer from then on, and those that have so much time left do not fail.
 func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
 	for _, st := range t.strikes {
 		first := int64(0)
@@ -177,7 +177,8 @@ func (t *trial) failOver() {
 	killPrimary(0)(t)
 }
 
-// failOverCluster kills the Cluster's primary that holds the queue while its replica does not have what was written last.
+// failOverCluster kills the Cluster's primary that holds the queue while its replica does not have what was written
+// last.
 func (t *trial) failOverCluster() {
 	old := t.promote(0, func(primary, replica *redistest.Server) {
 		t.writeAlone(primary, replica)

@@ -97,8 +97,8 @@ func (e *entry) precedes(other *entry) bool {
 	return e.At < other.begun() || mine == theirs && e.Payload < other.Payload
 }
 
-// weighParts wants each delivery of a group to have all parts that were sent to it by then, once and in order, and one that
-// had all of them to have been handled.
+// weighParts wants each delivery of a group to have all parts that were sent to it by then, once and in order, and
+// one that had all of them to have been handled.
 func (v *verdict) weighParts(ev *evidence, s *story, sends map[string]*entry) {
 	handled := false // with all parts
 	for _, r := range s.runs {

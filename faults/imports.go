@@ -12,9 +12,10 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// Imports: the first message of each import, its parent, waits until all rows of the import are acked (WithCountdown). The rows are the
-// messages that follow, and the handler of each adds it to the sums of its import (Then with Append). The parent and its rows are one
-// sequence, so a producer that follows a killed one sends no row twice.
+// Imports: the first message of each import, its parent, waits until all rows of the import are acked
+// (WithCountdown). The rows are the messages that follow, and the handler of each adds it to the sums of its import
+// (Then with Append). The parent and its rows are one sequence, so a producer that follows a killed one sends no row
+// twice.
 var imports = []scenario{
 	{
 		name: "imports: consumers and producers killed, replies lost",
@@ -112,8 +113,8 @@ func importOf(payload string) (name string, number int) {
 	return name, number
 }
 
-// mannersIn is manners, but that only rows of spoiled imports end in garbage: what is a row's sum, or waits for it, is to be handled.
-// Where some messages kill their consumers, all others are slow.
+// mannersIn is manners, but that only rows of spoiled imports end in garbage: what is a row's sum, or waits for it,
+// is to be handled. Where some messages kill their consumers, all others are slow.
 func mannersIn(l load, payload string) manner {
 	if kills := isKiller(payload, l.KillsOne); l.KillsOne > 0 {
 		return manner{kills: kills, slow: !kills}

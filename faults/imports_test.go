@@ -23,7 +23,8 @@ var (
 // importRow is the payload of a row, or of the parent, of the one import.
 func importRow(number int64) string { return rowOf(importName(0), number) }
 
-// ofImport is a ledger in which the parent and its rows were sent, and with it some runs. The parent waits until 5 at most.
+// ofImport is a ledger in which the parent and its rows were sent, and with it some runs. The parent waits until 5 at
+// most.
 func ofImport(runs ...[]entry) (all []entry) {
 	for n := int64(parentRow); n <= 4; n++ {
 		e := entry{Kind: sent, At: sec(0), Payload: importRow(n), ID: rowIDs[n], Due: sec(0.1)}
@@ -139,7 +140,8 @@ func TestJudgeSums(t *testing.T) {
 	})
 }
 
-// TestJudgeForgottenImports: what a failover forgets it forgets together: an ack, its count, and what it added to a sum.
+// TestJudgeForgottenImports: what a failover forgets it forgets together: an ack, its count, and what it added to a
+// sum.
 func TestJudgeForgottenImports(t *testing.T) {
 	failover := []strike{{from: sec(3), to: sec(3.5), why: unheard}}
 	before := slices.Concat(ofRow(2, 1, 1, succeeded), ofRow(3, 1.1, 1, succeeded))

@@ -78,8 +78,8 @@ func laned(l *load) {
 	l.Over, l.MaxDelay, l.Slow = 10*time.Second, 300*time.Millisecond, 300*time.Millisecond
 }
 
-// inLane puts the messages of a step into one lane, which has batches and single sends in turn. Half of both have no delay, so the order of
-// a batch counts.
+// inLane puts the messages of a step into one lane, which has batches and single sends in turn. Half of both have no
+// delay, so the order of a batch counts.
 func inLane(l load, first int, batch []delayqueue.Outgoing) {
 	n := first / step
 	lane := laneName((n + n/l.Lanes) % l.Lanes)
@@ -133,7 +133,8 @@ type turn struct {
 	last  int64 // the end for good
 }
 
-// turnOf finds the turn of a message. It ends with the last delivery: a handler of an earlier one that runs on, or begins, has lost its lease.
+// turnOf finds the turn of a message. It ends with the last delivery: a handler of an earlier one that runs on, or
+// begins, has lost its lease.
 func (ev *evidence) turnOf(s *story, in span) turn {
 	t, before, after := turn{story: s, last: in.to}, false, false
 	var last *run
@@ -184,8 +185,9 @@ func (t *turn) hasTurn(at int64) bool { return t.first > 0 && t.first <= at && a
 // over says whether its turn has ended before an instant.
 func (t *turn) over(at int64) bool { return t.last <= at }
 
-// goesBefore says whether the turn of a message comes first. A message is in Redis at the instant at which it is due, so one that is due
-// later is handed out after that. One that began before it was due was sent anew, because a failover forgot it.
+// goesBefore says whether the turn of a message comes first. A message is in Redis at the instant at which it is due,
+// so one that is due later is handed out after that. One that began before it was due was sent anew, because a
+// failover forgot it.
 func (t *turn) goesBefore(other *turn) bool {
 	a, b := t.sent, other.sent
 	switch {
@@ -260,7 +262,8 @@ func (v *verdict) weighLane(lane string, turns []turn) (starts int) {
 	return starts
 }
 
-// wantTurns wants as many turns to have been judged between failovers, wide lanes to have been full, and messages to have come again.
+// wantTurns wants as many turns to have been judged between failovers, wide lanes to have been full, and messages to
+// have come again.
 func (v *verdict) wantTurns(most int) {
 	for _, n := range v.turns {
 		if n < most/2 {

@@ -54,7 +54,8 @@ func (t *trial) look() {
 	t.readings = append(t.readings, reading{n[0], n[1], n[2]})
 }
 
-// weighRate wants no time in which more was handed out than a rate allows, and no more with consumers than there may be.
+// weighRate wants no time in which more was handed out than a rate allows, and no more with consumers than there may
+// be.
 func (v *verdict) weighRate(readings []reading, l ops.Limits) {
 	for i, a := range readings {
 		if a.held > int64(l.Concurrency) {

@@ -23,8 +23,8 @@ func TestManners(t *testing.T) {
 	}
 }
 
-// TestStepIsPatient: while nothing is answered each send of a step tries as long as a send may, also those that follow upon one
-// that failed: a send that fails at once would look like one that began after the outage and failed.
+// TestStepIsPatient: while nothing is answered each send of a step tries as long as a send may, also those that
+// follow upon one that failed: a send that fails at once would look like one that began after the outage and failed.
 func TestStepIsPatient(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

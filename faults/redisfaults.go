@@ -86,9 +86,10 @@ var transaction = []byte("*1\r\n$5\r\nMULTI\r\n")
 // tearLog takes the end off the server's log, from the beginning of a transaction on. A process that is killed alone
 // loses nothing: what it has written, the system still has.
 //
-// A log that ends within a command of a transaction is another matter: Redis 7.0 drops that command, keeps MULTI and those
-// before it in the log, and carries them out when it starts the next time, with no EXEC of theirs. So half a script is
-// done, whatever that script is; doctor finds it, and redis-check-aof --fix before the first start prevents it.
+// A log that ends within a command of a transaction is another matter: Redis 7.0 drops that command, keeps MULTI and
+// those before it in the log, and carries them out when it starts the next time, with no EXEC of theirs. So half a
+// script is done, whatever that script is; doctor finds it, and redis-check-aof --fix before the first start prevents
+// it.
 func (t *trial) tearLog() {
 	logs, err := filepath.Glob(filepath.Join(t.serverDir, "appendonlydir", "*.incr.aof"))
 	if len(logs) == 0 { // Redis before 7.0

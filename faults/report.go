@@ -111,7 +111,8 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 	return writePart(path, faultsPart, b.String())
 }
 
-// writePart puts one part of the document in place of what it was, and keeps all that is written by hand, and the other part.
+// writePart puts one part of the document in place of what it was, and keeps all that is written by hand, and the
+// other part.
 func writePart(path, title, text string) error {
 	old, err := os.ReadFile(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// Results of messages, whatever becomes of those who handle them: a result is that of the delivery which was acked, and of
-// no other.
+// Results of messages, whatever becomes of those who handle them: a result is that of the delivery which was acked,
+// and of no other.
 var results = []scenario{
 	{
 		name:  "results: consumer killed",
@@ -45,8 +45,8 @@ func resultOf(who string, msg *delayqueue.Message) string {
 // saidOf is the same of a message that is no sum.
 func saidOf(who string, delivery int) string { return fmt.Sprintf("%s %d", who, delivery) }
 
-// weighResults wants each message that was handled to be kept, with the result of the delivery that was acked, whose handler
-// came to its end.
+// weighResults wants each message that was handled to be kept, with the result of the delivery that was acked, whose
+// handler came to its end.
 func (t *trial) weighResults(v *verdict) {
 	state := t.read()
 	if state == nil {

@@ -137,8 +137,8 @@ func (t *trial) weighElsewhere(v *verdict) {
 		p99.by.Round(time.Millisecond)))
 }
 
-// patientReplicas are two replicas that wait long for so many confirmations. Sentinel makes the old primary a replica only ten
-// seconds after a planned failover, so not all are confirmed before.
+// patientReplicas are two replicas that wait long for so many confirmations. Sentinel makes the old primary a replica
+// only ten seconds after a planned failover, so not all are confirmed before.
 func patientReplicas(acks int) func(l *load) {
 	return func(l *load) {
 		replicas(l, 2, 20*time.Second, acks)
@@ -164,7 +164,8 @@ func withEntries(setUp func(t *trial)) func(t *trial) {
 	}
 }
 
-// replicas makes so many producers replicas that run all entries for a time, and wait for so many replicas of the server.
+// replicas makes so many producers replicas that run all entries for a time, and wait for so many replicas of the
+// server.
 func replicas(l *load, producers int, over time.Duration, confirm int) {
 	longLease(l)
 	l.Entries, l.Producers, l.Over, l.Replicas = scheduled, producers, over, confirm
@@ -210,7 +211,8 @@ func payloadOf(msg *delayqueue.Message) string {
 	return msg.Payload
 }
 
-// replicate runs all entries until ctx, or the time of the trial, is over. Each replica sets them first, as a service does at its start.
+// replicate runs all entries until ctx, or the time of the trial, is over. Each replica sets them first, as a service
+// does at its start.
 func replicate(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
 	ctx, cancel := context.WithDeadline(ctx, time.UnixMicro(o.Begun).Add(o.Load.Over))
 	defer cancel()

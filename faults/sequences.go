@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// Sequences: relays send the rows of outboxes, each row with its number (WithSequence). All relay all rows, whatever the
-// others do, and those that are killed are followed by ones which know nothing: each row is one message.
+// Sequences: relays send the rows of outboxes, each row with its number (WithSequence). All relay all rows, whatever
+// the others do, and those that are killed are followed by ones which know nothing: each row is one message.
 var sequences = []scenario{
 	{
 		name:  "sequences: relays and consumers killed, replies lost",
@@ -108,7 +108,8 @@ func (r *relayer) goOn(ctx context.Context) (last int64) {
 	if last == committed && last < int64(r.order.Load.Rows) {
 		return last
 	}
-	// The last one may be another relay's, and not confirmed. A failover could forget it, and take the next one all the same.
+	// The last one may be another relay's, and not confirmed. A failover could forget it, and take the next one all the
+	// same.
 	if last > 0 && !r.send(ctx, last) {
 		return 0
 	}
@@ -165,8 +166,8 @@ func (r rules) outboxes() (names []string) {
 	return names
 }
 
-// number wants each row, and each instant of schedules, to be one message, and lets what no relay or replica lived to note count
-// as sent.
+// number wants each row, and each instant of schedules, to be one message, and lets what no relay or replica lived to
+// note count as sent.
 func (v *verdict) number(ev *evidence, stories []*story) {
 	wanted := slices.Clone(ev.rules.instants)
 	if ev.rules.rows > 0 {
@@ -200,8 +201,8 @@ func (v *verdict) number(ev *evidence, stories []*story) {
 	}
 }
 
-// sentAnew says whether a send that was under way when Redis forgot something was carried out before and after that: the
-// answer is of the second time, and the run of the first.
+// sentAnew says whether a send that was under way when Redis forgot something was carried out before and after that:
+// the answer is of the second time, and the run of the first.
 func (ev *evidence) sentAnew(e *entry, r run) bool {
 	return slices.ContainsFunc(ev.strikes, func(st strike) bool {
 		underWay := e.begun() <= st.to && e.At >= st.from

@@ -104,7 +104,8 @@ func spread(shards int) func(l *load) {
 	}
 }
 
-// sendersOf is how many sends a producer has under way at most. If some of them wait for a node, others must not wait for those.
+// sendersOf is how many sends a producer has under way at most. If some of them wait for a node, others must not wait
+// for those.
 func sendersOf(l load) int {
 	if l.Haste > 0 {
 		return 128
@@ -112,7 +113,8 @@ func sendersOf(l load) int {
 	return 16
 }
 
-// inNames gives every second pair of steps keys that producers share, and the others none. It returns how long the sends try.
+// inNames gives every second pair of steps keys that producers share, and the others none. It returns how long the
+// sends try.
 func inNames(l load, first int, batch []delayqueue.Outgoing) (patience time.Duration) {
 	named := first/step%4 > 1
 	for i := range batch {

@@ -6,7 +6,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
-// TestShardRows: the judge finds two live messages of one key, and messages that were refused for their keys and handled all the same.
+// TestShardRows: the judge finds two live messages of one key, and messages that were refused for their keys and
+// handled all the same.
 func TestShardRows(t *testing.T) {
 	const a, b = "key1/a", "key1/b"
 	shared := rules{names: true}

@@ -229,8 +229,8 @@ func (t *trial) latenesses(from, to int64, some func(id string) bool) (all []lat
 	return all
 }
 
-// weighNames wants no two messages that have one key to live at a time. A message certainly lives when its sender knows that it is accepted, and
-// when the handler of its last delivery ends.
+// weighNames wants no two messages that have one key to live at a time. A message certainly lives when its sender
+// knows that it is accepted, and when the handler of its last delivery ends.
 func (v *verdict) weighNames(ev *evidence, stories []*story) {
 	if !ev.rules.names {
 		return

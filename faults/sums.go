@@ -64,7 +64,8 @@ func (ev *evidence) undone(at, later int64) bool {
 	})
 }
 
-// forgottenSum says whether Redis has forgotten a sum that was never handled to its end. It is nowhere, and its rows are added again.
+// forgottenSum says whether Redis has forgotten a sum that was never handled to its end. It is nowhere, and its rows
+// are added again.
 func (ev *evidence) forgottenSum(s *story) bool {
 	first, last := s.runs[0].start, s.runs[len(s.runs)-1]
 	return s.lastSuccess() == nil && ev.undone(first.At, last.until()) && ev.state.Where(first.ID) == "gone"
@@ -105,8 +106,8 @@ func (v *verdict) weighSums(ev *evidence, im *importStory) {
 	}
 }
 
-// partsOf are the parts of a sum that was acked: of the delivery which was, which is the last one, or, if Redis keeps sums with results,
-// of those.
+// partsOf are the parts of a sum that was acked: of the delivery which was, which is the last one, or, if Redis keeps
+// sums with results, of those.
 func (v *verdict) partsOf(ev *evidence, s *story) []string {
 	if s.inGarbage(ev) {
 		return nil
@@ -141,7 +142,8 @@ func (ev *evidence) partsInGarbage(key string) (n int) {
 	return n
 }
 
-// weighParent wants a parent when all rows of its import are acked, or at its limit with as many as are missing, and not later.
+// weighParent wants a parent when all rows of its import are acked, or at its limit with as many as are missing, and
+// not later.
 func (v *verdict) weighParent(ev *evidence, im *importStory) {
 	p, rows := im.parent, ev.rules.rows-1
 	for i, r := range p.runs {

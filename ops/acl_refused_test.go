@@ -78,7 +78,8 @@ func onMessage(act func(context.Context, *Queue, string) error) func(context.Con
 	}
 }
 
-// TestRolesMayWhatTheyAreSaidTo: docs/acl.md names all that a role's line allows, also what it is not meant for, and the rest is refused.
+// TestRolesMayWhatTheyAreSaidTo: docs/acl.md names all that a role's line allows, also what it is not meant for, and
+// the rest is refused.
 func TestRolesMayWhatTheyAreSaidTo(t *testing.T) {
 	t.Parallel()
 	admin, users := queuetest.RoleClients(t)

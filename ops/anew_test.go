@@ -11,8 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestExpiredIsRefused: what would expire before it is handled is neither brought back nor made due, unless its deadline is
-// lifted. Then it is handled.
+// TestExpiredIsRefused: what would expire before it is handled is neither brought back nor made due, unless its
+// deadline is lifted. Then it is handled.
 func TestExpiredIsRefused(t *testing.T) {
 	f, m := newQueue(t)
 	handled := make(chan string, 100)

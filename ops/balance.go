@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// AcceptBalance makes the books of the queue balance (Monitor.Balance), whatever is there, and returns how many messages were missing; less
-// than 0: how many were too many. Find out why first: afterwards only the journal and Balance.WrittenOff, or Balance.Found, tell of them. It
-// changes no message.
+// AcceptBalance makes the books of the queue balance (Monitor.Balance), whatever is there, and returns how many
+// messages were missing; less than 0: how many were too many. Find out why first: afterwards only the journal and
+// Balance.WrittenOff, or Balance.Found, tell of them. It changes no message.
 func (m *Queue) AcceptBalance(ctx context.Context) (missing int64, err error) {
 	missing, err = m.store.AcceptBalance(ctx, &m.calls)
 	r := journalRecord{Act: ActAcceptBalance, Detail: "missing", N: missing}

@@ -15,27 +15,30 @@ import (
 
 // A Bulk says which messages a call for many changes, and how.
 //
-// A call for many changes the messages that were in these states when it began, each of them once. It works in steps that hold the
-// server for milliseconds, with pauses as long as the steps took. It passes over messages that come into these states later:
-// those that fail or die again, and those that are sent meanwhile. The time of a send is in the id, by the clock of the sender. It
-// also passes over a message that another send changes (Replace, Append) after the call has found that it matches.
-// Exceptions:
+// A call for many changes the messages that were in these states when it began, each of them once. It works in steps
+// that hold the server for milliseconds, with pauses as long as the steps took. It passes over messages that come
+// into these states later: those that fail or die again, and those that are sent meanwhile. The time of a send is in
+// the id, by the clock of the sender. It also passes over a message that another send changes (Replace, Append) after
+// the call has found that it matches. Exceptions:
 //   - In StateUnack without Before, messages that are handed out after the call began are changed, too.
-//   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane comes into its state
-//     and may be changed, too, although States has no StateWaiting.
-//   - A call may miss a message that gets or loses its turn meanwhile, because handlers end or a message before it is sent. One that makes
-//     messages due earlier goes over those with a lane twice for that. Most calls do the others if they are called again; BulkRescheduleBy
-//     would shift messages twice.
+//   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane
+//     comes into its state and may be changed, too, although States has no StateWaiting.
+//   - A call may miss a message that gets or loses its turn meanwhile, because handlers end or a message before it is
+//     sent. One that makes messages due earlier goes over those with a lane twice for that. Most calls do the others
+//     if they are called again; BulkRescheduleBy would shift messages twice.
 //
-// If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their clocks.
+// If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their
+// clocks.
 //
-// A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of them.
+// A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of
+// them.
 //
-// A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
-// and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.
+// A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was
+// counted and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.
 //
-// A call may be cut off between or within its steps. The same call with Before set to BulkResult.At does the rest, because messages
-// that were changed have left their state, or are as they should be. Only BulkRescheduleBy would shift messages twice.
+// A call may be cut off between or within its steps. The same call with Before set to BulkResult.At does the rest,
+// because messages that were changed have left their state, or are as they should be. Only BulkRescheduleBy would
+// shift messages twice.
 type Bulk struct {
 	// States are those that the messages were in when the call began. None: all in which the change is possible; but
 	// BulkDelete needs them. In StateUnack, only messages that are being handled when the call reaches them are changed.
@@ -43,8 +46,8 @@ type Bulk struct {
 
 	Filter // which of them; zero: all. Limit is how many messages are looked at in one step
 
-	// Spread makes messages due evenly over this time, not all at once; those of each shard over the whole time. Messages that are due within
-	// it already stay. For BulkRequeue, BulkRunNow and BulkReschedule.
+	// Spread makes messages due evenly over this time, not all at once; those of each shard over the whole time.
+	// Messages that are due within it already stay. For BulkRequeue, BulkRunNow and BulkReschedule.
 	Spread time.Duration
 
 	// Anew lifts the deadlines of messages that would have expired when they are due, for good, and begins their TTLs
@@ -58,18 +61,20 @@ type Bulk struct {
 	// TTL is over.
 	DryRun bool
 
-	// Before is an instant of the server's clock. Messages that came into their state later are passed over. A message in StateUnack
-	// came later if it was sent, or failed last, after Before. Zero, or an instant to come: when the call begins.
+	// Before is an instant of the server's clock. Messages that came into their state later are passed over. A message
+	// in StateUnack came later if it was sent, or failed last, after Before. Zero, or an instant to come: when the call
+	// begins.
 	Before time.Time
 
 	// Most is how many messages are changed at most. 0: any number.
 	Most int64
 
-	// Cursor is the Next of a dry run that was stopped. The dry run goes on from there, if all else is as it was. "": it begins.
+	// Cursor is the Next of a dry run that was stopped. The dry run goes on from there, if all else is as it was. "": it
+	// begins.
 	Cursor string
 
-	// Progress is called after each step. If it returns false, the call stops without an error. A panic in Progress reaches the
-	// caller, and the journal says that the call has stopped. nil: nobody is told.
+	// Progress is called after each step. If it returns false, the call stops without an error. A panic in Progress
+	// reaches the caller, and the journal says that the call has stopped. nil: nobody is told.
 	Progress func(*BulkResult) bool
 }
 
@@ -103,8 +108,9 @@ type BulkResult struct {
 
 // BulkDelete deletes messages. In StateUnack it takes them out and ends the contexts of their handlers, as Cancel does.
 //
-// Like all calls for many, it returns a result beside an error: how far it had come, perhaps without the step that was cut off. It returns
-// ErrUnknownLayout if a newer version of this library writes the queue, and ErrBulkStopped after StopBulk.
+// Like all calls for many, it returns a result beside an error: how far it had come, perhaps without the step that
+// was cut off. It returns ErrUnknownLayout if a newer version of this library writes the queue, and ErrBulkStopped
+// after StopBulk.
 func (m *Queue) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
 	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
 		delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
@@ -165,7 +171,8 @@ func (m *Queue) bulk(ctx context.Context, t task, b Bulk, can ...delayqueue.Stat
 	return m.operate(ctx, &o, b.Progress)
 }
 
-// untilDone is the context of a call for many. Its reads are tried as long as its changes, and not only for ReadFor, unless it is a dry run.
+// untilDone is the context of a call for many. Its reads are tried as long as its changes, and not only for ReadFor,
+// unless it is a dry run.
 func (o *operation) untilDone(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded || o.dry {
 		return ctx, func() {}
@@ -200,7 +207,8 @@ func (o *operation) valid(b *Bulk, can []delayqueue.State) error {
 	return nil
 }
 
-// begin fixes the instant that bounds the call, and counts the messages. The script of each step checks the layout again.
+// begin fixes the instant that bounds the call, and counts the messages. The script of each step checks the layout
+// again.
 func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error {
 	o.Sent = time.Now().UnixMicro()
 	queue, err := m.store.ReadCounts(ctx)

@@ -121,7 +121,8 @@ func TestBulkOfWhatIsHandledAsCounted(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestBulkMost: no more are changed than Bulk.Most says, in steps that are smaller or larger, and none is counted beyond it.
+// TestBulkMost: no more are changed than Bulk.Most says, in steps that are smaller or larger, and none is counted
+// beyond it.
 func TestBulkMost(t *testing.T) {
 	f, m := newQueue(t)
 	pendingAt(f, 20)

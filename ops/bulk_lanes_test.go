@@ -17,8 +17,8 @@ import (
 // notHandled are the states of live messages that no handler has.
 var notHandled = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateWaiting}
 
-// inLanes sends messages into lanes of several widths, a minute after each other from base on. One lane has a message that waits three
-// hours for a retry, with its turn.
+// inLanes sends messages into lanes of several widths, a minute after each other from base on. One lane has a message
+// that waits three hours for a retry, with its turn.
 func inLanes(f *face.Fixture) (base time.Time, n int64) {
 	failed := make(chan struct{}, 1)
 	q := f.Queue(nil).WithRetryDelays(3 * time.Hour).WithHandler(func(context.Context, *delayqueue.Message) error {
@@ -177,7 +177,8 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 	}
 }
 
-// TestBulkDeleteWaiting: a message that asks for few turns is deleted after those behind it, which would get turns, and leave the state.
+// TestBulkDeleteWaiting: a message that asks for few turns is deleted after those behind it, which would get turns,
+// and leave the state.
 func TestBulkDeleteWaiting(t *testing.T) {
 	f, m := newQueue(t)
 	q := f.Queue(nil)
@@ -212,7 +213,8 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 	}
 }
 
-// TestBulkOfWideLane: a step ends if the messages that it has made due earlier had to look at many turns, and the next step does the rest.
+// TestBulkOfWideLane: a step ends if the messages that it has made due earlier had to look at many turns, and the
+// next step does the rest.
 func TestBulkOfWideLane(t *testing.T) {
 	f, m := newQueue(t)
 	const n = 300
@@ -236,8 +238,8 @@ func TestBulkOfWideLane(t *testing.T) {
 	}
 }
 
-// TestBulkWhileLanesMove: a call that makes messages due now reaches also those that get their turns, and lose them again, while it goes over
-// what waits. A dry run counts each once.
+// TestBulkWhileLanesMove: a call that makes messages due now reaches also those that get their turns, and lose them
+// again, while it goes over what waits. A dry run counts each once.
 func TestBulkWhileLanesMove(t *testing.T) {
 	t.Parallel()
 	for _, dry := range []bool{false, true} {
@@ -282,7 +284,8 @@ func TestBulkWhileLanesMove(t *testing.T) {
 	}
 }
 
-// TestBulkSpreadInSteps: a page that is changed in several steps, because each of its messages looks at many turns, keeps its order.
+// TestBulkSpreadInSteps: a page that is changed in several steps, because each of its messages looks at many turns,
+// keeps its order.
 func TestBulkSpreadInSteps(t *testing.T) {
 	f, m := newQueue(t)
 	var batch []delayqueue.Outgoing

@@ -246,8 +246,8 @@ func TestBulkEnds(t *testing.T) {
 	}
 }
 
-// TestBulkAgain: however often a call for many is cut off, the same call does the rest, in whatever step the cut falls, and
-// whether or not its reply gets through. What was sent meanwhile stays.
+// TestBulkAgain: however often a call for many is cut off, the same call does the rest, in whatever step the cut
+// falls, and whether or not its reply gets through. What was sent meanwhile stays.
 func TestBulkAgain(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -340,8 +340,8 @@ func TestBulkRunNowAgain(t *testing.T) {
 	}
 }
 
-// TestBulkOutlastsAnOutage: what a call for many reads is tried as long as what it changes, without a deadline too. A dry run is
-// a look.
+// TestBulkOutlastsAnOutage: what a call for many reads is tried as long as what it changes, without a deadline too. A
+// dry run is a look.
 func TestBulkOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	for dry, want := range map[bool]time.Duration{false: message.MaxDelay, true: 0} {
@@ -377,8 +377,8 @@ func TestBulkOutlastsAnOutage(t *testing.T) {
 	}
 }
 
-// TestBulkWithAWildProgress: a Progress that panics, or ends its goroutine, does so to its caller, and the journal says that the
-// call has stopped.
+// TestBulkWithAWildProgress: a Progress that panics, or ends its goroutine, does so to its caller, and the journal
+// says that the call has stopped.
 func TestBulkWithAWildProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		progress func(*BulkResult) bool
@@ -431,7 +431,8 @@ func TestBulkOfAVanishedQueue(t *testing.T) {
 	}
 }
 
-// TestBulkSparesWhatWasReplaced: a call for many passes over a message that a send replaced after the call had looked at it.
+// TestBulkSparesWhatWasReplaced: a call for many passes over a message that a send replaced after the call had looked
+// at it.
 func TestBulkSparesWhatWasReplaced(t *testing.T) {
 	f, m := newQueue(t)
 	q, replaced := f.Queue(nil), false

@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A Consumer is a DelayQueue that consumes. It reports this about once a second. If a process consumes more than three queues over one
-// client, its idle consumers report every third of a lease, or every 10 s if that is sooner.
+// A Consumer is a DelayQueue that consumes. It reports this about once a second. If a process consumes more than
+// three queues over one client, its idle consumers report every third of a lease, or every 10 s if that is sooner.
 type Consumer struct {
 	ID          string     // differs with each start
 	Host        string     // os.Hostname
@@ -32,8 +32,9 @@ type Handling struct {
 	Since time.Time     // by the server's clock
 }
 
-// Consumers returns the consumers that are alive, the oldest first. A consumer that was killed counts as alive until its lease has run out,
-// and for 3 s at least. If some shards of the queue do not answer, Consumers returns what the others say beside the error.
+// Consumers returns the consumers that are alive, the oldest first. A consumer that was killed counts as alive until
+// its lease has run out, and for 3 s at least. If some shards of the queue do not answer, Consumers returns what the
+// others say beside the error.
 func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
 	alive, err := m.alive(ctx)
 	if err == nil && len(alive) == 0 {

@@ -39,12 +39,12 @@ type Found struct {
 	Next    string // the cursor of the next call; "" if all was looked at
 }
 
-// Find looks for a text. The first call looks for a message with this id or key, and if there is one, returns it at once. Otherwise, and
-// with Next as the cursor, Find looks at each message of the states: at its id, and at what its key, headers, payload (of a group: the
-// first part) and last error contain.
+// Find looks for a text. The first call looks for a message with this id or key, and if there is one, returns it at
+// once. Otherwise, and with Next as the cursor, Find looks at each message of the states: at its id, and at what its
+// key, headers, payload (of a group: the first part) and last error contain.
 //
-// A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an error Find returns
-// what was found until then, and Next. List says what is met if messages move meanwhile.
+// A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an
+// error Find returns what was found until then, and Next. List says what is met if messages move meanwhile.
 func (m *Queue) Find(ctx context.Context, text string, f Find, cursor string) (*Found, error) {
 	found, err := m.find(ctx, text, f, cursor)
 	if err != nil {

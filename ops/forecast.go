@@ -17,8 +17,8 @@ type Due struct {
 	Retry   int64     // messages that come due again
 }
 
-// A Forecast says how many messages come due in each span, as the queue is now. Messages that are sent, moved, handed out or fail later
-// change it.
+// A Forecast says how many messages come due in each span, as the queue is now. Messages that are sent, moved, handed
+// out or fail later change it.
 type Forecast struct {
 	At      time.Time     // when it was counted, by the server's clock
 	Step    time.Duration // of a bucket
@@ -30,9 +30,9 @@ type Forecast struct {
 // maxBuckets is how many spans Forecast counts at most. They make about a thousand commands in one call.
 const maxBuckets = 500
 
-// Forecast counts the messages that come due in n spans of time (1 to 500) of the length step (1 ms or more). The first span begins at from;
-// zero: now, by the server's clock. Messages that were released are due, and do not count. Forecast is one script call. Each span costs
-// it O(log m) of m messages.
+// Forecast counts the messages that come due in n spans of time (1 to 500) of the length step (1 ms or more). The
+// first span begins at from; zero: now, by the server's clock. Messages that were released are due, and do not count.
+// Forecast is one script call. Each span costs it O(log m) of m messages.
 func (m *Queue) Forecast(ctx context.Context, from time.Time, step time.Duration, n int) (*Forecast, error) {
 	var first message.When
 	err := message.Unitless("step", step)

@@ -16,9 +16,10 @@ import (
 // noError is what FoldError makes of "": messages without an error are a group as well.
 const noError = "(no error)"
 
-// FoldError makes errors alike that differ only in numbers, ids, quotes and blanks. Each number becomes #, together with the characters that
-// join its parts, as in addresses and times. Each id becomes #, and the text between two quotes becomes an ellipsis. Line breaks and other
-// characters that cannot be printed are blanks, and several blanks are one. FoldError looks at 4 KB.
+// FoldError makes errors alike that differ only in numbers, ids, quotes and blanks. Each number becomes #, together
+// with the characters that join its parts, as in addresses and times. Each id becomes #, and the text between two
+// quotes becomes an ellipsis. Line breaks and other characters that cannot be printed are blanks, and several blanks
+// are one. FoldError looks at 4 KB.
 func FoldError(text string) string {
 	text = strings.Join(strings.FieldsFunc(text[:min(len(text), 4<<10)], func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 	if text == "" {
@@ -102,11 +103,13 @@ type ErrorGroups struct {
 
 const maxGroups = 1000
 
-// ErrorGroups counts the messages of StateGarbage or StateRetry that match f, in groups by their last errors (FoldError).
+// ErrorGroups counts the messages of StateGarbage or StateRetry that match f, in groups by their last errors
+// (FoldError).
 //
-// A call looks at budget messages (0: 10,000; at most 100,000), and at 64 MB of them, page by page. A pause follows each page, as long as
-// the page took. cursor is "" for the first call, and then the Next of the call before, with the same filter. Merge puts the groups of
-// these calls together. Beside an error ErrorGroups returns what was counted until then, and Next.
+// A call looks at budget messages (0: 10,000; at most 100,000), and at 64 MB of them, page by page. A pause follows
+// each page, as long as the page took. cursor is "" for the first call, and then the Next of the call before, with
+// the same filter. Merge puts the groups of these calls together. Beside an error ErrorGroups returns what was
+// counted until then, and Next.
 func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)
 	if err != nil {

@@ -82,8 +82,8 @@ const (
 // A BulkState is how far a call for many has come.
 type BulkState struct {
 	Phase BulkPhase
-	// Updated is when the process of the call wrote the entry last, by the server's clock: before each step that changes something, and
-	// after about a second without such a step. Silent is how long ago that was.
+	// Updated is when the process of the call wrote the entry last, by the server's clock: before each step that changes
+	// something, and after about a second without such a step. Silent is how long ago that was.
 	Updated   time.Time
 	Silent    time.Duration
 	Total     int64            // as BulkResult.Total
@@ -128,9 +128,9 @@ func (t *task) public(begun int64) *BulkTask {
 	return p
 }
 
-// Rest is the Bulk with which the same call does the rest of a call for many that was stopped, has failed or was interrupted. ok is
-// false if there is no rest, if the call still runs, if its task was too long for the journal, or if it was BulkRescheduleBy,
-// which would shift messages twice.
+// Rest is the Bulk with which the same call does the rest of a call for many that was stopped, has failed or was
+// interrupted. ok is false if there is no rest, if the call still runs, if its task was too long for the journal, or
+// if it was BulkRescheduleBy, which would shift messages twice.
 func (e *JournalEntry) Rest() (b Bulk, ok bool) {
 	if e.Bulk == nil || e.Bulk.Task == nil || e.Bulk.Phase == BulkFinished || e.Bulk.Phase == BulkRunning && !e.Bulk.Interrupted() {
 		return b, false
@@ -198,7 +198,8 @@ type bulkRecord struct {
 	Error  string           `json:"error,omitempty"`
 }
 
-// journalEntryOf reads a line of the journal. now is the server's instant in us. ok is false if another program wrote the line.
+// journalEntryOf reads a line of the journal. now is the server's instant in us. ok is false if another program wrote
+// the line.
 func journalEntryOf(l *script.JournalLine, now int64) (e JournalEntry, ok bool) {
 	words := strings.SplitN(l.Line, " ", 4)
 	at := script.ScoreInstant(l.Made)
@@ -229,17 +230,16 @@ func journalEntryOf(l *script.JournalLine, now int64) (e JournalEntry, ok bool) 
 	return e, true
 }
 
-// Journal returns a page of the acts on the queue, on all machines, the newest first. cursor is "" for the first page, and then the
-// Next of the page before. limit is the number of entries, at most 200; 0: 50. Redis keeps the last 1,000 entries, and keeps them
-// for 31 days after DeleteQueue.
+// Journal returns a page of the acts on the queue, on all machines, the newest first. cursor is "" for the first
+// page, and then the Next of the page before. limit is the number of entries, at most 200; 0: 50. Redis keeps the
+// last 1,000 entries, and keeps them for 31 days after DeleteQueue.
 //
-// A call for one message or for the queue acts first, and then writes its entry with a second call. If the entry cannot be written,
-// the act stands, its result is returned, and the log has an error with all that the entry would say. A call for many writes its
-// entry before it changes anything.
+// A call for one message or for the queue acts first, and then writes its entry with a second call. If the entry
+// cannot be written, the act stands, its result is returned, and the log has an error with all that the entry would
+// say. A call for many writes its entry before it changes anything.
 //
-// Not in the journal: calls for one message that failed or changed nothing, dry runs, what a DelayQueue, a Publisher or a
-// delayqueue.Monitor does, and a PassSequence without WithOperator, because programs
-// call that.
+// Not in the journal: calls for one message that failed or changed nothing, dry runs, what a DelayQueue, a Publisher
+// or a delayqueue.Monitor does, and a PassSequence without WithOperator, because programs call that.
 func (m *Queue) Journal(ctx context.Context, limit int, cursor string) (*JournalPage, error) {
 	page, err := m.journalPage(ctx, limit, cursor)
 	if err == nil && len(page.Entries) == 0 && cursor == "" {
@@ -301,9 +301,9 @@ func (m *Queue) JournalEntry(ctx context.Context, id string) (*JournalEntry, err
 	return nil, m.failed(err, "entry %s of the journal", id)
 }
 
-// StopBulk asks the process that runs a call for many to stop the call. It stops before its next step, and its caller gets
-// ErrBulkStopped. id is the ID of the call's entry in the journal. StopBulk returns ErrNotFound if there is no such entry, and
-// ErrWrongState if no call runs under that entry.
+// StopBulk asks the process that runs a call for many to stop the call. It stops before its next step, and its caller
+// gets ErrBulkStopped. id is the ID of the call's entry in the journal. StopBulk returns ErrNotFound if there is no
+// such entry, and ErrWrongState if no call runs under that entry.
 func (m *Queue) StopBulk(ctx context.Context, id string) error {
 	name, err := parseEntryName(id)
 	if err == nil {
@@ -340,11 +340,12 @@ func (m *Queue) write(ctx context.Context, n *script.JournalNote) (got script.Jo
 	return got, err
 }
 
-// journalTime bounds the attempts to write the entry of an act that is done, also after the context of the act has ended. Only tests change it.
+// journalTime bounds the attempts to write the entry of an act that is done, also after the context of the act has
+// ended. Only tests change it.
 var journalTime = 2 * time.Second
 
-// Note writes an act into the journal that was done by other means than a Queue, as schedule/ does for its entries. target names the object
-// of the act, detail says how. If the entry cannot be written, the log says so: see Journal.
+// Note writes an act into the journal that was done by other means than a Queue, as schedule/ does for its entries.
+// target names the object of the act, detail says how. If the entry cannot be written, the log says so: see Journal.
 func (m *Queue) Note(ctx context.Context, act Act, target, detail string) {
 	m.done(ctx, journalRecord{Act: act, Target: target, Detail: detail})
 }
@@ -386,8 +387,8 @@ func briefly(ctx context.Context) (context.Context, context.CancelFunc) {
 // errUnwritable: this user may not write the journal. It was logged before.
 var errUnwritable = errors.New("this user may not write the journal")
 
-// missing logs an entry that could not be written. A user without the right to write the journal is told once, and later entries are
-// not tried.
+// missing logs an entry that could not be written. A user without the right to write the journal is told once, and
+// later entries are not tried.
 func (m *Queue) missing(r *journalRecord, err error) {
 	if err == nil || errors.Is(err, errUnwritable) {
 		return

@@ -124,9 +124,9 @@ func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err erro
 	}
 }
 
-// noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be reached, a call that
-// goes on waits here, as it would in its next step; otherwise nobody could see or stop it later. For the end of a call there are only
-// the attempts of journalTime.
+// noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be
+// reached, a call that goes on waits here, as it would in its next step; otherwise nobody could see or stop it later.
+// For the end of a call there are only the attempts of journalTime.
 func (m *Queue) noteBulk(ctx context.Context, o *operation, phase BulkPhase, failure error) error {
 	if o.dry || o.mute {
 		return nil

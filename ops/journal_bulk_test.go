@@ -174,7 +174,8 @@ func TestStopBulkThatFindsNothing(t *testing.T) {
 	}
 }
 
-// dies runs a call for many whose process is killed in the k-th call of steer, which arrives or does not, and returns its entry.
+// dies runs a call for many whose process is killed in the k-th call of steer, which arrives or does not, and returns
+// its entry.
 func diesIn(f *face.Fixture, k int, arrives bool, call func(ctx context.Context, m *Queue) error) JournalEntry {
 	f.T.Helper()
 	cli := f.Client()
@@ -203,8 +204,8 @@ func diesIn(f *face.Fixture, k int, arrives bool, call func(ctx context.Context,
 	return entryOf(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)))
 }
 
-// TestJournalOfTheDead: whatever step a process dies in, and whether or not that was carried out, the entry in the journal says how
-// far it had come, and what it was told: the same call does the rest.
+// TestJournalOfTheDead: whatever step a process dies in, and whether or not that was carried out, the entry in the
+// journal says how far it had come, and what it was told: the same call does the rest.
 func TestJournalOfTheDead(t *testing.T) {
 	t.Parallel()
 	for k := 1; k <= 3; k++ {
@@ -273,7 +274,8 @@ func TestJournalRest(t *testing.T) {
 	}
 }
 
-// TestJournalOfBulkAfterAnOutage: a call for many that finds no Redis for a while is seen and stopped after that as before.
+// TestJournalOfBulkAfterAnOutage: a call for many that finds no Redis for a while is seen and stopped after that as
+// before.
 func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

@@ -158,8 +158,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalOnce: an entry whose reply is lost is written once; one that never gets there is in the log, with all that it
-// would say, and what was done stands.
+// TestJournalOnce: an entry whose reply is lost is written once; one that never gets there is in the log, with all
+// that it would say, and what was done stands.
 func TestJournalOnce(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A Lane says what a lane is doing (WithLane): which messages have a turn, so that they may be handled, and how many wait behind them.
+// A Lane says what a lane is doing (WithLane): which messages have a turn, so that they may be handled, and how many
+// wait behind them.
 type Lane struct {
 	Name    string    // as given to WithLane
 	Width   int       // how many messages may have a turn: the smallest of the widths of those that have one, and of the next
@@ -33,8 +34,9 @@ type Holder struct {
 	ID    string // of the message
 	State delayqueue.State
 
-	// At is when the message will be due (StatePending, StateRetry), since when it is ready (StateReady), or when its handler began (StateUnack).
-	// In StateUnack it is zero if no consumer has said so yet, or if the message is in a consumer's buffer.
+	// At is when the message will be due (StatePending, StateRetry), since when it is ready (StateReady), or when its
+	// handler began (StateUnack). In StateUnack it is zero if no consumer has said so yet, or if the message is in a
+	// consumer's buffer.
 	At        time.Time
 	Delivery  int    // the number of the next delivery, or of the current one
 	LastError string // why the delivery before ended; "" if there is none
@@ -54,9 +56,10 @@ const (
 	maxLanes = 1000
 )
 
-// Lanes looks at budget lanes (0: 10,000; at most 100,000), and returns those in which most messages wait. It does so page by page. A pause
-// follows each page, as long as the page took. cursor is "" for the first call, and then the Next of the call before. Merge puts the lanes of
-// these calls together. Beside an error Lanes returns what was found until then, and Next.
+// Lanes looks at budget lanes (0: 10,000; at most 100,000), and returns those in which most messages wait. It does so
+// page by page. A pause follows each page, as long as the page took. cursor is "" for the first call, and then the
+// Next of the call before. Merge puts the lanes of these calls together. Beside an error Lanes returns what was found
+// until then, and Next.
 func (m *Queue) Lanes(ctx context.Context, budget int, cursor string) (*LanePage, error) {
 	page := &LanePage{Next: cursor}
 	err := m.lanePages(ctx, page, min(cmp.Or(max(budget, 0), 10_000), 100_000))
@@ -166,7 +169,8 @@ func (p *LanePage) Merge(more *LanePage) {
 	p.Next, p.Now = more.Next, more.Now
 }
 
-// Lane returns one lane, with all its holders. It returns ErrNotFound if no message that is to be delivered has the lane.
+// Lane returns one lane, with all its holders. It returns ErrNotFound if no message that is to be delivered has the
+// lane.
 func (m *Queue) Lane(ctx context.Context, name string) (*Lane, error) {
 	var got script.LanesReply
 	err := fmt.Errorf("%w: a lane has 1 to %d bytes", delayqueue.ErrBadOption, message.MaxLane)
@@ -190,17 +194,18 @@ func (m *Queue) Lane(ctx context.Context, name string) (*Lane, error) {
 	return &lanes[0], nil
 }
 
-// SkipToEnd ends the turn of a message that no handler has. The message waits behind all messages of its lane that are due now, and the next
-// of the lane gets the turn. A message that waits for a retry does not come sooner than without SkipToEnd. A TTL begins anew, as by Reschedule.
+// SkipToEnd ends the turn of a message that no handler has. The message waits behind all messages of its lane that
+// are due now, and the next of the lane gets the turn. A message that waits for a retry does not come sooner than
+// without SkipToEnd. A TTL begins anew, as by Reschedule.
 //
-// Like SkipToGarbage, it returns ErrWrongState if the message has no turn, if it is being handled (Cancel ends it), or if no message of its
-// lane that is due waits behind it.
+// Like SkipToGarbage, it returns ErrWrongState if the message has no turn, if it is being handled (Cancel ends it),
+// or if no message of its lane that is due waits behind it.
 func (m *Queue) SkipToEnd(ctx context.Context, id string) error {
 	return m.steerOne(ctx, script.SteerRequest{What: script.SteerLast, Targets: []script.Spot{{Tag: id}}})
 }
 
-// SkipToGarbage ends the turn of a message that no handler has, and gives the message up. The next message of its lane gets the turn. The last
-// error of the message says who skipped it (WithOperator), and why (WithReason).
+// SkipToGarbage ends the turn of a message that no handler has, and gives the message up. The next message of its
+// lane gets the turn. The last error of the message says who skipped it (WithOperator), and why (WithReason).
 func (m *Queue) SkipToGarbage(ctx context.Context, id string) error {
 	text := "skipped"
 	if m.who.by != "" {

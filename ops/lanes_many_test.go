@@ -93,8 +93,8 @@ func fillLanes(f *face.Fixture, lanes, each int) {
 	}
 }
 
-// scriptCost is how many commands script calls have inside, divided by n. Calls that are made now and then, as to forget old callers, make
-// it a little more.
+// scriptCost is how many commands script calls have inside, divided by n. Calls that are made now and then, as to
+// forget old callers, make it a little more.
 func scriptCost(t *testing.T, server *redistest.Server, n int, call func()) int {
 	t.Helper()
 	spent := queuetest.Commands(t, queuetest.RedisClient(t, server.Addr()), call)
@@ -116,8 +116,8 @@ func costsAsMuch(t *testing.T, costs, few map[string]int) {
 	}
 }
 
-// TestManyLanes: messages of very many lanes are each handled once, in order, one at a time, also while one lane stands still. A call has
-// no more commands than in a queue of few lanes.
+// TestManyLanes: messages of very many lanes are each handled once, in order, one at a time, also while one lane
+// stands still. A call has no more commands than in a queue of few lanes.
 func TestManyLanes(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
@@ -125,7 +125,8 @@ func TestManyLanes(t *testing.T) {
 	costsAsMuch(t, liveInLanes(t, f, server, testkit.Size(100_000, 3_000), 3), few)
 }
 
-// liveInLanes fills lanes, walks them, and has all handled, while the first message of one is handled until all other lanes are empty.
+// liveInLanes fills lanes, walks them, and has all handled, while the first message of one is handled until all other
+// lanes are empty.
 func liveInLanes(t *testing.T, f *face.Fixture, server *redistest.Server, lanes, each int) map[string]int {
 	t.Helper()
 	m, costs, found := Of(delayqueue.NewMonitor(f.Name, f.Cli)), map[string]int{}, &LanePage{}
@@ -164,8 +165,8 @@ func liveInLanes(t *testing.T, f *face.Fixture, server *redistest.Server, lanes,
 	return costs
 }
 
-// TestLongLane: messages of a very long lane are each handled once, in order, one at a time. No call has more commands than in a short
-// lane, whatever it does.
+// TestLongLane: messages of a very long lane are each handled once, in order, one at a time. No call has more
+// commands than in a short lane, whatever it does.
 func TestLongLane(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
@@ -177,8 +178,8 @@ func TestLongLane(t *testing.T) {
 	costsAsMuch(t, workInLane(t, f, server, n, handled), short)
 }
 
-// workInLane fills a lane, handles so many messages, does everything to single ones, and deletes the others. It returns what a call of
-// each costs.
+// workInLane fills a lane, handles so many messages, does everything to single ones, and deletes the others. It
+// returns what a call of each costs.
 func workInLane(t *testing.T, f *face.Fixture, server *redistest.Server, n, handled int) map[string]int {
 	t.Helper()
 	const name = "lane-0"
@@ -207,7 +208,8 @@ func workInLane(t *testing.T, f *face.Fixture, server *redistest.Server, n, hand
 
 var everyWaiting = []delayqueue.State{delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
 
-// steerInLane does everything to single messages of a lane. Now and then a call makes a connection, too: the least of three counts.
+// steerInLane does everything to single messages of a lane. Now and then a call makes a connection, too: the least of
+// three counts.
 func steerInLane(f *face.Fixture, q *delayqueue.DelayQueue, m *Queue, server *redistest.Server, name string) map[string]int {
 	f.T.Helper()
 	var id string

@@ -147,7 +147,8 @@ func TestLaneHolders(t *testing.T) {
 	}
 }
 
-// TestSkip: who has the turn goes to garbage, with the words of the operator, or to the end of what is due. Both stand in the journal.
+// TestSkip: who has the turn goes to garbage, with the words of the operator, or to the end of what is due. Both
+// stand in the journal.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -198,7 +199,8 @@ func TestSkip(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestWaitingInLists: messages that wait for their lane are listed, found, counted in the forecast, and changed by calls for many.
+// TestWaitingInLists: messages that wait for their lane are listed, found, counted in the forecast, and changed by
+// calls for many.
 func TestWaitingInLists(t *testing.T) {
 	f, m := newQueue(t)
 	q := f.Queue(nil)

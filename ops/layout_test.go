@@ -12,7 +12,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestUnknownLayout: calls for many and DeleteQueue refuse a layout that is not understood, change nothing, and say why.
+// TestUnknownLayout: calls for many and DeleteQueue refuse a layout that is not understood, change nothing, and say
+// why.
 func TestUnknownLayout(t *testing.T) {
 	f, m := newQueue(t)
 	q := f.Queue(nil)

@@ -10,12 +10,14 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// SetLimits sets limits of the queue, and returns the limits that were set before. They go before those of its consumers until they are set
-// again. The rate and the concurrency are set separately: if one of them is 0, that of the consumers holds. So Limits{} takes back all
-// that was set. The limits hold from the next delivery on. Messages that consumers already have are finished.
+// SetLimits sets limits of the queue, and returns the limits that were set before. They go before those of its
+// consumers until they are set again. The rate and the concurrency are set separately: if one of them is 0, that of
+// the consumers holds. So Limits{} takes back all that was set. The limits hold from the next delivery on. Messages
+// that consumers already have are finished.
 //
-// If the queue has several shards, each gets an equal part of the limits. Burst and Concurrency are rounded up, so that each shard has at least 1,
-// and before may be larger than what was set. SetLimits returns ErrBadOption if the rate of a shard would be too slow: one in 365 days is the slowest.
+// If the queue has several shards, each gets an equal part of the limits. Burst and Concurrency are rounded up, so
+// that each shard has at least 1, and before may be larger than what was set. SetLimits returns ErrBadOption if the
+// rate of a shard would be too slow: one in 365 days is the slowest.
 func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err error) {
 	switch {
 	case script.RateLimits(l).Rated() && !script.RateLimits(l).ValidRate():
@@ -76,11 +78,11 @@ func (m *Queue) Limits(ctx context.Context) (QueueLimits, error) {
 	return QueueLimits{Asked: Limits(c.Asked), Set: Limits(c.Set)}, err
 }
 
-// Limits bound a whole queue, over all its consumers. 0: this limit is not set. For SetLimits that means that the limit of the consumers
-// holds; to lift that limit, set a high one.
+// Limits bound a whole queue, over all its consumers. 0: this limit is not set. For SetLimits that means that the
+// limit of the consumers holds; to lift that limit, set a high one.
 type Limits struct {
-	// Rate is the number of deliveries in each Per, evenly spaced. After a time with fewer deliveries, up to Burst go at once: no time t
-	// has more than Burst + Rate*t/Per.
+	// Rate is the number of deliveries in each Per, evenly spaced. After a time with fewer deliveries, up to Burst go at
+	// once: no time t has more than Burst + Rate*t/Per.
 	Rate  int
 	Per   time.Duration
 	Burst int

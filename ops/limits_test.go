@@ -17,7 +17,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestUnthrottle: who waits for the end of a throttle goes on at once when it is lifted, without a tick, also where the reply is lost.
+// TestUnthrottle: who waits for the end of a throttle goes on at once when it is lifted, without a tick, also where
+// the reply is lost.
 func TestUnthrottle(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -68,7 +69,8 @@ func TestUnthrottle(t *testing.T) {
 	f.Must(q.Shutdown(queuetest.CtxB))
 }
 
-// TestPlaceOfAnotherWithoutWakeUps: where wake-ups do not work, a place that another consumer frees is seen at the next tick.
+// TestPlaceOfAnotherWithoutWakeUps: where wake-ups do not work, a place that another consumer frees is seen at the
+// next tick.
 func TestPlaceOfAnotherWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -92,8 +94,8 @@ func TestPlaceOfAnotherWithoutWakeUps(t *testing.T) {
 	}
 }
 
-// TestThrottleLeavesWhatWasFetched: without a limit, what a consumer has when a handler throttles the queue is handled, what it
-// had fetched ahead, too; but what no worker gets to in a while goes back, as ever, and waits.
+// TestThrottleLeavesWhatWasFetched: without a limit, what a consumer has when a handler throttles the queue is
+// handled, what it had fetched ahead, too; but what no worker gets to in a while goes back, as ever, and waits.
 func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

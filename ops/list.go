@@ -125,9 +125,9 @@ func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, curs
 	return page, nil
 }
 
-// All lists the messages in a state, page by page; of a queue with several shards, first those of one shard, then those of the next. A pause
-// follows each page, as long as the page took, so that others get their share
-// of the server. All ends after the first error.
+// All lists the messages in a state, page by page; of a queue with several shards, first those of one shard, then
+// those of the next. A pause follows each page, as long as the page took, so that others get their share of the
+// server. All ends after the first error.
 func (m *Queue) All(ctx context.Context, state delayqueue.State, f Filter) iter.Seq2[*MessageStatus, error] {
 	return func(yield func(*MessageStatus, error) bool) {
 		var w walk

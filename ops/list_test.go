@@ -95,8 +95,8 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 	})
 }
 
-// TestListsTurnRound: the latest first is the earliest first read from its end, for each state and size of a page, and what goes between
-// two pages is neither missed nor met twice.
+// TestListsTurnRound: the latest first is the earliest first read from its end, for each state and size of a page,
+// and what goes between two pages is neither missed nor met twice.
 func TestListsTurnRound(t *testing.T) {
 	t.Parallel()
 	face.OnServers(t, func(t *testing.T, f *face.Fixture) {
@@ -141,8 +141,8 @@ func TestListsTurnRound(t *testing.T) {
 	})
 }
 
-// TestStepsOfLargeMessagesAreShort: sending, listing and steering 500 messages of 8 KB takes so many calls that none moves more than about half
-// a megabyte.
+// TestStepsOfLargeMessagesAreShort: sending, listing and steering 500 messages of 8 KB takes so many calls that none
+// moves more than about half a megabyte.
 func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestSendsOntoLongMessages: a batch that takes several calls is answered in full, in order, and the last send of a key wins.
+// TestSendsOntoLongMessages: a batch that takes several calls is answered in full, in order, and the last send of a
+// key wins.
 func TestSendsOntoLongMessages(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)

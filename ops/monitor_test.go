@@ -285,7 +285,8 @@ func TestMonitorWithoutRedis(t *testing.T) {
 	all.Wait()
 }
 
-// TestNoQueue: a call that is to change something of a queue that does not exist says so, and makes no key, whoever calls.
+// TestNoQueue: a call that is to change something of a queue that does not exist says so, and makes no key, whoever
+// calls.
 func TestNoQueue(t *testing.T) {
 	f, m := newQueue(t)
 	p, id := delayqueue.NewPublisher(f.Name, f.Cli), queuetest.IDOf("nobody")

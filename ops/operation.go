@@ -185,8 +185,8 @@ func (o *operation) result(places []place) *BulkResult {
 	return &r
 }
 
-// wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
-// the last message that this step may change.
+// wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page
+// off behind the last message that this step may change.
 func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int64) {
 	f, most := o.Filter.hot(), o.room()
 	for i, e := range page.entries {
@@ -229,8 +229,8 @@ func (o *operation) meet(e entry) {
 	}
 }
 
-// leaveOut moves on over places that the call need not look at again: if nothing waited for turns in that shard when the call began, and in a dry
-// run that goes on, which does not know what was met before.
+// leaveOut moves on over places that the call need not look at again: if nothing waited for turns in that shard when
+// the call began, and in a dry run that goes on, which does not know what was met before.
 func (o *operation) leaveOut(places []place) {
 	for o.Place < len(places) && places[o.Place].again {
 		waited := false
@@ -290,8 +290,8 @@ func (o *operation) request(p place, targets []entry, looked int) script.SteerRe
 	return do
 }
 
-// before is how many messages of a shard come before this page in a spread, of how many. There, what waits comes behind the messages that have
-// turns, although the call may look at it first: else lanes would change their order.
+// before is how many messages of a shard come before this page in a spread, of how many. There, what waits comes
+// behind the messages that have turns, although the call may look at it first: else lanes would change their order.
 func (o *operation) before(shard int) (n, total int64) {
 	places, first := o.places(), -1
 	waiting := func(p *place) bool { return p.in == delayqueue.StateWaiting }

@@ -9,12 +9,12 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
-// Pause stops all hand-outs until Resume. A message that was handed out before and waits for a worker is handled, or goes back after
-// 100 ms. Handlers that run go on, and sends are accepted.
+// Pause stops all hand-outs until Resume. A message that was handed out before and waits for a worker is handled, or
+// goes back after 100 ms. Handlers that run go on, and sends are accepted.
 func (m *Queue) Pause(ctx context.Context) error { return m.pause(ctx, message.Forever) }
 
-// PauseUntil is Pause until t, which is compared with the server's clock. It returns ErrBadOption if t is not after the server's now,
-// because that would end a pause.
+// PauseUntil is Pause until t, which is compared with the server's clock. It returns ErrBadOption if t is not after
+// the server's now, because that would end a pause.
 func (m *Queue) PauseUntil(ctx context.Context, t time.Time) error {
 	w, err := message.Scheduled(t)
 	if err != nil {

@@ -62,7 +62,8 @@ func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot)
 	return out, store.InShard(err)
 }
 
-// listMerged is a page of a place in all shards, in order. Each shard is asked for a whole page, because all that come next may be in one.
+// listMerged is a page of a place in all shards, in order. Each shard is asked for a whole page, because all that
+// come next may be in one.
 func (m *Queue) listMerged(ctx context.Context, p place, limit int, after script.Spot) (out listReply, err error) {
 	got, errs := make([]listReply, len(p.of.All)), make([]error, len(p.of.All))
 	var wait sync.WaitGroup
@@ -176,12 +177,14 @@ func placesIn(state delayqueue.State, f Filter) ([]place, error) {
 	}
 }
 
-// places are the structures to go through, some in two parts. Their order and direction are such that no message is missed, or met again
-// where it has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
+// places are the structures to go through, some in two parts. Their order and direction are such that no message is
+// missed, or met again where it has gone to. For example, a message that leaves ready goes to retry, which the call
+// is through with by then.
 //
-// Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the others, and last for what
-// is made earlier, because turns that are taken away move messages from the others to waiting. There handlers that end move some the other
-// way, the first of their lanes, so these places are gone through again, in the other order.
+// Waiting is first for what is deleted or made later, because turns that end move messages from waiting to the
+// others, and last for what is made earlier, because turns that are taken away move messages from the others to
+// waiting. There handlers that end move some the other way, the first of their lanes, so these places are gone
+// through again, in the other order.
 //
 // A queue with several shards is gone through shard by shard, each like a queue of its own.
 func (o *operation) places() (all []place) {

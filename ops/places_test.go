@@ -10,7 +10,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestPlaceIsFreeWhenTheDeliveryEnds: the place of a handler that runs on is given to the next message, long before the lease is over.
+// TestPlaceIsFreeWhenTheDeliveryEnds: the place of a handler that runs on is given to the next message, long before
+// the lease is over.
 func TestPlaceIsFreeWhenTheDeliveryEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(f *face.Fixture, q *delayqueue.DelayQueue, id string) error{

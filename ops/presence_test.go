@@ -53,8 +53,8 @@ func monitorConsumers(f *face.Fixture, m *Queue) {
 	}
 }
 
-// TestConsumerOfRubbish: an entry from the future, as after a step of the clock, or with numbers that nobody writes is not alive,
-// and can be written as JSON if it is alive after all.
+// TestConsumerOfRubbish: an entry from the future, as after a step of the clock, or with numbers that nobody writes
+// is not alive, and can be written as JSON if it is alive after all.
 func TestConsumerOfRubbish(t *testing.T) {
 	now := time.Now().UnixMicro()
 	for name, entry := range map[string]string{

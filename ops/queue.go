@@ -18,14 +18,15 @@ import (
 // onBehalf is the person who acts, and the reason, as given.
 type onBehalf struct{ by, why string }
 
-// A Queue is a queue as a person on call sees it. Of makes one of a Monitor, which it embeds. A Queue lists, finds and counts more than a
-// Monitor does, and changes one message, many, or the queue itself. Its changes stand in the journal of the queue. It is safe for
-// concurrent use.
+// A Queue is a queue as a person on call sees it. Of makes one of a Monitor, which it embeds. A Queue lists, finds
+// and counts more than a Monitor does, and changes one message, many, or the queue itself. Its changes stand in the
+// journal of the queue. It is safe for concurrent use.
 //
-// All calls are about the whole queue, however many shards it has. A change of the queue itself (Pause, SetLimits) is made in each shard. If a
-// shard does not answer, the call goes on until its context ends. Then the error and the journal say in how many shards the change was made, and
-// the call can be made again. Consumers, History, Forecast, Lanes, Lane and Limits return what the other shards say beside the error. Lists,
-// searches and calls for many end with an error that names the shard.
+// All calls are about the whole queue, however many shards it has. A change of the queue itself (Pause, SetLimits) is
+// made in each shard. If a shard does not answer, the call goes on until its context ends. Then the error and the
+// journal say in how many shards the change was made, and the call can be made again. Consumers, History, Forecast,
+// Lanes, Lane and Limits return what the other shards say beside the error. Lists, searches and calls for many end
+// with an error that names the shard.
 type Queue struct {
 	*delayqueue.Monitor
 	store      *shard.Queue
@@ -44,14 +45,16 @@ func Of(m *delayqueue.Monitor) *Queue {
 }
 
 // WithOperator says in whose name the Queue acts. The name stands in the events of its calls (Event.By), with a pause
-// (Counts.PausedBy) and in the journal. At most 200 bytes are kept, as one line. Call it before all other methods. Default: none.
+// (Counts.PausedBy) and in the journal. At most 200 bytes are kept, as one line. Call it before all other methods.
+// Default: none.
 func (m *Queue) WithOperator(name string) *Queue {
 	m.who.by = script.OneLine(name, script.MaxBy)
 	return m
 }
 
-// WithReason says why the Queue acts. The reason stands with a pause (Counts.PauseReason) and in the journal. At most 1,000 bytes are
-// kept, as one line. Call it before all other methods, and make a Queue for each act, which costs next to nothing. Default: none.
+// WithReason says why the Queue acts. The reason stands with a pause (Counts.PauseReason) and in the journal. At most
+// 1,000 bytes are kept, as one line. Call it before all other methods, and make a Queue for each act, which costs
+// next to nothing. Default: none.
 func (m *Queue) WithReason(text string) *Queue {
 	m.who.why = script.OneLine(text, script.MaxWhy)
 	return m
@@ -65,9 +68,10 @@ func (m *Queue) Anew() *Queue {
 	return m
 }
 
-// WithReadLimit makes the Queue read no message of more than so many bytes. A message may have 511 MB. Of a larger one
-// payload, headers, key and options are not known, and its Broken is ErrNotRead. Find by an id or a key, and the error of a refused
-// Requeue, read a message all the same. Call WithReadLimit before all other methods. 0: no limit, which is the default.
+// WithReadLimit makes the Queue read no message of more than so many bytes. A message may have 511 MB. Of a larger
+// one payload, headers, key and options are not known, and its Broken is ErrNotRead. Find by an id or a key, and the
+// error of a refused Requeue, read a message all the same. Call WithReadLimit before all other methods. 0: no limit,
+// which is the default.
 func (m *Queue) WithReadLimit(bytes int) *Queue {
 	m.most = max(bytes, 0)
 	return m
@@ -116,12 +120,13 @@ var (
 	ErrNotEmpty       = script.ErrNotEmpty       // the queue holds messages in any state, or schedules
 )
 
-// ErrUnknownLayout: a newer version of this library writes the queue, and may keep messages where this version does not look. So calls
-// for many and DeleteQueue are refused: upgrade this program. Sending, consuming and calls for one message go on.
+// ErrUnknownLayout: a newer version of this library writes the queue, and may keep messages where this version does
+// not look. So calls for many and DeleteQueue are refused: upgrade this program. Sending, consuming and calls for one
+// message go on.
 var ErrUnknownLayout = script.ErrUnknownLayout
 
-// DeleteQueue deletes a queue: its messages, keys, sequences, history, pauses, limits, and its periodic messages (schedule/). The journal
-// stays for 31 days.
+// DeleteQueue deletes a queue: its messages, keys, sequences, history, pauses, limits, and its periodic messages
+// (schedule/). The journal stays for 31 days.
 //
 // Without force, it deletes only a queue that is out of use. It returns ErrNotEmpty if the queue holds messages in
 // any state (those in garbage and those that are kept after their ack too) or periodic messages, and

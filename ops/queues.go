@@ -18,9 +18,9 @@ import (
 // ErrOneNode: this client knows only one node of a Cluster, and so only the queues of that node.
 var ErrOneNode = errors.New("this is one node of a Cluster and these are its own queues: make a client with NewClusterClient")
 
-// Queues finds the queues under a prefix (UseCustomPrefix; default dq), in no order. It goes through the whole keyspace of the server, page by
-// page. In a Cluster it goes through all primaries at a time. An error of one primary does not end it, but an error of ctx does.
-// ErrOneNode comes last.
+// Queues finds the queues under a prefix (UseCustomPrefix; default dq), in no order. It goes through the whole
+// keyspace of the server, page by page. In a Cluster it goes through all primaries at a time. An error of one primary
+// does not end it, but an error of ctx does. ErrOneNode comes last.
 func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.QueueOption) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		prefix := ""

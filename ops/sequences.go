@@ -13,7 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A Sequence is the last number of a sequence. A sequence numbers messages, so that each number makes one message (WithSequence).
+// A Sequence is the last number of a sequence. A sequence numbers messages, so that each number makes one message
+// (WithSequence).
 type Sequence struct {
 	Name string // as given to WithSequence
 	Last int64  // the greatest number that was stored or passed
@@ -40,8 +41,8 @@ func (m *Queue) Sequence(ctx context.Context, name string) (last int64, err erro
 	return got.Found[0].Last, nil
 }
 
-// Sequences returns a page of the sequences, in no order. cursor is "" for the first page, and then the Next of the page before. A sequence
-// that is there all the while is on some page, perhaps on two.
+// Sequences returns a page of the sequences, in no order. cursor is "" for the first page, and then the Next of the
+// page before. A sequence that is there all the while is on some page, perhaps on two.
 func (m *Queue) Sequences(ctx context.Context, cursor string) (*SequencePage, error) {
 	page, err := m.sequencePage(ctx, cursor)
 	if err == nil && len(page.Sequences) == 0 && cursor == "" {
@@ -93,10 +94,10 @@ func (m *Queue) DropSequence(ctx context.Context, name string) error {
 	return nil
 }
 
-// PassSequence moves a sequence on to n, as a message with that number would, but sends none. Messages with a number up to n are refused from
-// then on (WithSequence). A sequence never goes back. before is the last number until then. PassSequence returns ErrNotFound if there was
-// none of this name, and the sequence is at n all the same. It is for a relay that does not begin with the first row, and for rows that
-// need not be sent.
+// PassSequence moves a sequence on to n, as a message with that number would, but sends none. Messages with a number
+// up to n are refused from then on (WithSequence). A sequence never goes back. before is the last number until then.
+// PassSequence returns ErrNotFound if there was none of this name, and the sequence is at n all the same. It is for a
+// relay that does not begin with the first row, and for rows that need not be sent.
 func (m *Queue) PassSequence(ctx context.Context, name string, n int64) (before int64, err error) {
 	if err = message.CheckSequence("PassSequence", name); err == nil {
 		var was bool

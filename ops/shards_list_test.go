@@ -32,7 +32,8 @@ func (d *divided) pages(state delayqueue.State, f Filter) (all []string) {
 	return all
 }
 
-// TestListOfShardsIsInOrder: pages of any size list the messages of all shards in order of time, each once, from either end.
+// TestListOfShardsIsInOrder: pages of any size list the messages of all shards in order of time, each once, from
+// either end.
 func TestListOfShardsIsInOrder(t *testing.T) {
 	t.Parallel()
 	d := divide(t, 3)
@@ -73,7 +74,8 @@ func TestListOfShardsIsInOrder(t *testing.T) {
 	}
 }
 
-// TestListOfShardsWithLargeMessages: a page of a shard that was cut short for its bytes may be followed by messages that come first.
+// TestListOfShardsWithLargeMessages: a page of a shard that was cut short for its bytes may be followed by messages
+// that come first.
 func TestListOfShardsWithLargeMessages(t *testing.T) {
 	t.Parallel()
 	d := divide(t, 2)

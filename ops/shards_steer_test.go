@@ -280,8 +280,8 @@ func TestSequencesOfShards(t *testing.T) {
 	}
 }
 
-// TestChangesOfShardsWait: the first call of a Queue that changes something is tried until its context ends, also while the number of shards
-// is not known.
+// TestChangesOfShardsWait: the first call of a Queue that changes something is tried until its context ends, also
+// while the number of shards is not known.
 func TestChangesOfShardsWait(t *testing.T) { // not parallel, because of ReadFor
 	readFor := link.ReadFor
 	defer func() { link.ReadFor = readFor }()
@@ -303,7 +303,8 @@ func TestChangesOfShardsWait(t *testing.T) { // not parallel, because of ReadFor
 	f.Must(queuetest.Receive(t, "the pause", done))
 }
 
-// TestSilentShard: a shard that does not answer is missing when the context ends, and holds up no call for what is in another.
+// TestSilentShard: a shard that does not answer is missing when the context ends, and holds up no call for what is in
+// another.
 func TestSilentShard(t *testing.T) {
 	t.Parallel()
 	d := divide(t, 2)

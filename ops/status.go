@@ -22,9 +22,10 @@ type MessageStatus struct {
 	delayqueue.Message // Delivery and Failures are those of the next delivery, or of the current one
 	State              delayqueue.State
 
-	// At is the due instant (pending, waiting), the due instant of the next delivery (retry), the end of the lease (unack), the time of death
-	// (garbage), or the instant until which the message is kept (done). In StateReady, List has the instant since when it is ready, and
-	// Get has zero. Of an unacked message Get has zero, too, if there are more than 5,000 leases.
+	// At is the due instant (pending, waiting), the due instant of the next delivery (retry), the end of the lease
+	// (unack), the time of death (garbage), or the instant until which the message is kept (done). In StateReady, List
+	// has the instant since when it is ready, and Get has zero. Of an unacked message Get has zero, too, if there are
+	// more than 5,000 leases.
 	At time.Time
 
 	LaneWidth  int           // how many messages of Lane are handled at a time at most (WithLane); 0: the message has no lane
@@ -47,16 +48,16 @@ type MessageStatus struct {
 	Broken     error         // why payload and headers cannot be read: a newer version of this library or another program wrote them, or ErrNotRead
 }
 
-// A KeptError says why a delivery of a message ended: with a failure, a loss, or in garbage. The message keeps its last five until it is
-// acked, and longer if it is kept after that (WithRetention).
+// A KeptError says why a delivery of a message ended: with a failure, a loss, or in garbage. The message keeps its
+// last five until it is acked, and longer if it is kept after that (WithRetention).
 type KeptError struct {
 	At       time.Time // by the server's clock; zero: not known
 	Delivery int       // the number of that delivery; 0: not known
 	Text     string    // UTF-8, at most 1,024 bytes; of an error before the last failure, 200
 }
 
-// A KeyHeldError says that no live message has a key, because a message that was acked holds it (WithKeyHold). errors.Is finds
-// delayqueue.ErrNotFound in it.
+// A KeyHeldError says that no live message has a key, because a message that was acked holds it (WithKeyHold).
+// errors.Is finds delayqueue.ErrNotFound in it.
 type KeyHeldError struct {
 	Queue string    // the name of the queue
 	Key   string    // the key that was looked for
@@ -81,8 +82,8 @@ func (m *Queue) statusBy(ctx context.Context, by, what string, most int) (*Messa
 	return statusIn(ctx, s, by, what, most)
 }
 
-// statusIn finds one message, and the consumer that handles it. It returns nil if the message is nowhere, and a *KeyHeldError if an
-// acked one holds the key.
+// statusIn finds one message, and the consumer that handles it. It returns nil if the message is nowhere, and a
+// *KeyHeldError if an acked one holds the key.
 func statusIn(ctx context.Context, s *script.Store, by, what string, most int) (*MessageStatus, error) {
 	r, err := s.Look(ctx, by, what, most)
 	if r == nil || err != nil {
@@ -166,11 +167,11 @@ func (m *Queue) Get(ctx context.Context, id string) (*MessageStatus, error) {
 	return m.look(ctx, "id", id)
 }
 
-// GetKey returns the live message that has this key. If there is none, it returns the newest live group that has left the key (Append).
-// Of a group, Earlier names the other live groups that have left the key.
+// GetKey returns the live message that has this key. If there is none, it returns the newest live group that has left
+// the key (Append). Of a group, Earlier names the other live groups that have left the key.
 //
-// GetKey returns ErrNotFound if there is neither. If the key is held then (WithKeyHold), the error is a *KeyHeldError, which says
-// by which message and until when. A dead message has no key: list garbage with Filter.Key.
+// GetKey returns ErrNotFound if there is neither. If the key is held then (WithKeyHold), the error is a
+// *KeyHeldError, which says by which message and until when. A dead message has no key: list garbage with Filter.Key.
 func (m *Queue) GetKey(ctx context.Context, key string) (*MessageStatus, error) {
 	return m.look(ctx, "key", key)
 }

@@ -41,8 +41,8 @@ func (m *Queue) TryIntercept(info *delayqueue.MessageInfo) (*delayqueue.Intercep
 // tryTime bounds TryIntercept, which has no context.
 const tryTime = 10 * time.Second
 
-// RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption if d is
-// not 0 and less than 1ms either way, because that is a number without its unit.
+// RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption
+// if d is not 0 and less than 1ms either way, because that is a number without its unit.
 func (m *Queue) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
 	if err := message.ValidDelay("shift", d); err != nil {
 		return m.failed(err, "reschedule %s", id)
@@ -64,14 +64,15 @@ func (m *Queue) Requeue(ctx context.Context, id string) error {
 	return m.steerID(ctx, script.SteerRequeue, 0, id)
 }
 
-// Delete deletes a message that is not being handled. It returns ErrWrongState if the message is being handled (use Cancel), or if there is
-// none.
+// Delete deletes a message that is not being handled. It returns ErrWrongState if the message is being handled (use
+// Cancel), or if there is none.
 func (m *Queue) Delete(ctx context.Context, id string) error {
 	return m.steerID(ctx, script.SteerDelete, 0, id)
 }
 
-// ReleaseKey ends the hold of a key (WithKeyHold). New messages may have the key again, and messages in garbage that had it can be requeued.
-// ReleaseKey returns a *StateError (ErrNotFound) if the key is not held. A live message that has the key keeps it.
+// ReleaseKey ends the hold of a key (WithKeyHold). New messages may have the key again, and messages in garbage that
+// had it can be requeued. ReleaseKey returns a *StateError (ErrNotFound) if the key is not held. A live message that
+// has the key keeps it.
 func (m *Queue) ReleaseKey(ctx context.Context, key string) error {
 	return m.steerOne(ctx, script.SteerRequest{What: script.SteerRelease, Only: "key", Targets: []script.Spot{{Tag: key}}})
 }

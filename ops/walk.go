@@ -10,13 +10,13 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A walk goes through places page by page, until its budget is spent. A pause follows each page, as long as the page took. The JSON of a
-// walk is a cursor.
+// A walk goes through places page by page, until its budget is spent. A pause follows each page, as long as the page
+// took. The JSON of a walk is a cursor.
 //
-// A walk ends, whatever moves meanwhile, and meets each message that does not move, unless many come in at both ends. What is held has an order that
-// renewals do not change. A place with scores is left at the score that was its last when the walk came there. If
-// twice as many messages were met before as there were, because messages come in faster than the walk goes, it turns
-// round, and meets the rest from that end.
+// A walk ends, whatever moves meanwhile, and meets each message that does not move, unless many come in at both ends.
+// What is held has an order that renewals do not change. A place with scores is left at the score that was its last
+// when the walk came there. If twice as many messages were met before as there were, because messages come in faster
+// than the walk goes, it turns round, and meets the rest from that end.
 type walk struct {
 	position
 	Met    int    `json:"m,omitempty"` // messages in this place
@@ -42,8 +42,8 @@ func (w *walk) start(ctx context.Context, m *Queue, places []place) error {
 	return nil
 }
 
-// goOn looks at so many messages, or at so many bytes of them, or until each returns false. The last page may have up to 1 MB more. page is
-// how many messages are read at a time.
+// goOn looks at so many messages, or at so many bytes of them, or until each returns false. The last page may have up
+// to 1 MB more. page is how many messages are read at a time.
 func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, messages, bytes int, each func(*MessageStatus) (more bool)) error {
 	for w.Place < len(places) && messages > 0 && bytes > 0 {
 		begun := time.Now()

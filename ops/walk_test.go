@@ -143,8 +143,8 @@ func TestPagesAreFull(t *testing.T) {
 	}
 }
 
-// TestWalksOfReadyGoOn: a walk of ready goes on where its last page ended, although half of the messages that it has met are deleted, and
-// although consumers take others from the head.
+// TestWalksOfReadyGoOn: a walk of ready goes on where its last page ended, although half of the messages that it has
+// met are deleted, and although consumers take others from the head.
 func TestWalksOfReadyGoOn(t *testing.T) {
 	odd := func(f *face.Fixture, i int, tag string) {
 		if i%2 == 1 {

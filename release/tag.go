@@ -203,8 +203,8 @@ func (t *tree) clone(dir string) (*tree, error) {
 	return readTree(dir)
 }
 
-// makeTags commits version and sets the tags. A module's sum covers its go.sum, and so the sums of what it requires: they
-// are added module by module, to the same commit.
+// makeTags commits version and sets the tags. A module's sum covers its go.sum, and so the sums of what it requires:
+// they are added module by module, to the same commit.
 func (t *tree) makeTags(version string) ([]string, error) {
 	if err := t.setVersion(version); err != nil {
 		return nil, err

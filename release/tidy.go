@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// tidy runs go mod tidy in every module, and returns the modules that it changed, or would change. It looks for siblings by
-// their versions, which may not be released: a copy of go.mod replaces them by those of this tree.
+// tidy runs go mod tidy in every module, and returns the modules that it changed, or would change. It looks for
+// siblings by their versions, which may not be released: a copy of go.mod replaces them by those of this tree.
 func (t *tree) tidy(write bool) ([]*member, error) {
 	var changed []*member
 	for _, m := range t.modules {

@@ -16,7 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestContextsEndCalls: while a server is silent a call ends with its context, and Run too, whatever the client's timeouts are.
+// TestContextsEndCalls: while a server is silent a call ends with its context, and Run too, whatever the client's
+// timeouts are.
 func TestContextsEndCalls(t *testing.T) {
 	f, server := ownFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
@@ -70,7 +71,8 @@ func TestContextsEndCalls(t *testing.T) {
 	}
 }
 
-// TestServiceBlocksItsConnections: entries need none of the connections of the user's client, and its hooks see no call for them.
+// TestServiceBlocksItsConnections: entries need none of the connections of the user's client, and its hooks see no
+// call for them.
 func TestServiceBlocksItsConnections(t *testing.T) {
 	f, server := ownFixture(t)
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: time.Minute, PoolTimeout: time.Minute})

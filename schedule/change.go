@@ -10,9 +10,9 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// This file changes entries. A change makes the record another generation, which leaves it open: nothing is sent for it
-// until it is complete, and any replica can complete it, at any point and several at once, for what each step finds does
-// not depend on who takes it:
+// This file changes entries. A change makes the record another generation, which leaves it open: nothing is sent for
+// it until it is complete, and any replica can complete it, at any point and several at once, for what each step
+// finds does not depend on who takes it:
 //
 //  1. fence: the sequence passes the generation before, so nothing is stored for that any more. Where it was stays in the
 //     number: that of the generation between the two, which is nobody's, and the last instant that was sent.
@@ -26,8 +26,8 @@ var errSame = errors.New("the same")
 // errNoMoreGenerations: the sequence of an entry, or its record, is at the last generation, which no change has made.
 var errNoMoreGenerations = errors.New("the sequence is at a number that is not of this entry")
 
-// change makes the record of an entry what with makes of it at now, unix s. to is a copy of old, or empty if there is none. If with sets
-// to.Anew, it begins anew at to.Since.
+// change makes the record of an entry what with makes of it at now, unix s. to is a copy of old, or empty if there is
+// none. If with sets to.Anew, it begins anew at to.Since.
 func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *record, now int64) error) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -129,19 +129,21 @@ const (
 	// openFor is how long a change is left to who made it.
 	openFor = 2 * time.Second
 
-	// putOffFor is how long a message is put off that is to be deleted. Whoever does that does it in a moment, or another replica does,
-	// seconds later. If one that was put off is to stay after all, since whoever did that had slept over the change, it comes late.
+	// putOffFor is how long a message is put off that is to be deleted. Whoever does that does it in a moment, or
+	// another replica does, seconds later. If one that was put off is to stay after all, since whoever did that had
+	// slept over the change, it comes late.
 	putOffFor = time.Hour
 )
 
-// deserted says whether whoever made a change seems not to complete it. A change from the future is of before the server's clock was
-// stepped back; one that is a little after a reading was made since.
+// deserted says whether whoever made a change seems not to complete it. A change from the future is of before the
+// server's clock was stepped back; one that is a little after a reading was made since.
 func (r *record) deserted(now *reading) bool {
 	age := now.us - r.Open
 	return r.Open != 0 && max(age, -age) > openFor.Microseconds()
 }
 
-// renew makes to the next generation of an entry, which begins now, and notes what may have been sent ahead for the last one.
+// renew makes to the next generation of an entry, which begins now, and notes what may have been sent ahead for the
+// last one.
 func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us int64) error {
 	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
@@ -291,7 +293,8 @@ func (s *Scheduler) move(ctx context.Context, key string, at time.Time) (there b
 	return err == nil, err
 }
 
-// sweep deletes what was put off, and closes the record. Of what stays, something may have been put off by another replica.
+// sweep deletes what was put off, and closes the record. Of what stays, something may have been put off by another
+// replica.
 func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) error {
 	for _, instant := range r.Void {
 		key, err := keyOf(name, r.Old, instant), error(nil)

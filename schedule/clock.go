@@ -9,18 +9,19 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// This file is about a server whose clock was wrong for a while. What was sent last by a clock that was ahead lies in the future, and an
-// entry would wait until that comes, in a hundred years perhaps. The rule: no instant is believed that lies further ahead than replicas
-// send, and a wrong clock may be right again in a moment, forwards or back. So an entry that is settled further ahead than farSeconds waits
-// until the clock has gone evenly for trustAfter, and then begins anew. It begins aheadSeconds after the clock was seen to be right: up to
-// there messages may be there that were sent before it was wrong, and no instant makes two. What lies less far ahead comes by itself.
+// This file is about a server whose clock was wrong for a while. What was sent last by a clock that was ahead lies in
+// the future, and an entry would wait until that comes, in a hundred years perhaps. The rule: no instant is believed
+// that lies further ahead than replicas send, and a wrong clock may be right again in a moment, forwards or back. So
+// an entry that is settled further ahead than farSeconds waits until the clock has gone evenly for trustAfter, and
+// then begins anew. It begins aheadSeconds after the clock was seen to be right: up to there messages may be there
+// that were sent before it was wrong, and no instant makes two. What lies less far ahead comes by itself.
 
 const (
 	// farSeconds is how far ahead an entry may be settled, after a clock that was a little ahead.
 	farSeconds = slackSeconds
 
-	// trustAfter is how long the clock must go evenly, by the clock of this process, before entries begin anew by it. A clock that is
-	// behind for a moment makes all entries look as if they were ahead.
+	// trustAfter is how long the clock must go evenly, by the clock of this process, before entries begin anew by it. A
+	// clock that is behind for a moment makes all entries look as if they were ahead.
 	trustAfter = 20 * time.Second
 
 	// unevenly is by how much the two clocks may differ in that time.
@@ -97,8 +98,8 @@ func (p *part) anew(ctx context.Context, e *entry, since, freed int64) error {
 	})
 }
 
-// freeKey takes back the message of an entry that skips if the clock that was wrong has made it due too far ahead: the entry would skip
-// until then. It returns the instant of that.
+// freeKey takes back the message of an entry that skips if the clock that was wrong has made it due too far ahead:
+// the entry would skip until then. It returns the instant of that.
 func (p *part) freeKey(ctx context.Context, name string, since int64) (instant int64, err error) {
 	msg, err := p.monitor.GetKey(ctx, sequenceOf(name))
 	switch {
@@ -114,8 +115,8 @@ func (p *part) freeKey(ctx context.Context, name string, since int64) (instant i
 	return at.Unix(), err
 }
 
-// settledLast are the instants after now that an entry has settled last, up to sent: by a clock that was ahead it has caught up, and gone on
-// for some seconds. Their messages wait, or have run.
+// settledLast are the instants after now that an entry has settled last, up to sent: by a clock that was ahead it has
+// caught up, and gone on for some seconds. Their messages wait, or have run.
 func (r *record) settledLast(name string, now, sent int64) []int64 {
 	when, err := r.timing(name)
 	if err != nil {

@@ -73,8 +73,8 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 // ruledFields are those that have nothing but rules.
 type ruledFields [len(cronFields)]bool
 
-// readFields takes the rules out of an expression, and returns it as robfig/cron reads it, with any number where nothing is left. Its error
-// names the first piece that cannot be read.
+// readFields takes the rules out of an expression, and returns it as robfig/cron reads it, with any number where
+// nothing is left. Its error names the first piece that cannot be read.
 func (c *cronTiming) readFields(text string) (plain string, ruled ruledFields, err error) {
 	broken := func(at int, format string, args ...any) (string, ruledFields, error) {
 		return "", ruled, fmt.Errorf("%w: cron %q: position %d: %w", ErrBadEntry, text, at+1, fmt.Errorf(format, args...))
@@ -154,12 +154,13 @@ func anyOf(rules []dayRule, date time.Time) bool {
 	return slices.ContainsFunc(rules, func(rule dayRule) bool { return rule(date) })
 }
 
-// searchDays is how far apart two days of an expression may be: a 29 February that is a Monday (MON#5 in February) comes after 28 years,
-// and after 40 around 2100.
+// searchDays is how far apart two days of an expression may be: a 29 February that is a Monday (MON#5 in February)
+// comes after 28 years, and after 40 around 2100.
 const searchDays = 366 * 41
 
-// next is the first instant after one, in unix seconds; false if it never comes. If clocks are set back over midnight, instants of two
-// days lie between each other. So it looks at the day before, and at one day more than the first that has any.
+// next is the first instant after one, in unix seconds; false if it never comes. If clocks are set back over
+// midnight, instants of two days lie between each other. So it looks at the day before, and at one day more than the
+// first that has any.
 func (c *cronTiming) next(after int64) (best int64, found bool) {
 	first := floorDiv(after+offsetAt(c.zone, after), daySeconds) - 1
 	last := first + searchDays + 2
@@ -197,9 +198,9 @@ func (c *cronTiming) count(after, before int64) int64 {
 	return int64(min(len(c.some(after, before, mostCounted, 1)), mostCounted))
 }
 
-// some are instants between two, in order: at least n of them if there are so many, the first ones, or with a step of -1 the last. It looks
-// at each day once: a thousand times next or prev are 25 ms if minutes follow upon each other, and a replica that catches up sends nothing
-// meanwhile.
+// some are instants between two, in order: at least n of them if there are so many, the first ones, or with a step of
+// -1 the last. It looks at each day once: a thousand times next or prev are 25 ms if minutes follow upon each other,
+// and a replica that catches up sends nothing meanwhile.
 func (c *cronTiming) some(after, before int64, n int, step int64) (all []int64) {
 	if after >= before-1 {
 		return nil

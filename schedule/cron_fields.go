@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// robfig/cron reads numbers, names, ranges, steps and lists. This file has what else a field may say: ranges that wrap, 7 for Sunday, and L, W
-// and #.
+// robfig/cron reads numbers, names, ranges, steps and lists. This file has what else a field may say: ranges that
+// wrap, 7 for Sunday, and L, W and #.
 
 // A dayRule says whether it means a day.
 type dayRule func(date time.Time) bool
@@ -80,7 +80,8 @@ func value(n int, text string) (int, bool) {
 	return v, err == nil && len(text) <= 2 && text[0] != '+' && text[0] != '-' && v >= cronFields[n].least && v <= cronFields[n].most
 }
 
-// unwrapped writes a range that wraps, and one to or from the 7, as a list of numbers. Whatever else it is, it leaves alone.
+// unwrapped writes a range that wraps, and one to or from the 7, as a list of numbers. Whatever else it is, it leaves
+// alone.
 func unwrapped(n int, upper, piece string) (string, error) {
 	span, stepText, stepped := strings.Cut(upper, "/")
 	low, high, ranged := strings.Cut(span, "-")

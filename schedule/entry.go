@@ -29,10 +29,11 @@ type Entry struct {
 	// both said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a gap at the
 	// first instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
 	//
-	// L, W and # mean what they mean to Quartz (https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html),
-	// but that days of the week are numbered as cron does, from 0: L is the last day of the month, L-3 the third before it, 15W the
-	// weekday (Monday to Friday) of the month that is nearest to the 15th, and LW its last weekday; FRI#2 is the second Friday of the
-	// month, and FRIL the last.
+	// L, W and # mean what they mean to Quartz
+	// (https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html), but that days of the
+	// week are numbered as cron does, from 0: L is the last day of the month, L-3 the third before it, 15W the weekday
+	// (Monday to Friday) of the month that is nearest to the 15th, and LW its last weekday; FRI#2 is the second Friday
+	// of the month, and FRIL the last.
 	Cron string
 
 	// Zone is where Cron is read, by its IANA name (Europe/Berlin). Default: UTC.
@@ -42,8 +43,8 @@ type Entry struct {
 	// Offset, which is less than Every. So all replicas agree on them.
 	Every, Offset time.Duration
 
-	// Jitter, of whole seconds, makes all instants of the entry later by a time from 0 to below it, which follows from the name: so many
-	// entries of one hour do not all come at once. At most a day, and at most Every.
+	// Jitter, of whole seconds, makes all instants of the entry later by a time from 0 to below it, which follows from
+	// the name: so many entries of one hour do not all come at once. At most a day, and at most Every.
 	Jitter time.Duration
 
 	// Begin and End bound the instants: none is before Begin, none after End. Zero: no bound.
@@ -52,13 +53,13 @@ type Entry struct {
 	// Payload is the message's.
 	Payload string
 
-	// Options are the message's: retries, TTL, timeout, retention, headers, lane, and the key for which the ack of each message counts
-	// (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
-	// message is due when it is sent: its handler may send the message that waits, or name it with Then. Without WithRetryCount, it is the
-	// default of the queue of the replica that sends it.
+	// Options are the message's: retries, TTL, timeout, retention, headers, lane, and the key for which the ack of each
+	// message counts (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one
+	// message. Not a countdown, because the message is due when it is sent: its handler may send the message that waits,
+	// or name it with Then. Without WithRetryCount, it is the default of the queue of the replica that sends it.
 	//
-	// In a queue with several shards (delayqueue.WithShards) a lane, or a key for which the ack counts, must lie with the entry: give
-	// the entry a name with braces, as in "{customer-42}report" for the lane customer-42.
+	// In a queue with several shards (delayqueue.WithShards) a lane, or a key for which the ack counts, must lie with
+	// the entry: give the entry a name with braces, as in "{customer-42}report" for the lane customer-42.
 	Options []delayqueue.MsgOption
 
 	// Overlap says what happens if the last message still lives. Default: Allow.
@@ -73,8 +74,8 @@ type Entry struct {
 // NoCatchUp is a CatchUp that sends none of the instants that were missed.
 const NoCatchUp = -1
 
-// Overlap says what an entry does at an instant at which its last message lives: it waits for its turn, is being handled, or
-// waits for a retry.
+// Overlap says what an entry does at an instant at which its last message lives: it waits for its turn, is being
+// handled, or waits for a retry.
 type Overlap int
 
 const (

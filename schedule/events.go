@@ -65,10 +65,11 @@ func (s *Subscription) Stop() { s.ended() }
 // eventRoom is how many events may wait for a listener.
 const eventRoom = 1024
 
-// ListenEvent calls a listener, in a goroutine of its own, for what this Scheduler's Run does with instants. Only the replica that stored a
-// message, or passed over an instant, tells of it. If that replica dies, or the reply is lost, there is no event. Instants that CatchUp leaves
-// out have no event, nor have instants of a pause, nor RunNow. While the listener is too slow, events are dropped and counted
-// (Subscription.Dropped). A panic in the listener is logged. ListenEvent panics if the listener is nil.
+// ListenEvent calls a listener, in a goroutine of its own, for what this Scheduler's Run does with instants. Only the
+// replica that stored a message, or passed over an instant, tells of it. If that replica dies, or the reply is lost,
+// there is no event. Instants that CatchUp leaves out have no event, nor have instants of a pause, nor RunNow. While
+// the listener is too slow, events are dropped and counted (Subscription.Dropped). A panic in the listener is logged.
+// ListenEvent panics if the listener is nil.
 func (s *Scheduler) ListenEvent(listener EventListener) *Subscription {
 	if listener == nil {
 		panic(fmt.Sprintf("schedule: queue %q: ListenEvent: the listener is nil", s.Name()))
@@ -87,8 +88,8 @@ func (s *Scheduler) ListenEvent(listener EventListener) *Subscription {
 	return sub
 }
 
-// ListenOutcome is ListenEvent without types of this package, for those that do not import it, such as promqueue and otelqueue:
-// outcome is the text of the event's code.
+// ListenOutcome is ListenEvent without types of this package, for those that do not import it, such as promqueue and
+// otelqueue: outcome is the text of the event's code.
 func (s *Scheduler) ListenOutcome(listener func(outcome string, lateness time.Duration)) interface {
 	Stop()
 	Dropped() int64

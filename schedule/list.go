@@ -31,14 +31,15 @@ func newLooker(m *ops.Queue) looker {
 
 // What keeps an entry from being sent. Status.Trouble wraps one of them.
 var (
-	// ErrNotRun: no replica has looked for ten seconds. Run has ended everywhere, or no process that runs it reaches Redis.
+	// ErrNotRun: no replica has looked for ten seconds. Run has ended everywhere, or no process that runs it reaches
+	// Redis.
 	ErrNotRun = errors.New("no replica runs the entries of this queue")
-	// ErrFar: the last instant that was sent lies too far ahead, so the clock of the server was ahead, or is behind. Once the clock has gone
-	// evenly for some twenty seconds, Run lets the entry begin anew.
+	// ErrFar: the last instant that was sent lies too far ahead, so the clock of the server was ahead, or is behind.
+	// Once the clock has gone evenly for some twenty seconds, Run lets the entry begin anew.
 	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
 		"unless the clock changes, it begins anew within a minute")
-	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the entry, or somebody has
-	// moved the sequence. Run lets the entry begin anew within seconds.
+	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the
+	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds.
 	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; it begins anew within seconds")
 	// ErrRefused: a replica was refused the message, and says why.
 	ErrRefused = errors.New("its message was refused")
@@ -49,15 +50,16 @@ type Status struct {
 	Entry
 	Paused bool
 	Next   time.Time // in its zone; zero if it is paused, broken or over
-	// Last is the last instant that was sent, skipped or passed over since the entry's last change, in its zone. It may be ahead by
-	// five seconds. Zero: there was none.
+	// Last is the last instant that was sent, skipped or passed over since the entry's last change, in its zone. It may
+	// be ahead by five seconds. Zero: there was none.
 	Last    time.Time
 	Skipped Skipped // about, since the entry was set first, or began anew (ErrFar, ErrMoved)
 
-	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is wrong, or it is paused.
+	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is
+	// wrong, or it is paused.
 	Trouble error
-	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there is no such instant,
-	// or the entry does not catch up.
+	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there
+	// is no such instant, or the entry does not catch up.
 	Overdue time.Time
 	// Looked is when a replica last looked for entries of the queue, to within three seconds. Zero: no replica ever did.
 	Looked time.Time
@@ -77,8 +79,8 @@ type Skipped struct {
 	Paused  int64 // while it was paused; of a Cron 1,000 stand for 1,000 or more of each pause
 }
 
-// List returns all entries of a queue, by name. A user of Redis needs no more rights for it than a reader in docs/acl.md. It returns
-// delayqueue.ErrNoQueue for a queue that has no key.
+// List returns all entries of a queue, by name. A user of Redis needs no more rights for it than a reader in
+// docs/acl.md. It returns delayqueue.ErrNoQueue for a queue that has no key.
 func List(ctx context.Context, m *delayqueue.Monitor) ([]Status, error) {
 	l := newLooker(ops.Of(m))
 	return l.List(ctx)
@@ -90,8 +92,8 @@ func Get(ctx context.Context, m *delayqueue.Monitor, name string) (*Status, erro
 	return l.get(ctx, name)
 }
 
-// Next returns the next n instants of an entry, at most 1,000, in its zone. For a paused entry they are the instants that it would have. It
-// returns ErrNoEntry if there is no such entry. It needs no more rights than List.
+// Next returns the next n instants of an entry, at most 1,000, in its zone. For a paused entry they are the instants
+// that it would have. It returns ErrNoEntry if there is no such entry. It needs no more rights than List.
 func Next(ctx context.Context, m *delayqueue.Monitor, name string, n int) ([]time.Time, error) {
 	l := newLooker(ops.Of(m))
 	return l.Next(ctx, name, n)
@@ -194,7 +196,8 @@ func (e *entry) describe(to *Status, now int64, fields map[string]string) {
 	}
 }
 
-// notRunFor is after how many seconds without a look nobody runs the entries; longOver after how many an instant is overdue.
+// notRunFor is after how many seconds without a look nobody runs the entries; longOver after how many an instant is
+// overdue.
 const (
 	notRunFor = 10
 	longOver  = 10
@@ -239,9 +242,9 @@ func (e *entry) stand(to *Status, n, now int64) {
 	}
 }
 
-// Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence moved, refused, unreadable
-// (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which may be 0. Stuck reads all entries. It is for metrics,
-// which do not import this module.
+// Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence
+// moved, refused, unreadable (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which
+// may be 0. Stuck reads all entries. It is for metrics, which do not import this module.
 func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 	n := map[string]int{"overdue": 0}
 	for _, reason := range troubles {

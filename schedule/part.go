@@ -167,8 +167,8 @@ func (p *part) mend(ctx context.Context, all []*entry, change func(context.Conte
 	})
 }
 
-// passedFor is after how many looks a sequence that is at a later generation is no change that is under way: the first one
-// after a change reads the entry anew.
+// passedFor is after how many looks a sequence that is at a later generation is no change that is under way: the
+// first one after a change reads the entry anew.
 const passedFor = 3
 
 // begin notes the number at which the entry's sequence is.
@@ -206,7 +206,8 @@ func (e *entry) lives() bool { return e.Open == 0 && !e.Paused && !e.Removed && 
 // runs says whether there is one.
 func (e *entry) runs() bool { return e.lives() && !e.never }
 
-// untilSkipping is how long until the next instant of an entry that skips: whether its last message lives is asked then, not before.
+// untilSkipping is how long until the next instant of an entry that skips: whether its last message lives is asked
+// then, not before.
 func (p *part) untilSkipping() time.Duration {
 	soonest := lookEvery
 	for _, e := range p.entries {

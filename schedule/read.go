@@ -20,8 +20,8 @@ import (
 // mostAlone is how many entries are read one by one, if so many have changed.
 const mostAlone = 20
 
-// readChanged reads the entries that have changed, or all of them if it is not known which, and once a minute. Those that are open are
-// completed if whoever changed them does not.
+// readChanged reads the entries that have changed, or all of them if it is not known which, and once a minute. Those
+// that are open are completed if whoever changed them does not.
 func (r *runner) readChanged(ctx context.Context, now *reading) error {
 	again := time.Since(r.readAt) > rereadEvery
 	if now.version == r.version && !again {
@@ -95,7 +95,8 @@ func (r *runner) readAll(ctx context.Context) error {
 	return nil
 }
 
-// entry is what a text says; what is known of the entry stays if that is the same. It is nil, and the log knows, if it cannot be read.
+// entry is what a text says; what is known of the entry stays if that is the same. It is nil, and the log knows, if
+// it cannot be read.
 func (r *runner) entry(name, text string) *entry {
 	if e := r.entries[name]; e != nil && e.text == text {
 		return e
@@ -112,7 +113,8 @@ func (r *runner) entry(name, text string) *entry {
 	return nil
 }
 
-// newEntry reads an entry. What it refuses no replica of this version can send for: replicas and those that look ask it alike.
+// newEntry reads an entry. What it refuses no replica of this version can send for: replicas and those that look ask
+// it alike.
 func newEntry(name, text string) (*entry, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -133,11 +135,12 @@ func newEntry(name, text string) (*entry, error) {
 	return e, err
 }
 
-// changesField has a line for each of the last changes: which it was, as the version of the hash counts them, and the name.
+// changesField has a line for each of the last changes: which it was, as the version of the hash counts them, and the
+// name.
 const changesField = "\x00changes"
 
-// changedSince are the names of the entries that were changed from one version of the hash to another, by the text of changesField; false
-// if it does not say so.
+// changedSince are the names of the entries that were changed from one version of the hash to another, by the text of
+// changesField; false if it does not say so.
 func changedSince(from, to, changes string) (names []string, known bool) {
 	a, aBorn := readVersion(from)
 	b, bBorn := readVersion(to)
@@ -154,7 +157,8 @@ func changedSince(from, to, changes string) (names []string, known bool) {
 	return names, want > b
 }
 
-// readVersion reads the text that each change replaces: how many there were, and since when they are counted; 0 if it says something else.
+// readVersion reads the text that each change replaces: how many there were, and since when they are counted; 0 if it
+// says something else.
 func readVersion(text string) (changes int64, born string) {
 	parts := strings.Split(text, " ")
 	if len(parts) != 3 {

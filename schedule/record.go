@@ -39,12 +39,13 @@ type record struct {
 	freed      int64 // of one to be, with Anew: an instant whose message was taken back
 }
 
-// recordVersion is the newest version of a record that this program knows. What an older program would misread raises it. A field that is
-// not known is as a newer version: who cut off what it does not know would run the entry otherwise than it was set.
+// recordVersion is the newest version of a record that this program knows. What an older program would misread raises
+// it. A field that is not known is as a newer version: who cut off what it does not know would run the entry
+// otherwise than it was set.
 const recordVersion = 1
 
-// ErrNewer: an entry was set by a newer version of this package, and says what this one does not know. It is not sent for here, and cannot be
-// changed, but removed. It wraps ErrBadEntry.
+// ErrNewer: an entry was set by a newer version of this package, and says what this one does not know. It is not sent
+// for here, and cannot be changed, but removed. It wraps ErrBadEntry.
 var ErrNewer = fmt.Errorf("%w: a newer version of this package has written it", ErrBadEntry)
 
 // maxVoid is the most that any change notes: each of them costs a call when the change is completed.
@@ -136,15 +137,16 @@ func keyOf(name string, gen, instant int64) string {
 // aheadKeys is how such a key begins.
 const aheadKeys = "schedule@"
 
-// A table is the hash of a queue's entries. The field "" has a text that each change replaces. The field of skipsOf counts what an entry
-// has skipped: two numbers, and which instant was counted last. That of refusedOf says why a replica could not send for a generation of
-// it, and lookedField when a replica looked last, in unix s.
+// A table is the hash of a queue's entries. The field "" has a text that each change replaces. The field of skipsOf
+// counts what an entry has skipped: two numbers, and which instant was counted last. That of refusedOf says why a
+// replica could not send for a generation of it, and lookedField when a replica looked last, in unix s.
 type table struct {
 	store *script.Store
 	clock func() time.Time // of this process: how long ago something was is all that it is asked for
 }
 
-// call calls a script, which may be sent again, until ctx ends or two seconds are over. reply is about how many bytes come back.
+// call calls a script, which may be sent again, until ctx ends or two seconds are over. reply is about how many bytes
+// come back.
 func (t *table) call(ctx context.Context, sc *script.Script, reply int, args ...any) (*redis.Cmd, error) {
 	return link.Read(ctx, func(ctx context.Context) (*redis.Cmd, error) { return t.store.Eval(ctx, sc, reply, args...) })
 }
@@ -173,14 +175,14 @@ type skip struct {
 // mostSkips is how many are told in one look.
 const mostSkips = 100
 
-// look asks for the server's time, and what tells whether something has changed since. It takes along what was skipped: what was counted
-// last for an entry is not counted again, so it may be sent again. A replica's look is noted, so that all see that somebody runs the
-// entries: at most every three seconds, for that is a write.
+// look asks for the server's time, and what tells whether something has changed since. It takes along what was
+// skipped: what was counted last for an entry is not counted again, so it may be sent again. A replica's look is
+// noted, so that all see that somebody runs the entries: at most every three seconds, for that is a write.
 //
-// KEYS: schedules
-// ARGV: 1 '1': a replica looks, and asks for the history of the server, too. Then of each skip: name, number, overlap, missed
-// Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty texts for what there is not
-// Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3. Writes nothing without skips, but that note; a server that is
+// KEYS: schedules ARGV: 1 '1': a replica looks, and asks for the history of the server, too. Then of each skip: name,
+// number, overlap, missed Returns {s, us, text of the last change, that history: after a failover or restart it has
+// another}; empty texts for what there is not Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3.
+// Writes nothing without skips, but that note; a server that is
 //
 //	full counts and notes none. Where there is no hash none is made. A server that has become a replica answers READONLY, so that the
 //	client looks for the primary.
@@ -208,8 +210,8 @@ return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
 
 // change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
 //
-// KEYS: schedules
-// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none. 4 unix us until which it may be done. 5 '1': what it
+// KEYS: schedules ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none. 4 unix us until which
+// it may be done. 5 '1': what it
 //
 //	has skipped counts anew
 //
@@ -300,8 +302,8 @@ func (t *table) look(ctx context.Context, history bool, skips ...skip) (*reading
 // noLimit is an instant until which a change may be stored that is always to come.
 const noLimit = math.MaxInt64 / 2
 
-// change replaces the record of an entry if it is as the caller has read it, until an instant in unix us. If recount, what the entry has
-// skipped counts anew.
+// change replaces the record of an entry if it is as the caller has read it, until an instant in unix us. If recount,
+// what the entry has skipped counts anew.
 func (t *table) change(ctx context.Context, name, is, to string, until int64, recount bool) (done bool, err error) {
 	cmd, err := t.call(ctx, changeScript, 0, name, is, to, until, recount)
 	if err != nil {
@@ -310,8 +312,8 @@ func (t *table) change(ctx context.Context, name, is, to string, until int64, re
 	return cmd.Bool()
 }
 
-// read returns the record of an entry; "" if there is none. It is a script, as all else that reads: a client that may read from
-// replicas of the server (ReadOnly, RouteRandomly) sends a plain HGET or HSCAN to any of them.
+// read returns the record of an entry; "" if there is none. It is a script, as all else that reads: a client that may
+// read from replicas of the server (ReadOnly, RouteRandomly) sends a plain HGET or HSCAN to any of them.
 //
 // KEYS: schedules
 // ARGV: 1 name
@@ -360,8 +362,8 @@ const (
 	pageBytes   = 1 << 20 // about
 )
 
-// all returns all fields but the one of the version, read in pages: records, and what skipsOf names. limit is how long one page may take;
-// 0: as long as ctx allows.
+// all returns all fields but the one of the version, read in pages: records, and what skipsOf names. limit is how
+// long one page may take; 0: as long as ctx allows.
 func (t *table) all(ctx context.Context, limit time.Duration) (map[string]string, error) {
 	all, fields := map[string]string{}, firstFields
 	for cursor := "0"; ; {

@@ -24,8 +24,8 @@ const (
 	// rereadEvery is how often all entries are read although none has changed: somebody may have written them by hand.
 	rereadEvery = time.Minute
 
-	// callLimit is how long a call for a look, and a round of sends, may take. A look has no limit: many entries, far from the server, take
-	// many pages.
+	// callLimit is how long a call for a look, and a round of sends, may take. A look has no limit: many entries, far
+	// from the server, take many pages.
 	callLimit = 5 * time.Second
 )
 
@@ -84,9 +84,10 @@ func newRunner(s *Scheduler) *runner {
 	}
 }
 
-// Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
-// enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
-// but nothing is sent. When ctx ends, a call to a silent server that is under way may delay Run's return by up to five seconds.
+// Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a
+// service runs it. One replica is enough, and of several one that lives is enough to miss no instant. Run goes on
+// through outages of Redis. Without Run entries are kept, but nothing is sent. When ctx ends, a call to a silent
+// server that is under way may delay Run's return by up to five seconds.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r := newRunner(s)
 	defer func() { r.stop() }()

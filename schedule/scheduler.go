@@ -61,7 +61,8 @@ func New(queue Queue) *Scheduler {
 // Name is the name of the queue.
 func (s *Scheduler) Name() string { return s.queue.Name() }
 
-// WithLogger sets the log. It has one line for each outage and each broken entry. Default: slog.Default. Call it before Run and ListenEvent.
+// WithLogger sets the log. It has one line for each outage and each broken entry. Default: slog.Default. Call it
+// before Run and ListenEvent.
 func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	if log == nil {
 		panic("schedule: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
@@ -70,26 +71,29 @@ func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	return s
 }
 
-// WithOperator says in whose name this Scheduler sets, pauses, resumes, removes and runs entries. The name stands in the journal of the
-// queue and in Status. At most 200 bytes are kept, of one line. Call it before the first change. Default: none.
+// WithOperator says in whose name this Scheduler sets, pauses, resumes, removes and runs entries. The name stands in
+// the journal of the queue and in Status. At most 200 bytes are kept, of one line. Call it before the first change.
+// Default: none.
 func (s *Scheduler) WithOperator(name string) *Scheduler {
 	s.by = script.OneLine(name, script.MaxBy)
 	s.journal.WithOperator(name)
 	return s
 }
 
-// WithReason says why entries are changed, beside WithOperator. At most 1,000 bytes are kept, of one line. Call it before the first change.
+// WithReason says why entries are changed, beside WithOperator. At most 1,000 bytes are kept, of one line. Call it
+// before the first change.
 func (s *Scheduler) WithReason(text string) *Scheduler {
 	s.why = script.OneLine(text, script.MaxWhy)
 	s.journal.WithReason(text)
 	return s
 }
 
-// Set adds an entry, or changes the entry of this name. A second Set of the same entry changes nothing, so every replica may set it at its
-// start. If replicas differ, the last one wins. A change takes effect at once: messages that were sent ahead for the old entry are taken back
-// before Set returns. A paused entry stays paused. The first instant of a new entry, and of an entry that gets other times, comes after now.
-// An entry that keeps its times goes on where it was, and makes up for instants that nobody could send (CatchUp). Fields that e leaves empty
-// get their defaults, not their old values: see Change.
+// Set adds an entry, or changes the entry of this name. A second Set of the same entry changes nothing, so every
+// replica may set it at its start. If replicas differ, the last one wins. A change takes effect at once: messages
+// that were sent ahead for the old entry are taken back before Set returns. A paused entry stays paused. The first
+// instant of a new entry, and of an entry that gets other times, comes after now. An entry that keeps its times goes
+// on where it was, and makes up for instants that nobody could send (CatchUp). Fields that e leaves empty get their
+// defaults, not their old values: see Change.
 //
 // It returns ErrBadEntry for an entry that cannot be, and ErrNewer if the stored entry has fields that this version
 // does not know. It tries each call of Redis until ctx's deadline. If ctx has none, a call that reads is given up on
@@ -113,7 +117,8 @@ func (s *Scheduler) set(ctx context.Context, program string, e Entry) error {
 	}))
 }
 
-// sameOr is errSame if to is as old was, and old is good. One that was set by a clock that was ahead is not: it would not begin.
+// sameOr is errSame if to is as old was, and old is good. One that was set by a clock that was ahead is not: it would
+// not begin.
 func sameOr(old, to *record, now int64) error {
 	if old != nil && !old.Removed && old.samePlan(to) && old.Program == to.Program && old.Since <= now+farSeconds {
 		return errSame
@@ -121,9 +126,10 @@ func sameOr(old, to *record, now int64) error {
 	return nil
 }
 
-// Change changes the entry of this name: with gets the entry as it is, and fields that with leaves alone stay. If others change the entry
-// meanwhile, with is called again. If with returns an error, nothing is changed, and Change returns that error. The entry stays on its
-// program's list (SetAll), if it is on one. Change returns ErrNoEntry if there is no such entry, and otherwise the errors of Set.
+// Change changes the entry of this name: with gets the entry as it is, and fields that with leaves alone stay. If
+// others change the entry meanwhile, with is called again. If with returns an error, nothing is changed, and Change
+// returns that error. The entry stays on its program's list (SetAll), if it is on one. Change returns ErrNoEntry if
+// there is no such entry, and otherwise the errors of Set.
 func (s *Scheduler) Change(ctx context.Context, name string, with func(e *Entry) error) error {
 	return s.failed(name, "change", s.change(ctx, name, func(old, to *record, now int64) error {
 		if err := there(old); err != nil {
@@ -145,13 +151,15 @@ func (s *Scheduler) Change(ctx context.Context, name string, with func(e *Entry)
 	}))
 }
 
-// SetAll says that these are all entries of a program. It sets each of them, and then removes the entries of the queue that stand on the
-// program's list and are not given any more. Entries of other programs stay, and so do entries that Set has set: an entry is on the list of
-// the program that set it last. Call it at the start of each replica, before Run.
+// SetAll says that these are all entries of a program. It sets each of them, and then removes the entries of the
+// queue that stand on the program's list and are not given any more. Entries of other programs stay, and so do
+// entries that Set has set: an entry is on the list of the program that set it last. Call it at the start of each
+// replica, before Run.
 //
-// A Scheduler keeps the list. If all entries are gone, because Redis has lost its data or somebody deleted the queue, or if a failover has
-// forgotten changes, Run sets the list again. So stop a program before you delete its queue for good. In a rolling upgrade the replica that
-// sets its list last wins, as with Set. SetAll goes on after an error, and returns the first.
+// A Scheduler keeps the list. If all entries are gone, because Redis has lost its data or somebody deleted the queue,
+// or if a failover has forgotten changes, Run sets the list again. So stop a program before you delete its queue for
+// good. In a rolling upgrade the replica that sets its list last wins, as with Set. SetAll goes on after an error,
+// and returns the first.
 func (s *Scheduler) SetAll(ctx context.Context, program string, entries ...Entry) error {
 	if err := checkName(program); err != nil {
 		return fmt.Errorf("schedule: program %q: %w: a name has 1 to %d bytes of text", program, ErrBadEntry, maxName)
@@ -200,8 +208,9 @@ func (s *Scheduler) removeFrom(ctx context.Context, program, name string) error 
 	}))
 }
 
-// Remove deletes an entry, and takes back the messages that were sent ahead for it. Messages that are due stay. It returns ErrNoEntry if
-// there is no such entry. It also deletes an entry that List calls broken, whatever its name, and then takes back nothing.
+// Remove deletes an entry, and takes back the messages that were sent ahead for it. Messages that are due stay. It
+// returns ErrNoEntry if there is no such entry. It also deletes an entry that List calls broken, whatever its name,
+// and then takes back nothing.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return s.failed(name, "remove", s.table.forget(ctx, name, err))
@@ -219,8 +228,8 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return s.failed(name, "remove", err)
 }
 
-// Pause stops an entry until Resume: its instants pass unnoticed. Messages that were sent ahead are taken back, and messages that are due
-// stay. It returns ErrNoEntry if there is no such entry. To pause a paused entry is no error.
+// Pause stops an entry until Resume: its instants pass unnoticed. Messages that were sent ahead are taken back, and
+// messages that are due stay. It returns ErrNoEntry if there is no such entry. To pause a paused entry is no error.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.failed(name, "pause", s.change(ctx, name, func(old, to *record, _ int64) error {
 		if err := there(old); err != nil {
@@ -252,8 +261,8 @@ func there(old *record) error {
 	return old.unreadable
 }
 
-// RunNow sends the message of an entry now, paused or not, beside its instants. If the entry skips and its last message lives, RunNow
-// returns ErrDuplicateKey.
+// RunNow sends the message of an entry now, paused or not, beside its instants. If the entry skips and its last
+// message lives, RunNow returns ErrDuplicateKey.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.MessageInfo, error) {
 	r, err := s.find(ctx, name)
 	if err != nil {
@@ -276,9 +285,9 @@ const (
 	instantHeader = "schedule-instant" // RFC 3339, in the entry's zone
 )
 
-// Of says which entry sent a message, and for which instant. The instant is msg.Due, unless the message was sent after the instant, as in
-// catching up: then msg.Due is when the message was sent. The instant is zero if somebody ran the entry by hand. The name is "" if no entry
-// sent the message.
+// Of says which entry sent a message, and for which instant. The instant is msg.Due, unless the message was sent
+// after the instant, as in catching up: then msg.Due is when the message was sent. The instant is zero if somebody
+// ran the entry by hand. The name is "" if no entry sent the message.
 func Of(msg *delayqueue.Message) (name string, instant time.Time) {
 	instant, _ = time.Parse(time.RFC3339, msg.Headers[instantHeader])
 	return msg.Headers[nameHeader], instant

@@ -177,8 +177,8 @@ func TestRunNow(t *testing.T) {
 	}
 }
 
-// TestCost: with many entries and nothing due, a look of a replica is one round trip, and it looks once a second. The queue is in use: else
-// each look asks how many shards it has.
+// TestCost: with many entries and nothing due, a look of a replica is one round trip, and it looks once a second. The
+// queue is in use: else each look asks how many shards it has.
 func TestCost(t *testing.T) {
 	f, server := ownFixture(t)
 	f.must(f.pub.SendDelayMsg("x", time.Hour))

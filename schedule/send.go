@@ -14,8 +14,8 @@ import (
 // pageSize is how many messages are sent in one call.
 const pageSize = 500
 
-// sendDue sends what is due, or will be soon, in rounds of one message for each entry: an instant is sent when the one before it
-// is settled. It returns the first error after which the rest is left to the next look.
+// sendDue sends what is due, or will be soon, in rounds of one message for each entry: an instant is sent when the
+// one before it is settled. It returns the first error after which the rest is left to the next look.
 func (p *part) sendDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -131,9 +131,10 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 	return failed
 }
 
-// settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget it, and take the next
-// one all the same, which would leave it out. So nothing more is sent for the entry until another look has found the history of the server
-// to be the same; and if the instant is ahead still, it is sent again then.
+// settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget
+// it, and take the next one all the same, which would leave it out. So nothing more is sent for the entry until
+// another look has found the history of the server to be the same; and if the instant is ahead still, it is sent
+// again then.
 func (p *part) settle(e *entry, instant int64, err error) {
 	if errors.Is(err, delayqueue.ErrNotReplicated) {
 		e.resting = p.reading
@@ -192,8 +193,8 @@ func (p *part) pass(ctx context.Context, e *entry, code EventCode) error {
 // mostSkipsKept is how many skips are kept while Redis cannot be told.
 const mostSkipsKept = 10_000
 
-// skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody ran before it. An
-// entry has one skip at a time, for look knows by the last one what it has counted.
+// skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody
+// ran before it. An entry has one skip at a time, for look knows by the last one what it has counted.
 func (s *Scheduler) skipped(e *entry, overlap, missed int64) {
 	if e.next == e.from {
 		missed += e.when.count(e.last, e.next)

@@ -38,7 +38,8 @@ func TestReplicasAreNotRead(t *testing.T) {
 	}
 }
 
-// TestLookAtAFormerPrimary: a replica that runs the entries is told that the server is a replica now, at which its look cannot be noted.
+// TestLookAtAFormerPrimary: a replica that runs the entries is told that the server is a replica now, at which its
+// look cannot be noted.
 func TestLookAtAFormerPrimary(t *testing.T) {
 	f, _ := ownFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
@@ -87,8 +88,9 @@ func TestRefusedAtOnce(t *testing.T) {
 	f.until("it runs", func() bool { return len(got.payloads()) > 0 })
 }
 
-// TestListsAreSetAgain: a replica sets its own list again if all entries were lost, whichever replica sees that first,
-// and after a failover that has forgotten changes. A failover that has forgotten none leaves alone what others have set.
+// TestListsAreSetAgain: a replica sets its own list again if all entries were lost, whichever replica sees that
+// first, and after a failover that has forgotten changes. A failover that has forgotten none leaves alone what others
+// have set.
 func TestListsAreSetAgain(t *testing.T) {
 	f, _ := ownFixture(t)
 	a, b := f.replica(), f.replica()
@@ -268,8 +270,8 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestForgottenWhileTheNextIsSent: if a failover forgets an instant while the send of the next one is under way, both are
-// there in the end.
+// TestForgottenWhileTheNextIsSent: if a failover forgets an instant while the send of the next one is under way, both
+// are there in the end.
 func TestForgottenWhileTheNextIsSent(t *testing.T) {
 	f, server := ownFixture(t)
 	wire, s := f.wired(server, 0)

@@ -26,8 +26,8 @@ func (e *CallError) Unwrap() error { return e.Err }
 // A CallKindOf is a kind of messages that carry a T, and whose handler answers with an R. CallKind makes it.
 type CallKindOf[T, R any] struct{ KindOf[T] }
 
-// CallKind makes the kind of this name, of messages that carry a T and are answered with an R, both as JSON. It panics if
-// the name is empty.
+// CallKind makes the kind of this name, of messages that carry a T and are answered with an R, both as JSON. It
+// panics if the name is empty.
 func CallKind[T, R any](name string) CallKindOf[T, R] { return CallKindOf[T, R]{Kind[T](name)} }
 
 // WithCodec returns the kind with another codec, for values and for results. See KindOf.WithCodec.
@@ -35,8 +35,9 @@ func (k CallKindOf[T, R]) WithCodec(marshal func(v any) ([]byte, error), unmarsh
 	return CallKindOf[T, R]{k.KindOf.WithCodec(marshal, unmarshal)}
 }
 
-// Call sends v and waits for what its handler returns, as delayqueue's Call does. Its error is a *delayqueue.SendError, as of
-// Send, or a *CallError if the message was sent: then it is handled whether anybody waits or not.
+// Call sends v and waits for what its handler returns, as delayqueue's Call does. Its error is a
+// *delayqueue.SendError, as of Send, or a *CallError if the message was sent: then it is handled whether anybody
+// waits or not.
 func (k CallKindOf[T, R]) Call(ctx context.Context, queue Queue, v T, opts ...delayqueue.MsgOption) (R, error) {
 	var none R
 	out, err := k.Outgoing(v, opts...)
@@ -50,9 +51,9 @@ func (k CallKindOf[T, R]) Call(ctx context.Context, queue Queue, v T, opts ...de
 	return k.answer(result.ID, result, err)
 }
 
-// Await waits for what the handler of a message of this kind returns, on any machine, as Await of delayqueue does; queue is a
-// *delayqueue.DelayQueue, *delayqueue.Publisher or *delayqueue.Monitor. The message was sent by Call, or by Send with
-// WithRetention. The error is a *CallError.
+// Await waits for what the handler of a message of this kind returns, on any machine, as Await of delayqueue does;
+// queue is a *delayqueue.DelayQueue, *delayqueue.Publisher or *delayqueue.Monitor. The message was sent by Call, or
+// by Send with WithRetention. The error is a *CallError.
 func (k CallKindOf[T, R]) Await(ctx context.Context, queue interface {
 	Await(ctx context.Context, id string) (*delayqueue.Result, error)
 }, id string) (R, error) {

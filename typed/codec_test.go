@@ -55,7 +55,8 @@ func TestValuesComeBack(t *testing.T) {
 	there(t, gobbed(Kind[*order]("p")), &order{42, "tea"})
 }
 
-// A codec may be one that knows messages alone, as that of protocol buffers does: where T is a pointer, it gets one of it.
+// A codec may be one that knows messages alone, as that of protocol buffers does: where T is a pointer, it gets one
+// of it.
 func TestCodecOfPointersGetsTheType(t *testing.T) {
 	t.Parallel()
 	k := Kind[*order]("p").WithCodec(

@@ -24,8 +24,8 @@ type KindOf[T any] struct {
 	codec codec
 }
 
-// Kind makes the kind of this name, of messages that carry a T, as JSON. A payload of no bytes is the zero T, or a pointer to
-// one. It panics if the name is empty or has blanks only.
+// Kind makes the kind of this name, of messages that carry a T, as JSON. A payload of no bytes is the zero T, or a
+// pointer to one. It panics if the name is empty or has blanks only.
 func Kind[T any](name string) KindOf[T] {
 	if strings.TrimSpace(name) == "" {
 		panic(fmt.Sprintf("typed: a kind needs a name, not %q", name))
@@ -33,8 +33,9 @@ func Kind[T any](name string) KindOf[T] {
 	return KindOf[T]{name, jsonCodec}
 }
 
-// WithCodec returns the kind with another codec in place of JSON: marshal gets a T, and unmarshal a pointer to one, or
-// where T is a pointer itself a new one of its type. Senders and handlers must use the same. It panics if a function is nil.
+// WithCodec returns the kind with another codec in place of JSON: marshal gets a T, and unmarshal a pointer to one,
+// or where T is a pointer itself a new one of its type. Senders and handlers must use the same. It panics if a
+// function is nil.
 func (k KindOf[T]) WithCodec(marshal func(v any) ([]byte, error), unmarshal func(data []byte, v any) error) KindOf[T] {
 	if marshal == nil || unmarshal == nil {
 		panic("typed: WithCodec: a function is nil: it takes one to encode and one to decode")
@@ -52,9 +53,9 @@ func (k KindOf[T]) String() string {
 
 // Send sends v as delayqueue's Send does. What does not encode is not stored: a *delayqueue.SendError around ErrCodec.
 //
-// The options are those of delayqueue. Two of them look at the payload alone, and so concern all kinds of a queue: values of
-// two kinds that encode alike have one key (WithPayloadKey), and what is added to a group (Append) is of the kind of its
-// first part.
+// The options are those of delayqueue. Two of them look at the payload alone, and so concern all kinds of a queue:
+// values of two kinds that encode alike have one key (WithPayloadKey), and what is added to a group (Append) is of
+// the kind of its first part.
 func (k KindOf[T]) Send(ctx context.Context, queue Queue, v T, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
 	out, err := k.Outgoing(v, opts...)
 	if err != nil {
@@ -83,7 +84,8 @@ func (k KindOf[T]) Then(ctx context.Context, v T, opts ...delayqueue.MsgOption) 
 	return delayqueue.Then(ctx, out.Payload, out.Options...)
 }
 
-// decode reads a payload. One of no bytes, which JSON makes of no value, is the zero value: other libraries have such tasks.
+// decode reads a payload. One of no bytes, which JSON makes of no value, is the zero value: other libraries have such
+// tasks.
 func (k KindOf[T]) decode(what, text string) (v T, err error) {
 	if text == "" && k.codec.isJSON {
 		zero(&v)

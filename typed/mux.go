@@ -52,8 +52,8 @@ func (m *Mux) HandleUntyped(handler delayqueue.Handler) {
 
 // Handle sets the handler of a kind: one, whatever comes. It panics if the handler is nil, or the kind has one.
 //
-// Of a group (Append) the handler gets each part in turn, all of them in one delivery, whose msg is the same; when it returns
-// an error for one, all of them come again.
+// Of a group (Append) the handler gets each part in turn, all of them in one delivery, whose msg is the same; when it
+// returns an error for one, all of them come again.
 func Handle[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, v T, msg *delayqueue.Message) error) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		all, err := parts(kind, msg)
@@ -66,9 +66,9 @@ func Handle[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, v
 	})
 }
 
-// HandleGroup sets the handler of a kind whose messages are groups (Append): it gets every part, in the order of the sends;
-// of a message that is no group its one value. One part that does not decode sends the group to garbage, where all of it is
-// kept. It panics as Handle does.
+// HandleGroup sets the handler of a kind whose messages are groups (Append): it gets every part, in the order of the
+// sends; of a message that is no group its one value. One part that does not decode sends the group to garbage, where
+// all of it is kept. It panics as Handle does.
 func HandleGroup[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, all []T, msg *delayqueue.Message) error) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		all, err := parts(kind, msg)
@@ -79,9 +79,9 @@ func HandleGroup[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Conte
 	})
 }
 
-// HandleCall sets the handler of a kind that answers: with a nil error, what it returns is the message's result. A result that does
-// not encode, or is over 1 MB, sends the message to garbage, for its work was done; so does a group (Append), which has
-// no one result. It panics as Handle does.
+// HandleCall sets the handler of a kind that answers: with a nil error, what it returns is the message's result. A
+// result that does not encode, or is over 1 MB, sends the message to garbage, for its work was done; so does a group
+// (Append), which has no one result. It panics as Handle does.
 func HandleCall[T, R any](mux *Mux, kind CallKindOf[T, R], handler func(ctx context.Context, v T, msg *delayqueue.Message) (R, error)) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		if msg.Parts != nil {

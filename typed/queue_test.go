@@ -202,8 +202,8 @@ func TestOptionsThatKnowNoKinds(t *testing.T) {
 	})
 }
 
-// TestAllDone: rows are handled, their results come together in one message of a kind of its own, and a report is due when all rows are
-// acked and the results are there.
+// TestAllDone: rows are handled, their results come together in one message of a kind of its own, and a report is due
+// when all rows are acked and the results are there.
 func TestAllDone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {

@@ -31,8 +31,8 @@ type meetings map[string]meeting
 
 type meeting struct{ first, last time.Time }
 
-// meet notes that a kind was met, and says since when it is. Kinds for which there is no room are one, as are long names
-// that begin alike. A name is copied, for it keeps in memory what one fetch brought.
+// meet notes that a kind was met, and says since when it is. Kinds for which there is no room are one, as are long
+// names that begin alike. A name is copied, for it keeps in memory what one fetch brought.
 func (all meetings) meet(kind string, now time.Time, forget time.Duration) (since time.Time, anew bool) {
 	kind = strings.Clone(kind[:min(len(kind), longestName)])
 	if _, ok := all[kind]; !ok && len(all) >= maxMeetings {
@@ -50,9 +50,10 @@ func (all meetings) meet(kind string, now time.Time, forget time.Duration) (sinc
 	return m.first, anew
 }
 
-// unknown says what becomes of a message whose kind has no handler. Three things together say that nobody knows it, for each
-// by itself has another reason, too: it was due long ago (it waited for consumers, or for a long retry), its kind was met long
-// ago (it was sent just now), it was handed out often (its own handler asked for it again and again).
+// unknown says what becomes of a message whose kind has no handler. Three things together say that nobody knows it,
+// for each by itself has another reason, too: it was due long ago (it waited for consumers, or for a long retry), its
+// kind was met long ago (it was sent just now), it was handed out often (its own handler asked for it again and
+// again).
 func (m *Mux) unknown(kind string, msg *delayqueue.Message, now time.Time) error {
 	hour := cmp.Or(m.hour, unknownFor)
 	m.mu.Lock()

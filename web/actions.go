@@ -231,7 +231,8 @@ func (r *request) destroy(v *verb) error {
 	return nil
 }
 
-// lacks returns an error if Cancel would take out a message that is not being handled, and the request has no right to Delete.
+// lacks returns an error if Cancel would take out a message that is not being handled, and the request has no right
+// to Delete.
 func (r *request) lacks(ctx context.Context, m *ops.Queue, v *verb, id string) error {
 	if v.Action != Cancel || r.May(Delete) {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// How many values are kept, and how long all their keys may be: a queue's name stands in them, and anybody can make one up.
+// How many values are kept, and how long all their keys may be: a queue's name stands in them, and anybody can make
+// one up.
 const (
 	cacheMost = 1000
 	cacheKeys = 1 << 20 // bytes
@@ -30,8 +31,9 @@ type cached struct {
 	err   error
 }
 
-// shared returns what get has returned for this key, not longer than keep ago. Who asks while it is read waits for the same. get has a
-// context of its own: it goes on for the others if the one who asked first has gone. Beside ErrMissingShards there is a value.
+// shared returns what get has returned for this key, not longer than keep ago. Who asks while it is read waits for
+// the same. get has a context of its own: it goes on for the others if the one who asked first has gone. Beside
+// ErrMissingShards there is a value.
 func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration,
 	get func(context.Context) (T, error)) (none T, err error) {
 	if err := h.work.enter(""); err != nil {

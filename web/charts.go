@@ -9,7 +9,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
-// Charts are SVG that is made here, without a style of its own: the stylesheet has their colours. Each has its numbers in words, too.
+// Charts are SVG that is made here, without a style of its own: the stylesheet has their colours. Each has its
+// numbers in words, too.
 
 const (
 	sparkWide, sparkHigh = 120, 28

@@ -10,8 +10,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What is done to all messages that match runs in the background of the process that its form was sent to. All that is known of such a
-// job is in its entry of the journal, where every process reads how it goes on, and stops it.
+// What is done to all messages that match runs in the background of the process that its form was sent to. All that
+// is known of such a job is in its entry of the journal, where every process reads how it goes on, and stops it.
 
 const maxJobs = 4 // that run in one process
 

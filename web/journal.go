@@ -24,8 +24,8 @@ type journalRow struct {
 	Job   string // its address
 }
 
-// payloadWanted is the part of an entry's detail that says what the payloads of its messages contain. Of a long detail the end is
-// missing, and perhaps that of this part.
+// payloadWanted is the part of an entry's detail that says what the payloads of its messages contain. Of a long
+// detail the end is missing, and perhaps that of this part.
 var payloadWanted = regexp.MustCompile(`payload "(?:[^"\\]|\\.)*(?:"|\\?$)`)
 
 func (h *Handler) journal(ctx context.Context, r *request) (any, error) {

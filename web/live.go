@@ -92,8 +92,8 @@ func (r *request) visitor() string {
 	return "at " + host
 }
 
-// serveLive feeds a page by server-sent events: after each round what has changed of it, as HTML made here, by the ids of elements.
-// A client that does not take it in time is dropped, and asks again.
+// serveLive feeds a page by server-sent events: after each round what has changed of it, as HTML made here, by the
+// ids of elements. A client that does not take it in time is dropped, and asks again.
 func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
 	name := r.Arg("page")
 	route := h.routes[name]

@@ -163,8 +163,8 @@ func (f *fixture) scripts(meanwhile func()) (calls int, redis time.Duration) {
 	return calls, redis
 }
 
-// TestManyPagesCostWhatOneCosts: sixty pages are fed by one round, and by the cache. Without it they would cost four times
-// what the first page and the round cost; on a slow machine some of it gets old meanwhile.
+// TestManyPagesCostWhatOneCosts: sixty pages are fed by one round, and by the cache. Without it they would cost four
+// times what the first page and the round cost; on a slow machine some of it gets old meanwhile.
 func TestManyPagesCostWhatOneCosts(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.page.bounds.interval = time.Hour

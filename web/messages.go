@@ -331,7 +331,8 @@ const (
 	searchPage   = 500    // that are read at a time
 )
 
-// search fills a page by ops.Queue.Find until the page is full or its budget is spent. Hidden payloads are not searched.
+// search fills a page by ops.Queue.Find until the page is full or its budget is spent. Hidden payloads are not
+// searched.
 func (r *request) search(ctx context.Context, l *listing) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
 	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil}

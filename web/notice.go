@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// What has just been done is said once, on the page that follows. Its address holds a word and numbers, from which the sentence is made
-// here: whoever makes up an address makes up no sentence.
+// What has just been done is said once, on the page that follows. Its address holds a word and numbers, from which
+// the sentence is made here: whoever makes up an address makes up no sentence.
 
 // notice is the query of a page that says that something was done, to so many.
 func notice(query url.Values, code string, done int64) url.Values {

@@ -29,8 +29,9 @@ const (
 	retryAfter = "5"              // seconds, if a page cannot be had now
 )
 
-// headers tell a browser to run no script and take no style but ours, to show the page in no frame, and to keep nothing. The referrer
-// goes to no other site; "no-referrer" would make browsers send forms with Origin: null, which is refused.
+// headers tell a browser to run no script and take no style but ours, to show the page in no frame, and to keep
+// nothing. The referrer goes to no other site; "no-referrer" would make browsers send forms with Origin: null, which
+// is refused.
 func headers(to http.Header) {
 	to.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -100,7 +101,8 @@ func (r *request) part(err error) error {
 	return nil
 }
 
-// soon makes a context for numbers of the whole queue. A read of them waits until its end for a shard that does not answer.
+// soon makes a context for numbers of the whole queue. A read of them waits until its end for a shard that does not
+// answer.
 func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, h.bounds.queue)
 }
@@ -139,8 +141,8 @@ func (r *request) admit(do Action, aboutQueue bool) (err error) {
 	return err
 }
 
-// known says whether a queue of this name may be shown. A name with NUL, line ends or bytes that are no UTF-8 is not valid: a browser
-// would not send it back as it is, so a form would act on another queue.
+// known says whether a queue of this name may be shown. A name with NUL, line ends or bytes that are no UTF-8 is not
+// valid: a browser would not send it back as it is, so a form would act on another queue.
 func (h *Handler) known(name string) (ok bool) {
 	if len(h.cfg.Queues) > 0 {
 		return slices.Contains(h.cfg.Queues, name)
@@ -301,7 +303,8 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	return nil
 }
 
-// redirect goes to a relative address. http.Redirect would make it absolute, by a path from which a prefix may be missing.
+// redirect goes to a relative address. http.Redirect would make it absolute, by a path from which a prefix may be
+// missing.
 func redirect(w http.ResponseWriter, to string, code int) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(code)
@@ -340,7 +343,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 	}
 }
 
-// contain makes an error of a panic, so that it ends this page alone. Of a feed that has begun, browsers pass over the text.
+// contain makes an error of a panic, so that it ends this page alone. Of a feed that has begun, browsers pass over
+// the text.
 func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
 	bad := recover()
 	if bad == nil {
@@ -380,7 +384,8 @@ func (l *language) missing(err error) string { return l.verdict(&health.Look{Mis
 // serverAddress is the address of a server, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)
 
-// unreachable says whether Redis could not be reached. The text of such an error has the address of Redis, which is not shown.
+// unreachable says whether Redis could not be reached. The text of such an error has the address of Redis, which is
+// not shown.
 func unreachable(err error) bool {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError

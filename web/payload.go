@@ -10,8 +10,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What a page shows of a message is bounded before it is laid out: layout multiplies, and anybody who may send chooses the text. A
-// payload that would become too large as JSON is shown as text.
+// What a page shows of a message is bounded before it is laid out: layout multiplies, and anybody who may send
+// chooses the text. A payload that would become too large as JSON is shown as text.
 const (
 	payloadShown = 64 << 10  // bytes of a payload, or of a result, on one page
 	jsonShown    = 256 << 10 // of JSON once it is laid out

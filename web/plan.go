@@ -14,8 +14,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What is done to all messages that match: first they are counted, in steps of a second that change nothing. The address of the next step
-// has all that is known. Then a job does it to messages that were there at the count, and to no more than were counted.
+// What is done to all messages that match: first they are counted, in steps of a second that change nothing. The
+// address of the next step has all that is known. Then a job does it to messages that were there at the count, and to
+// no more than were counted.
 
 // rates are those that a job can have, messages a second; 0: as fast as its steps go.
 var rates = []int{0, 10, 100, 1000}
@@ -158,7 +159,8 @@ func (r *request) count(ctx context.Context, p *planning) (*ops.BulkResult, erro
 	return got, err
 }
 
-// setShown makes the fields of the next form, and finds the first ten messages, whose ids it carries while the counting goes on.
+// setShown makes the fields of the next form, and finds the first ten messages, whose ids it carries while the
+// counting goes on.
 func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 	ids := r.query["s"]
 	for _, msg := range p.Result.Sample {
@@ -221,8 +223,8 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	return jobLink(r.Queue, begun.Entry), nil
 }
 
-// once returns an error if a job has shifted messages so far that were counted at that instant: the same form, sent twice, would shift
-// them twice.
+// once returns an error if a job has shifted messages so far that were counted at that instant: the same form, sent
+// twice, would shift them twice.
 func (r *request) once(ctx context.Context, by time.Duration, counted time.Time) error {
 	page, err := r.Monitor().Journal(ctx, 200, "")
 	if err == nil && slices.ContainsFunc(page.Entries, func(e ops.JournalEntry) bool {

@@ -113,7 +113,8 @@ func TestPlan(t *testing.T) {
 	f.sees(body, "0 messages, as they were at")
 }
 
-// A selection takes what it names, or what contains it if that was chosen. Each confirmation shows whose messages they are.
+// A selection takes what it names, or what contains it if that was chosen. Each confirmation shows whose messages
+// they are.
 func TestSelectionIsExact(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	const customers = 500

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
+// This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there
+// otherwise.
 
 const (
 	atOnce    = 8   // queues that are read at a time
@@ -199,7 +200,8 @@ type finding struct {
 	again   time.Time // when to look again; zero: no look has ended
 }
 
-// find returns what is known now. It begins a look if it is time, which goes on beside the rounds, and waits for the first one.
+// find returns what is known now. It begins a look if it is time, which goes on beside the rounds, and waits for the
+// first one.
 func (p *poller) find(now time.Time) finding {
 	if p.looking == nil && !now.Before(p.found.again) && p.h.work.enter("") == nil {
 		looking, before := make(chan finding, 1), p.found.names

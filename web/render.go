@@ -32,7 +32,8 @@ var (
 	assets = sync.OnceValue(loadAssets)
 )
 
-// loadTemplates reads all files. Each but layout.html and parts.html is a page, with a template "content" and others of its own.
+// loadTemplates reads all files. Each but layout.html and parts.html is a page, with a template "content" and others
+// of its own.
 func loadTemplates() templates {
 	all := templates{}
 	files, _ := fs.Glob(templateFiles, "templates/*.html") // no error but for a bad pattern
@@ -75,8 +76,8 @@ func (l *language) functions() template.FuncMap {
 // maxShown is how many bytes of a text are shown where it has no page of its own.
 const maxShown = 500
 
-// maxMarks is how many combining marks a character keeps, more than any language needs: others pile up, or widen a page without a place
-// where the line could be broken.
+// maxMarks is how many combining marks a character keeps, more than any language needs: others pile up, or widen a
+// page without a place where the line could be broken.
 const maxMarks = 8
 
 // shown is a text of somebody else's on one line, made visible, and cut if it is long.
@@ -105,8 +106,8 @@ func shown(text string) string {
 	return line
 }
 
-// visible is a text as it is, its lines too, with what has no look of its own made visible: control characters, those that turn the
-// direction of what follows, and bytes that are no UTF-8.
+// visible is a text as it is, its lines too, with what has no look of its own made visible: control characters, those
+// that turn the direction of what follows, and bytes that are no UTF-8.
 func visible(text string) string {
 	var out strings.Builder
 	for i, c := range text {

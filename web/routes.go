@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// A route is a page, or the action of a form. Its address is its name below the path of the Handler, always one level deep, so that
-// relative links are right under every path and behind every proxy. The query has the queue, because a name of a queue may hold
-// any character.
+// A route is a page, or the action of a form. Its address is its name below the path of the Handler, always one level
+// deep, so that relative links are right under every path and behind every proxy. The query has the queue, because a
+// name of a queue may hold any character.
 type route struct {
 	name  string // last part of the path; "" is the board
 	title string // in English, a key of the catalogue
 	queue bool   // it is about the queue of the query's q
 
-	// A page: the file of the folder templates has a template "content", whose .Data is the result of load. load does bounded work.
-	// If live is set, load is called for each open page every 2 s, so it takes from Redis only what the snapshot or the cache has.
+	// A page: the file of the folder templates has a template "content", whose .Data is the result of load. load does
+	// bounded work. If live is set, load is called for each open page every 2 s, so it takes from Redis only what the
+	// snapshot or the cache has.
 	file string
 	load func(ctx context.Context, r *request) (any, error)
 	live []string // templates that a feed sends again, each for the element with this id

@@ -20,10 +20,10 @@ func local(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback for an
-// address that other machines can reach, if there is no Config.Authorize, and nil if it ended because ctx did. At a loopback address, or if there are Config.Hosts, it
-// answers only to addresses, localhost and Config.Hosts. Otherwise another site could lead its own name to the page, and its script
-// would read the page.
+// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns
+// ErrNotLoopback for an address that other machines can reach, if there is no Config.Authorize, and nil if it ended
+// because ctx did. At a loopback address, or if there are Config.Hosts, it answers only to addresses, localhost and
+// Config.Hosts. Otherwise another site could lead its own name to the page, and its script would read the page.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if !local(l.Addr()) && h.cfg.Authorize == nil {
 		return ErrNotLoopback
@@ -68,8 +68,8 @@ func (h *Handler) named(loopback bool) http.Handler {
 	})
 }
 
-// answers says whether the page answers to a host. Nobody can lead an address here, so addresses are accepted; a page at a loopback
-// address accepts only loopback addresses.
+// answers says whether the page answers to a host. Nobody can lead an address here, so addresses are accepted; a page
+// at a loopback address accepts only loopback addresses.
 func (h *Handler) answers(host string, loopback bool) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

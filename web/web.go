@@ -4,11 +4,11 @@
 //	defer page.Close()
 //	mux.Handle("/queues/", page)
 //
-// The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all its links are
-// relative. Without Config.Authorize it changes nothing. docs/web.md says more.
+// The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all
+// its links are relative. Without Config.Authorize it changes nothing. docs/web.md says more.
 //
-// The package may import the face of the library, ops, schedule, internal/health, go-redis and the standard library, and the time in an id
-// from internal/message. A function that others need of a queue belongs into ops.
+// The package may import the face of the library, ops, schedule, internal/health, go-redis and the standard library,
+// and the time in an id from internal/message. A function that others need of a queue belongs into ops.
 package web
 
 import (
@@ -28,7 +28,8 @@ import (
 // An Action is something that a request may do with a queue.
 type Action string
 
-// The actions. Authorize is asked for Look with queue "" on pages that are about no single queue, and once for each queue on the board.
+// The actions. Authorize is asked for Look with queue "" on pages that are about no single queue, and once for each
+// queue on the board.
 const (
 	Look       Action = "look"
 	Pause      Action = "pause" // and resume
@@ -46,29 +47,30 @@ type Config struct {
 	// Prefix of the queues (delayqueue.UseCustomPrefix). Default dq.
 	Prefix string
 
-	// Queues are the queues that are shown. None: all queues that are found under the prefix, at most 500. The page looks for them
-	// with SCAN once a minute at most, and only while a page is open.
+	// Queues are the queues that are shown. None: all queues that are found under the prefix, at most 500. The page
+	// looks for them with SCAN once a minute at most, and only while a page is open.
 	Queues []string
 
-	// Authorize says whether a request may do something with a queue, and in whose name. An error is a refusal (403), and its text
-	// is shown. Authorize is called often, from several goroutines at once, so it should be quick.
-	// nil: everybody who can reach the page may look, and nobody may change anything.
+	// Authorize says whether a request may do something with a queue, and in whose name. An error is a refusal (403),
+	// and its text is shown. Authorize is called often, from several goroutines at once, so it should be quick. nil:
+	// everybody who can reach the page may look, and nobody may change anything.
 	Authorize func(r *http.Request, do Action, queue string) (actor string, err error)
 
-	// Hosts are the host names of a page that Serve serves, beside addresses and localhost. None: at a loopback address there are no
-	// others, and elsewhere all names are accepted. If Authorize asks for no credentials, set Hosts: otherwise another site could
-	// lead its name to this machine and read the page through a visitor's browser.
+	// Hosts are the host names of a page that Serve serves, beside addresses and localhost. None: at a loopback address
+	// there are no others, and elsewhere all names are accepted. If Authorize asks for no credentials, set Hosts:
+	// otherwise another site could lead its name to this machine and read the page through a visitor's browser.
 	Hosts []string
 
-	// Payload returns the text that is shown in place of a message's payload, for payloads with secrets. nil: the payload is shown.
+	// Payload returns the text that is shown in place of a message's payload, for payloads with secrets. nil: the
+	// payload is shown.
 	Payload func(queue string, m *ops.MessageStatus) string
 
 	// Logger gets errors. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// A Handler is the page. It is safe for concurrent use. It reads from Redis only while a page is open, each queue every 2 seconds,
-// however many pages are open.
+// A Handler is the page. It is safe for concurrent use. It reads from Redis only while a page is open, each queue
+// every 2 seconds, however many pages are open.
 type Handler struct {
 	cli     redis.UniversalClient
 	cfg     Config
@@ -128,8 +130,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	return h
 }
 
-// Close ends the feeds and the jobs of this Handler, and waits until it reads and writes nothing more in Redis: some seconds at most.
-// Later requests are refused.
+// Close ends the feeds and the jobs of this Handler, and waits until it reads and writes nothing more in Redis: some
+// seconds at most. Later requests are refused.
 func (h *Handler) Close() {
 	h.end()
 	h.clients.stopped()

@@ -12,8 +12,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
-// This file says things in the reader's language. The catalogue's keys are the English texts, their places are all %s. Each language has
-// a file of its own.
+// This file says things in the reader's language. The catalogue's keys are the English texts, their places are all
+// %s. Each language has a file of its own.
 
 // A language is one that pages can be had in.
 type language struct {
@@ -173,7 +173,8 @@ func (l *language) rate(r health.Rate) string {
 	return r.String()
 }
 
-// A verdict is what internal/health thinks of something, in the reader's words. The name of its level is a class of the stylesheet.
+// A verdict is what internal/health thinks of something, in the reader's words. The name of its level is a class of
+// the stylesheet.
 type verdict struct {
 	Level health.Level
 	Text  string
@@ -209,8 +210,9 @@ func (l *language) clock(t time.Time) string {
 	return l.clockOf(t, "15:04")
 }
 
-// All times of a page are those of one zone, the reader's, and the page names it: in lists, fields, verdicts and charts, so that what is
-// copied from one place selects the same in another. The script tells the zone in a cookie; without it the zone is UTC.
+// All times of a page are those of one zone, the reader's, and the page names it: in lists, fields, verdicts and
+// charts, so that what is copied from one place selects the same in another. The script tells the zone in a cookie;
+// without it the zone is UTC.
 
 const (
 	zoneCookie  = "delayqueue_zone"

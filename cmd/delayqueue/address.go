@@ -35,8 +35,8 @@ const hidden = "xxxxx"
 // shown is the address without secrets.
 func (r *address) shown() string { return r.with(r.Scheme, r.hosts) }
 
-// with writes the address under a scheme and with these hosts. User and password are hidden. Of the query it keeps the primary's
-// name and the database of a socket.
+// with writes the address under a scheme and with these hosts. User and password are hidden. Of the query it keeps
+// the primary's name and the database of a socket.
 func (r *address) with(scheme string, hosts []string) string {
 	out := url.URL{Scheme: scheme, User: r.User, Host: strings.Join(hosts, ","), Path: r.Path}
 	if r.User != nil { // the name is hidden too, because it may be a password by mistake

@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// again is this command line once more, for a shell, with flags (names and values) that say where to go on. A flag with the value ""
-// is left out. Durations from now are written as the instants that they meant. A password in --redis is hidden.
+// again is this command line once more, for a shell, with flags (names and values) that say where to go on. A flag
+// with the value "" is left out. Durations from now are written as the instants that they meant. A password in
+// --redis is hidden.
 func again(c *cobra.Command, flags ...string) string {
 	var args, words []string
 	last := false // an argument that begins with - would read as a flag

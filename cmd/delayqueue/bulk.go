@@ -122,8 +122,8 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	return err
 }
 
-// restOf is what the same command is to be told so that it does what was counted, or the rest of what was cut off; nil if there is nothing
-// left, or if it may not be given again.
+// restOf is what the same command is to be told so that it does what was counted, or the rest of what was cut off;
+// nil if there is nothing left, or if it may not be given again.
 func restOf(work *bulkWork, b *ops.Bulk, r *ops.BulkResult) *bulkRest {
 	most := b.Most
 	switch {

@@ -168,8 +168,8 @@ func field(reply any, name string) string {
 	return ""
 }
 
-// reach makes a client and asks what answers. If the address of one server leads to a node of a Cluster, the client is one for
-// Clusters.
+// reach makes a client and asks what answers. If the address of one server leads to a node of a Cluster, the client
+// is one for Clusters.
 func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	if err := d.prepare(); err != nil {
 		return nil, err

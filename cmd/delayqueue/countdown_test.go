@@ -46,7 +46,8 @@ func tellCountdown(w *world) {
 	w.sound("orders")
 }
 
-// What steers messages does so with those that wait for acks, and those whose acks count, and what counts is right after it.
+// What steers messages does so with those that wait for acks, and those whose acks count, and what counts is right
+// after it.
 func tellCountdownSteered(w *world) {
 	waits := func(key string, acks int, opts ...delayqueue.MsgOption) string {
 		return w.send("orders", key, append(opts, delayqueue.WithKey(key), inAnHour, delayqueue.WithCountdown(acks))...)

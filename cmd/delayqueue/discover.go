@@ -40,8 +40,8 @@ const (
 	hintPages = 100 // pages for a hint: 100,000 keys
 )
 
-// run searches all servers. The error says which servers could not be searched. A server that hangs does not keep the others from
-// being searched.
+// run searches all servers. The error says which servers could not be searched. A server that hangs does not keep the
+// others from being searched.
 func (s *search) run(ctx context.Context, cli redis.UniversalClient) error {
 	var mu sync.Mutex
 	cluster, ok := cli.(*redis.ClusterClient)
@@ -82,8 +82,8 @@ func (s *search) scan(ctx context.Context, node redis.Cmdable, mu *sync.Mutex) e
 	return nil
 }
 
-// discover calls found once for each queue of the prefix. The error says which servers could not be searched; the queues of the
-// others are found all the same.
+// discover calls found once for each queue of the prefix. The error says which servers could not be searched; the
+// queues of the others are found all the same.
 func (a *app) discover(ctx context.Context, found func(name string)) error {
 	head, tail := "{"+a.prefix+":", "}:state"
 	seen := map[string]bool{}
@@ -97,8 +97,8 @@ func (a *app) discover(ctx context.Context, found func(name string)) error {
 	return s.run(ctx, a.cli)
 }
 
-// noQueue is the error for a queue that is not there. It suggests a similar name, or another prefix that has the name, from the first
-// keys of the server.
+// noQueue is the error for a queue that is not there. It suggests a similar name, or another prefix that has the
+// name, from the first keys of the server.
 func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

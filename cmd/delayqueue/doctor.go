@@ -260,7 +260,8 @@ const (
 	scheduleStuck   check.Kind = "schedule is not sent"
 )
 
-// longOver is how long after the end of a lease nobody can be fetching: living consumers take such a lease back within seconds.
+// longOver is how long after the end of a lease nobody can be fetching: living consumers take such a lease back
+// within seconds.
 const longOver = time.Minute
 
 // standstill looks for them. It leaves out what this user may not read.

@@ -130,7 +130,8 @@ func (p *examined) introduce() {
 	say("queue %s holds %s%s", p.name, plural(size, "message"), in)
 }
 
-// inspect checks all shards that can be read, and shows a bar. The checker meets each message in msg, in its structure, and perhaps in fail and key.
+// inspect checks all shards that can be read, and shows a bar. The checker meets each message in msg, in its
+// structure, and perhaps in fail and key.
 func (a *app) inspect(ctx context.Context, p *examined) error {
 	var total, before int64
 	for _, one := range p.readable() {

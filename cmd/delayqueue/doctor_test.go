@@ -234,7 +234,8 @@ func tellDoctorLane(w *world) {
 	w.contains(w.must("stats", "orders", "--json"), `"level":"warning","code":"lane"`)
 }
 
-// throttledForLong: handlers of a queue that has consumers say so again and again. A fetch heeds throttled only if limits is there.
+// throttledForLong: handlers of a queue that has consumers say so again and again. A fetch heeds throttled only if
+// limits is there.
 func (w *world) throttledForLong() {
 	key := func(name string) string { return "{" + w.prefix + ":slow}:" + name }
 	w.handled("slow")
@@ -257,7 +258,8 @@ func TestDoctorEviction(t *testing.T) {
 	w.contains(w.must("doctor", "orders"), "nothing is wrong")
 }
 
-// The checks of the repair are made where it writes: consumers go on, nothing is handled twice, and what moves is sound.
+// The checks of the repair are made where it writes: consumers go on, nothing is handled twice, and what moves is
+// sound.
 func tellDoctorBusy(w *world) {
 	n := testkit.Size(2000, 600)
 	w.sendEach("orders", n, func(i int) delayqueue.Outgoing {

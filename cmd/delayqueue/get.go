@@ -186,7 +186,8 @@ func expiry(m *ops.MessageStatus) string {
 // near is how many keys are compared with a key that was not found.
 const near = 10_000
 
-// noKey is the error for a message that is not found by its key. It names the nearest key. wanted is "live", "dead" or "" for any.
+// noKey is the error for a message that is not found by its key. It names the nearest key. wanted is "live", "dead"
+// or "" for any.
 func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) error {
 	held := new(ops.KeyHeldError)
 	if _, err := m.GetKey(ctx, what); errors.As(err, &held) {

@@ -153,7 +153,8 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	return err
 }
 
-// findTheirs is theirs. With --follow it waits for the queue, because another library's queue has no key before its first message.
+// findTheirs is theirs. With --follow it waits for the queue, because another library's queue has no key before its
+// first message.
 func (a *app) findTheirs(c *cobra.Command, name string, f *importFlags) (foreignQueue, error) {
 	ctx := c.Context()
 	waiting := false

@@ -94,8 +94,8 @@ func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []fore
 	return nil
 }
 
-// asynqSettle deletes tasks as asynq does, with their locks, and the claims on them: of a claim that is not there any more,
-// another import did it.
+// asynqSettle deletes tasks as asynq does, with their locks, and the claims on them: of a claim that is not there any
+// more, another import did it.
 //
 // KEYS: claims, tasks; ARGV: member and id for each task
 var asynqSettle = redis.NewScript(`
@@ -219,8 +219,8 @@ func (t *asynqTask) header(entry []byte) error {
 	return nil
 }
 
-// asynqMessage makes a message of a task. Its problem is an error. lock is the key of the lock of a task without an id of
-// somebody's choice, if asynq.Unique was asked for.
+// asynqMessage makes a message of a task. Its problem is an error. lock is the key of the lock of a task without an
+// id of somebody's choice, if asynq.Unique was asked for.
 func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, lock string, err error) {
 	t, err := decodeAsynq([]byte(text))
 	switch {

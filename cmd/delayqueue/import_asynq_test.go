@@ -121,7 +121,8 @@ func (w *asynqWorld) moved(queue string, due, until time.Time) {
 	}
 }
 
-// Two imports at once, while asynq's servers take what they can and its client sends: each task is handled by one of both.
+// Two imports at once, while asynq's servers take what they can and its client sends: each task is handled by one of
+// both.
 func tellImportBesideServers(world *world) {
 	const n = 600
 	w := newAsynqWorld(world)

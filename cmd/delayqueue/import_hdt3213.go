@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An hdtQueue is a queue of github.com/hdt3213/delayqueue. Its keys begin with <prefix>:<name>, or {<prefix>:<name>} with
-// UseHashTagKey and on a Cluster:
+// An hdtQueue is a queue of github.com/hdt3213/delayqueue. Its keys begin with <prefix>:<name>, or {<prefix>:<name>}
+// with UseHashTagKey and on a Cluster:
 //
 //	…:pending     sorted set of ids by unix seconds
 //	…:ready       list of ids that are due, the oldest at the end

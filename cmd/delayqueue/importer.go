@@ -113,11 +113,12 @@ func (im *importer) sequence() string { return "import " + im.from + " " + im.th
 // sent is a sequence without messages, for a queue with several shards: no number above it was sent.
 func (im *importer) sent() string { return im.sequence() + " sent" }
 
-// spread is how many sequences the messages without a key have in a queue with several shards, so that they go to all of them.
+// spread is how many sequences the messages without a key have in a queue with several shards, so that they go to all
+// of them.
 const spread = 64
 
-// sequenceOf is the sequence of a message. In a queue with several shards it lies with the key of the message. A message keeps its sequence
-// however often it is sent, so the sequence does not depend on the number of shards.
+// sequenceOf is the sequence of a message. In a queue with several shards it lies with the key of the message. A
+// message keeps its sequence however often it is sent, so the sequence does not depend on the number of shards.
 func (im *importer) sequenceOf(c *claim, m *foreignMessage) string {
 	switch {
 	case !im.sharded:
@@ -193,9 +194,9 @@ func (im *importer) size(ctx context.Context) (total int64, err error) {
 	return total, err
 }
 
-// outlast does work that an outage of Redis may end, and goes on with it after that. What is done twice is done once, by the
-// numbers of claims; a server that forgot some of them does not get them again, for it begins anew. If nothing was moved
-// between two errors, they are one outage.
+// outlast does work that an outage of Redis may end, and goes on with it after that. What is done twice is done once,
+// by the numbers of claims; a server that forgot some of them does not get them again, for it begins anew. If nothing
+// was moved between two errors, they are one outage.
 func (im *importer) outlast(ctx context.Context, work func(context.Context) error) error {
 	err := work(ctx)
 	for moved := int64(-1); err != nil && ctx.Err() == nil && im.outage(err, im.Moved != moved); {
@@ -266,8 +267,8 @@ func (im *importer) sweep(ctx context.Context, take func(structure, []claim) (in
 // seconds is a score as Redis takes it.
 func seconds(score float64) string { return strconv.FormatFloat(score, 'f', -1, 64) }
 
-// pass goes through a structure, a page at a time, and gives take what can be sent; it says how many of them it took out.
-// What cannot be sent is passed over, and counted by why.
+// pass goes through a structure, a page at a time, and gives take what can be sent; it says how many of them it took
+// out. What cannot be sent is passed over, and counted by why.
 func (im *importer) pass(ctx context.Context, s structure, take func(structure, []claim) (int, error)) error {
 	for offset := int64(0); ; {
 		page, err := im.page(ctx, s, offset)

@@ -80,7 +80,8 @@ func (p *pager) check() error {
 // listPage is how many messages one call looks at.
 const listPage = 100
 
-// list prints the messages that match. If there are more, if it is interrupted, or if a call fails, it also prints how to go on.
+// list prints the messages that match. If there are more, if it is interrupted, or if a call fails, it also prints
+// how to go on.
 func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which *selection, part *pager) error {
 	f, limit, cursor := which.filter(), part.limit, part.cursor
 	f.Limit = listPage

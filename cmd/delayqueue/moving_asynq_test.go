@@ -22,7 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The code on the pages about moving over and running is compiled; what another module would have to be there for says so.
+// The code on the pages about moving over and running is compiled; what another module would have to be there for
+// says so.
 func TestPagesAreCompiled(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	read := func(name string) string {

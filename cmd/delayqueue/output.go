@@ -215,7 +215,8 @@ func jsonOf(m *ops.MessageStatus) messageJSON {
 	return out
 }
 
-// unsaid is the first error of say and printJSON, with which the program ends: a table that a full disk cut off must not look whole.
+// unsaid is the first error of say and printJSON, with which the program ends: a table that a full disk cut off must
+// not look whole.
 var unsaid error
 
 // say prints a line. Texts in args are made printable, on one line, unless they are painted.

@@ -58,7 +58,8 @@ func tellDoctorLeases(w *world) {
 	}
 }
 
-// Messages that another program has deleted are missing in the books, until somebody accepts that, whose name the journal has.
+// Messages that another program has deleted are missing in the books, until somebody accepts that, whose name the
+// journal has.
 func tellDoctorBooks(w *world) {
 	var ids []any
 	for range 12 {
@@ -240,8 +241,8 @@ func tellRepairInSteps(w *world) {
 	}
 }
 
-// turnsThatAreTooMany: of turns that are too many those go that have not begun, and what is held or ready has a turn although the lane is
-// full.
+// turnsThatAreTooMany: of turns that are too many those go that have not begun, and what is held or ready has a turn
+// although the lane is full.
 func (w *world) turnsThatAreTooMany() {
 	full := w.inLane("full", 4, 2)
 	w.do("ZREM", "lanes", w.memberOf(full[2]))

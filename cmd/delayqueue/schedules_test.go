@@ -65,8 +65,8 @@ func tellSchedules(w *world) {
 	w.sound("reports")
 }
 
-// TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words. A collector says
-// which schedules are not sent, by reason, whoever runs them.
+// TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words. A
+// collector says which schedules are not sent, by reason, whoever runs them.
 func TestSchedulesAreCounted(t *testing.T) {
 	w := onServer(t)
 	s := schedule.New(w.publisher("reports"))

@@ -31,7 +31,8 @@ func (w *world) inShards(of int) (all []int64) {
 	return all
 }
 
-// divide gives the queue orders shards, and a message in each of them that is due in an hour. It returns the keys, which are numbers.
+// divide gives the queue orders shards, and a message in each of them that is due in an hour. It returns the keys,
+// which are numbers.
 func (w *world) divide(of int) (keys []string) {
 	w.Helper()
 	for i := range of {

@@ -165,8 +165,8 @@ func (c *column) width() int {
 }
 
 // fit says how columns are drawn in a width; nil: as they are. These steps follow each other until the columns fit:
-// empty columns are left out, the last first; cells show their short texts; ids are cut; the widest of the other columns is cut; the
-// column that matters most is cut. Numbers are never cut.
+// empty columns are left out, the last first; cells show their short texts; ids are cut; the widest of the other
+// columns is cut; the column that matters most is cut. Numbers are never cut.
 func (g *grid) fit(width int) (columns []column, fits bool) {
 	if width <= 0 || len(g.header) == 0 {
 		return nil, true

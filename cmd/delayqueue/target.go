@@ -22,8 +22,9 @@ type target struct {
 	all, byKey bool
 }
 
-// flags adds the flags. what names the states of --all without --state, and about what happened at the times of --from and --to.
-// states are those that --state may name; without any there is no such flag, and without spread none of that name.
+// flags adds the flags. what names the states of --all without --state, and about what happened at the times of
+// --from and --to. states are those that --state may name; without any there is no such flag, and without spread none
+// of that name.
 func (t *target) flags(c *cobra.Command, what, about, states string, spread bool) {
 	c.Flags().BoolVar(&t.all, "all", false, "all messages in "+what+" that match the other flags")
 	t.selection.flags(c, about)

@@ -242,7 +242,8 @@ func (b *board) firstError(all []*health.Look) error {
 	return wrong
 }
 
-// watch redraws the board in place, as large as the window allows. An outage does not end it. The last board stays on the screen.
+// watch redraws the board in place, as large as the window allows. An outage does not end it. The last board stays on
+// the screen.
 func (b *board) watch(ctx context.Context, every time.Duration) error {
 	last := ""
 	fmt.Print(altScreen)

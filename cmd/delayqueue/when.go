@@ -47,8 +47,8 @@ func timeOfDay(text string) (t time.Time, days int, ok bool) {
 // justNow is how far back an instant may lie and still mean now: 19:02 may be typed while that minute lasts.
 const justNow = time.Minute
 
-// ahead refuses an instant that has passed, because a message that is due then would fire at once by a slip of the hand. instead is
-// what to write for now. An instant that is past by no more than late is accepted.
+// ahead refuses an instant that has passed, because a message that is due then would fire at once by a slip of the
+// hand. instead is what to write for now. An instant that is past by no more than late is accepted.
 func (w *whenFlag) ahead(flag, instead string, late time.Duration) error {
 	if w.text == "" || w.text == "now" && late > 0 || w.After(time.Now().Add(-late)) {
 		return nil

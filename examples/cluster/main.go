@@ -5,7 +5,8 @@
 // The program starts a Cluster of three primaries and three replicas, on free ports and in a temporary folder. It sends
 // messages at a steady rate, and shows what each node does. Then:
 //
-//   - The primary of the first shard is killed. Its shards stop. Sends go on, because a message without a key may go to any shard.
+//   - The primary of the first shard is killed. Its shards stop. Sends go on, because a message without a key may go
+//     to any shard.
 //   - The replica of the primary takes over. Its shards go on, with the messages that they had.
 //   - The killed node is started again, and becomes a replica.
 //

@@ -31,7 +31,8 @@ type sight struct {
 	oldest  time.Duration // how long one of those has waited
 }
 
-// A watch shows what the nodes do: in a terminal a table that is drawn again in the same place, else a line each second.
+// A watch shows what the nodes do: in a terminal a table that is drawn again in the same place, else a line each
+// second.
 type watch struct {
 	nodes    nodes
 	traffic  *traffic

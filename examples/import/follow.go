@@ -60,8 +60,9 @@ func (im *importer) find(ctx context.Context, name string) (id string, until tim
 	return waits.ID, until, nil
 }
 
-// start sends the split, and waits for the report that the split sends first. With Keep and the hold, all commands together send one
-// split, also one that is killed in between. The ack of the split counts for the report, so it must be one.
+// start sends the split, and waits for the report that the split sends first. With Keep and the hold, all commands
+// together send one split, also one that is killed in between. The ack of the split counts for the report, so it must
+// be one.
 func (im *importer) start(ctx context.Context, j job) (report string, err error) {
 	split, err := splitFile.Send(ctx, im.queue, j, delayqueue.WithKey("split-"+j.Name, delayqueue.Keep), delayqueue.WithKeyHold(keep),
 		delayqueue.WithCounts(reportKey(j.Name)), delayqueue.WithDeadline(j.Until))

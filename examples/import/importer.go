@@ -82,9 +82,10 @@ func newImporter(cli *redis.Client, work time.Duration) *importer {
 	return im
 }
 
-// split sends the report and the rows. A split that was killed begins again, so each message has a number in a sequence and is stored
-// once. The other way would be a key with a hold for each row. A sequence is simpler, because it serves the report as well, to which a
-// second send with Append would add a part. It leaves one number in Redis, and not a key for each row.
+// split sends the report and the rows. A split that was killed begins again, so each message has a number in a
+// sequence and is stored once. The other way would be a key with a hold for each row. A sequence is simpler, because
+// it serves the report as well, to which a second send with Append would add a part. It leaves one number in Redis,
+// and not a key for each row.
 func (im *importer) split(ctx context.Context, j job, msg *delayqueue.Message) error {
 	name, rows, err := load(j.Path)
 	if err == nil && name != j.Name {
@@ -124,9 +125,10 @@ func (im *importer) split(ctx context.Context, j job, msg *delayqueue.Message) e
 	return nil
 }
 
-// row handles a row. A row that nobody can read is a result like any other: it is noted and acked, and so is a row whose last try has
-// failed. So the import does not wait for it, and the report lists it. Garbage is left for the unexpected, such as a row that kills its
-// programs. Such a row is missing at the time limit, unless somebody requeues it before.
+// row handles a row. A row that nobody can read is a result like any other: it is noted and acked, and so is a row
+// whose last try has failed. So the import does not wait for it, and the report lists it. Garbage is left for the
+// unexpected, such as a row that kills its programs. Such a row is missing at the time limit, unless somebody
+// requeues it before.
 func (im *importer) row(ctx context.Context, r row, msg *delayqueue.Message) error {
 	result := tally{Import: r.Import}
 	cents, err := im.handle(ctx, r.Text, msg.Failures)
@@ -150,8 +152,9 @@ func (im *importer) sum(ctx context.Context, parts []tally, _ *delayqueue.Messag
 	return report.Then(ctx, total, delayqueue.WithKey(reportKey(total.Import), delayqueue.Append))
 }
 
-// report may run twice, too. Commands print the result of the delivery that was acked (follow). The sequence is of no use any more: the
-// split is over, because its ack counts for the report, and the key of the split is held, so there is no other.
+// report may run twice, too. Commands print the result of the delivery that was acked (follow). The sequence is of no
+// use any more: the split is over, because its ack counts for the report, and the key of the split is held, so there
+// is no other.
 func (im *importer) report(ctx context.Context, parts []tally, msg *delayqueue.Message) error {
 	total := addAll(parts)
 	if total.Rows == 0 {

@@ -3,8 +3,9 @@
 //	go run ./examples/import examples/import/sample.csv
 //	REDIS_ADDR=127.0.0.1:6379 go run ./examples/import examples/import/sample.csv
 //
-// With a Redis of your own, kill it with kill -9 whenever you like. The same command goes on where it was, and each row is in the
-// report once. Several of these commands at a time share the rows of one import, and each prints its report.
+// With a Redis of your own, kill it with kill -9 whenever you like. The same command goes on where it was, and each
+// row is in the report once. Several of these commands at a time share the rows of one import, and each prints its
+// report.
 //
 //	split    reads the file, and sends the report and then the rows, each once (WithSequence)
 //	row      does the work of one row; its result is a part of a sum from the ack on (Then, Append)

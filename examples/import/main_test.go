@@ -107,7 +107,8 @@ func TestChangedFile(t *testing.T) {
 	}
 }
 
-// The program is killed when it has split half of the file, and again among the rows. The third one reports each row, once.
+// The program is killed when it has split half of the file, and again among the rows. The third one reports each row,
+// once.
 func TestKilled(t *testing.T) {
 	server := redistest.Start(t)
 	t.Setenv("REDIS_ADDR", server.Addr())

@@ -71,8 +71,8 @@ func (t *tally) table(took time.Duration) string {
 	return b.String()
 }
 
-// load reads a file. The name of its import is that of the file and the beginning of a sum of the content, so a file that was changed
-// is another import.
+// load reads a file. The name of its import is that of the file and the beginning of a sum of the content, so a file
+// that was changed is another import.
 func load(path string) (name string, rows []string, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -87,8 +87,8 @@ func load(path string) (name string, rows []string, err error) {
 
 var errUnreadable = errors.New("it must be an id and cents, as in A-1001,1250")
 
-// handle does the work of a row, which stands for a call of another service, and returns its cents. The third field is for the sample:
-// how often the work fails before it is done.
+// handle does the work of a row, which stands for a call of another service, and returns its cents. The third field
+// is for the sample: how often the work fails before it is done.
 func (im *importer) handle(ctx context.Context, text string, failures int) (cents int64, err error) {
 	fields, err := csv.NewReader(strings.NewReader(text)).Read()
 	if err == nil && len(fields) > 1 {

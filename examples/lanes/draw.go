@@ -12,7 +12,8 @@ import (
 // cells are the messages of a lane that are drawn one by one; of a longer lane, what is handled now is drawn.
 const cells = 20
 
-// A drawing has a line for each lane. In a terminal it is drawn again in the same place, else once a second below the last.
+// A drawing has a line for each lane. In a terminal it is drawn again in the same place, else once a second below the
+// last.
 type drawing struct {
 	out   io.Writer
 	scene *scene

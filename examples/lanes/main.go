@@ -1,6 +1,7 @@
 // Lanes shows what messages of one queue do that have lanes (WithLane):
 //
-//   - The messages of a customer are handled one after the other. One of bob's fails twice, and those behind it wait for its retries.
+//   - The messages of a customer are handled one after the other. One of bob's fails twice, and those behind it wait
+//     for its retries.
 //   - The tenant acme has a long backlog, of which five messages at a time are handled.
 //   - Messages without a lane come all the while, and none of these delays them.
 //

@@ -73,7 +73,8 @@ func newScene(cli redis.UniversalClient, work time.Duration, backlog int) *scene
 	return s
 }
 
-// send sends the messages of all lanes at once. The messages of a lane are due at the same time, so their order is that of the batch.
+// send sends the messages of all lanes at once. The messages of a lane are due at the same time, so their order is
+// that of the batch.
 func (s *scene) send(ctx context.Context) error {
 	var batch []delayqueue.Outgoing
 	for _, l := range s.lanes {

@@ -113,8 +113,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	return code
 }
 
-// onlyHere lets who uses this machine look and put things right, under a name of this machine: another one that leads here is
-// somebody else's site. A real service asks who somebody is.
+// onlyHere lets who uses this machine look and put things right, under a name of this machine: another one that leads
+// here is somebody else's site. A real service asks who somebody is.
 func onlyHere(r *http.Request, _ web.Action, _ string) (string, error) {
 	for _, addr := range []string{r.RemoteAddr, r.Host} {
 		host, _, err := net.SplitHostPort(addr)

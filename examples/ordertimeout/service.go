@@ -75,8 +75,8 @@ func (s *service) handler() http.Handler {
 	return bounded(mux)
 }
 
-// bounded gives each request 5 s. The context of a request has no end of its own while its client waits, and a send tries
-// until its context ends: without a bound, requests would pile up while Redis is away.
+// bounded gives each request 5 s. The context of a request has no end of its own while its client waits, and a send
+// tries until its context ends: without a bound, requests would pile up while Redis is away.
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)

@@ -30,7 +30,8 @@ type class struct {
 	lateBy  atomic.Int64 // ns, of the last message
 }
 
-// newClasses makes the three queues. Their loads are such that two of them have something to do until the last fifth of length.
+// newClasses makes the three queues. Their loads are such that two of them have something to do until the last fifth
+// of length.
 func newClasses(cli redis.UniversalClient, length time.Duration) []*class {
 	all := int(length / handling * workers) // as many as the workers can handle
 	classes := []*class{

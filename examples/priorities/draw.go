@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A drawing is a table of the classes. In a terminal it is drawn again in the same place, else once a second below the last.
+// A drawing is a table of the classes. In a terminal it is drawn again in the same place, else once a second below
+// the last.
 type drawing struct {
 	out     io.Writer
 	classes []*class

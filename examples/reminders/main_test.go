@@ -141,8 +141,8 @@ func TestRunReadsOn(t *testing.T) {
 	p.end(0)
 }
 
-// stopped is a run that was stopped while two reminders wait. They do so for a second or some: if that was too short for this machine, it
-// is another run, with another Redis.
+// stopped is a run that was stopped while two reminders wait. They do so for a second or some: if that was too short
+// for this machine, it is another run, with another Redis.
 func stopped(t *testing.T) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "lines.txt")

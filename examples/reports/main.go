@@ -3,8 +3,8 @@
 //	cd examples/reports
 //	go run .
 //
-// It starts an embedded Redis and two replicas, processes of their own, and says their ids. Each prints the reports that it
-// makes. There is no leader. Then, in another terminal:
+// It starts an embedded Redis and two replicas, processes of their own, and says their ids. Each prints the reports
+// that it makes. There is no leader. Then, in another terminal:
 //
 //	kill -9 ID      a replica dies: the other one goes on, and no instant is missing or there twice. What it was
 //	                making comes again within eleven seconds, with the same message id. After -restart it is there again
@@ -18,8 +18,8 @@
 //	stock    every 5 s: Every; up to 100 instants that were missed are caught up
 //	export   every 5 s, but one takes longer than that: Skip, so there is never a second one beside it
 //
-// With a Redis of your own the program is one replica: start it in as many terminals as you like, and change its entries
-// from another one, with the command line of cmd/delayqueue:
+// With a Redis of your own the program is one replica: start it in as many terminals as you like, and change its
+// entries from another one, with the command line of cmd/delayqueue:
 //
 //	REDIS_ADDR=127.0.0.1:6379 go run .
 //	delayqueue schedules example-reports

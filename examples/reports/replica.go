@@ -45,8 +45,8 @@ func replicate(ctx context.Context, set *settings, cli *redis.Client, out io.Wri
 	r.say.Print("stopped")
 }
 
-// handle makes a report. It may run more than once for a report, with the same id: a replica may die before it returns. So
-// what it writes must bear being written twice, as a file named after entry and instant does.
+// handle makes a report. It may run more than once for a report, with the same id: a replica may die before it
+// returns. So what it writes must bear being written twice, as a file named after entry and instant does.
 func (r *replica) handle(ctx context.Context, msg *delayqueue.Message) error {
 	entry, instant := schedule.Of(msg)
 	took := 100 * time.Millisecond

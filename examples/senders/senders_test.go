@@ -37,7 +37,8 @@ func run(t *testing.T, addr string, command, args []string) (said string, sent b
 	return strings.TrimSpace(string(out)), err == nil
 }
 
-// TestSenders: a program of another language sends to a new queue, with a delay, retries and a key, and a Go program handles it.
+// TestSenders: a program of another language sends to a new queue, with a delay, retries and a key, and a Go program
+// handles it.
 func TestSenders(t *testing.T) {
 	for language, command := range languages {
 		t.Run(language, func(t *testing.T) {

@@ -48,8 +48,8 @@ func (b *breaches) countdowns() {
 	}
 }
 
-// parts holds parts against what the envelopes of groups say: invariant 1. Item is the field of a part that is stray, the
-// id of a group that lacks any.
+// parts holds parts against what the envelopes of groups say: invariant 1. Item is the field of a part that is stray,
+// the id of a group that lacks any.
 func (b *breaches) parts() {
 	there, bytes := map[string]int{}, map[string]int{}
 	for _, field := range sortedKeys(b.Parts) {
@@ -82,8 +82,8 @@ func (b *breaches) parts() {
 // maxLeft is how many groups a key lists that left it.
 const maxLeft = 100
 
-// left holds the lists of groups that left their keys against the envelopes of what is live: invariant 1. Item is the field of a
-// list that names another, and the id of a group that is in none.
+// left holds the lists of groups that left their keys against the envelopes of what is live: invariant 1. Item is the
+// field of a list that names another, and the id of a group that is in none.
 func (b *breaches) left() {
 	live := map[string][]string{}
 	for _, id := range sortedKeys(b.Messages) {
@@ -135,7 +135,8 @@ func (b *breaches) journal() {
 	}
 }
 
-// Bounds of the journal: entries, and bytes of each: a task of 64 KB, and 4.2 KB of texts, which JSON may write as six times that.
+// Bounds of the journal: entries, and bytes of each: a task of 64 KB, and 4.2 KB of texts, which JSON may write as
+// six times that.
 const (
 	maxJournal      = 1000
 	maxJournalEntry = 96 << 10

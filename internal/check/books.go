@@ -2,8 +2,8 @@ package check
 
 import "strings"
 
-// Unaccounted is how many messages are missing by the books; less than 0: so many are too many. It is false if the books are not open, or not all
-// was read at one instant.
+// Unaccounted is how many messages are missing by the books; less than 0: so many are too many. It is false if the
+// books are not open, or not all was read at one instant.
 func (s *State) Unaccounted() (missing int64, ok bool) {
 	if _, open := s.Fields["in:stored"]; !open || !s.whole {
 		return 0, false
@@ -22,7 +22,8 @@ func (s *State) Unaccounted() (missing int64, ok bool) {
 	return missing, true
 }
 
-// Expect says that so many messages are missing by the books because whoever checks has deleted them; less than 0: has made them.
+// Expect says that so many messages are missing by the books because whoever checks has deleted them; less than 0:
+// has made them.
 func (s *State) Expect(missing int64) { s.expected = missing }
 
 // books wants each message accounted for: invariant 14.

@@ -375,7 +375,8 @@ func (b *bed) leftGroup() {
 	b.do("HSET", "state", "parts", 1)
 }
 
-// group makes the message of retry a group with some more parts of so many bytes, of which these are there: number, text, ….
+// group makes the message of retry a group with some more parts of so many bytes, of which these are there: number,
+// text, ….
 func (b *bed) group(more, bytes int, parts ...string) {
 	b.do("HSET", "msg", idRetry, fmt.Sprintf("\x02%d\x00\x00\x81\x0b%04d%07d\x01\x01a", b.now-7*second, more+1, bytes))
 	b.do("HSET", "state", "parts", 1)

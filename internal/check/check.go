@@ -2,8 +2,8 @@
 // breach of the invariants of docs/PROTOCOL.md. The numbers of invariants are those
 // of that page.
 //
-// It is a second reading of the keys of a queue, written from that page. It imports only what reads the bytes of one message, package message.
-// Tests call [Assert] after every scenario.
+// It is a second reading of the keys of a queue, written from that page. It imports only what reads the bytes of one
+// message, package message. Tests call [Assert] after every scenario.
 //
 // Nothing in it writes to Redis. A [State] is a value of its own, not kept up
 // to date, and safe for concurrent reading.
@@ -152,8 +152,8 @@ func Assert(t testing.TB, cli redis.UniversalClient, prefix, name string) *State
 	return AssertMissing(t, cli, prefix, name, 0)
 }
 
-// AssertMissing does what Assert does for a queue of which so many messages are missing by the books, because the test has deleted them. Less
-// than 0: it has made so many.
+// AssertMissing does what Assert does for a queue of which so many messages are missing by the books, because the
+// test has deleted them. Less than 0: it has made so many.
 func AssertMissing(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64) *State {
 	t.Helper()
 	s := mustRead(t, cli, prefix, name)

@@ -143,8 +143,8 @@ func TestAssert(t *testing.T) {
 	})
 }
 
-// TestUnbalanced: a message that the books do not explain is a breach, unless whoever checks knows of it. A reading page by page judges no
-// books, because it is of no one instant.
+// TestUnbalanced: a message that the books do not explain is a breach, unless whoever checks knows of it. A reading
+// page by page judges no books, because it is of no one instant.
 func TestUnbalanced(t *testing.T) {
 	server := miniredis.RunT(t)
 	cli := client(t, &redis.Options{Addr: server.Addr()})

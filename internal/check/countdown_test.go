@@ -45,7 +45,8 @@ func fields(due int64, key string, all ...any) string {
 	return string(b)
 }
 
-// waits gives the second message of pending the key all and a countdown of n acks, and notes what has counted; "": that is not known.
+// waits gives the second message of pending the key all and a countdown of n acks, and notes what has counted; "":
+// that is not known.
 func (b *bed) waits(n int, noted string) {
 	b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, fmt.Sprintf("%010d", n), fieldPayload, "load"))
 	b.do("HSET", "key", "all", idPending2)
@@ -113,7 +114,8 @@ var countdownBreakages = []breakage{
 	}, says(`state: field parts is not set, but there are messages with a countdown, of which nobody would know.`)},
 }
 
-// longest is the longest head of an envelope with a message key: each field has as many bytes as its bounds allow. parts is field 129.
+// longest is the longest head of an envelope with a message key: each field has as many bytes as its bounds allow.
+// parts is field 129.
 func longest(due int64, key, counts, parts string) string {
 	instant := fmt.Sprintf("%016d", maxInstant-1)
 	uvarint := func(n int) string { return strings.Repeat("\xff", n-1) + "\x7f" }
@@ -123,8 +125,9 @@ func longest(due int64, key, counts, parts string) string {
 		fieldRetries, uvarint(5), fieldPayload, strings.Repeat("x", 5000))
 }
 
-// TestLongestHead: what Inspect reads of an envelope by pages, and by its looks at suspects, holds all fields but headers and payload, also
-// of a group that has a countdown, counts, and has or had a message key, if these keys are as long as they may be.
+// TestLongestHead: what Inspect reads of an envelope by pages, and by its looks at suspects, holds all fields but
+// headers and payload, also of a group that has a countdown, counts, and has or had a message key, if these keys are
+// as long as they may be.
 func TestLongestHead(t *testing.T) {
 	long := func(c string) string { return strings.Repeat(c, message.MaxKey) }
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
@@ -154,7 +157,8 @@ func TestLongestHead(t *testing.T) {
 	})
 }
 
-// sound wants a queue without breaches, and the envelope of idPending2 to be read by pages and by a look as it is read at one instant.
+// sound wants a queue without breaches, and the envelope of idPending2 to be read by pages and by a look as it is
+// read at one instant.
 func (b *bed) sound(raw string) {
 	b.t.Helper()
 	b.found()

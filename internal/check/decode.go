@@ -118,7 +118,8 @@ func (f *Fail) setErrors(raw string) (problem string) {
 	return ""
 }
 
-// decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still reads the id if there is one, so that one fault is one breach.
+// decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still reads the id if there is one, so that one
+// fault is one breach.
 func decodeTag(tag string) Entry {
 	id, n := message.SplitTag(tag)
 	if isID(id) {
@@ -182,7 +183,8 @@ func decodeCounted(text string) (counted, n int64, ok bool) {
 	return counted, n, err1 == nil && err2 == nil
 }
 
-// decimal reads a number as fields of state write it: digits alone, no leading zero, below 2^53. (`1.7e+15` is what Lua's tostring would make.)
+// decimal reads a number as fields of state write it: digits alone, no leading zero, below 2^53. (`1.7e+15` is what
+// Lua's tostring would make.)
 func decimal(text string) (int64, error) {
 	if text == "" {
 		return 0, errors.New("empty, want a decimal number")

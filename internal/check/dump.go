@@ -10,8 +10,8 @@ import (
 // shown is how many bytes of a field Dump shows.
 const shown = 500
 
-// Dump is the whole state as text, for a person to read. Instants are in unix us; those of tags and markers have their distance
-// from the reading in brackets.
+// Dump is the whole state as text, for a person to read. Instants are in unix us; those of tags and markers have
+// their distance from the reading in brackets.
 func (s *State) Dump() string {
 	var out strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }

@@ -40,8 +40,8 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	return p.state, found, nil
 }
 
-// A suspect is something to be looked at once more: a message, an entry, a message key, a part, a lease (by a field or a member),
-// how much is held of a lease, a member of lanes, or a lane.
+// A suspect is something to be looked at once more: a message, an entry, a message key, a part, a lease (by a field
+// or a member), how much is held of a lease, a member of lanes, or a lane.
 type suspect struct{ id, tag, key, part, lease, count, member, lane string }
 
 const (
@@ -49,8 +49,8 @@ const (
 	looks  = 2  // at each suspect
 )
 
-// confirm looks at each suspect again. A message that is handed out after the lists were read, and before the look, seems to be
-// in no structure. It is not found, unless that happens to it before each look.
+// confirm looks at each suspect again. A message that is handed out after the lists were read, and before the look,
+// seems to be in no structure. It is not found, unless that happens to it before each look.
 func (p *pager) confirm(ctx context.Context, found []Finding) ([]Finding, error) {
 	for range looks {
 		lists, err := p.lists(ctx)
@@ -126,8 +126,8 @@ func (p *pager) widest() int {
 	return most
 }
 
-// look is a probe that knows of each message in it which leases list it. What a probe comes upon beside the suspects is known only
-// then.
+// look is a probe that knows of each message in it which leases list it. What a probe comes upon beside the suspects
+// is known only then.
 func (p *pager) look(ctx context.Context, some []suspect, lists map[string][]string) (s *State, err error) {
 	some = slices.Clone(some)
 	named := map[string]bool{}

@@ -20,8 +20,8 @@ type LaneMember struct {
 	Problem string
 }
 
-// lanes holds lanes and waiting against each other, and against the lanes in the envelopes: invariant 13. Item is a member of lanes, a tag
-// in waiting, the id of a message, or the name of a lane.
+// lanes holds lanes and waiting against each other, and against the lanes in the envelopes: invariant 13. Item is a
+// member of lanes, a tag in waiting, the id of a message, or the name of a lane.
 func (b *breaches) lanes() {
 	members := slices.SortedFunc(slices.Values(b.Lanes), func(x, y LaneMember) int { return cmp.Compare(x.Member, y.Member) })
 	known := map[string]string{} // the member of a message, by its id
@@ -55,8 +55,9 @@ func (b *breaches) lanes() {
 	}
 }
 
-// strayProblem says why a member of lanes is stray. other is another member of its message, "" for none. A turn is not stray because its
-// message is in no structure: a message that was only just handed out seems so, if it is not read at one instant with the leases.
+// strayProblem says why a member of lanes is stray. other is another member of its message, "" for none. A turn is
+// not stray because its message is in no structure: a message that was only just handed out seems so, if it is not
+// read at one instant with the leases.
 func (b *breaches) strayProblem(m LaneMember, other string) string {
 	env, there := b.Messages[m.Tag.ID]
 	in := func(place string) bool {
@@ -80,8 +81,9 @@ func (b *breaches) strayProblem(m LaneMember, other string) string {
 	return ""
 }
 
-// laneOrder looks at the members of one lane, and returns what is wrong: there are more turns than the width, one is free while a message
-// waits, or one is kept by a message that comes after one that waits, is not due, and was not handed out since it got the turn.
+// laneOrder looks at the members of one lane, and returns what is wrong: there are more turns than the width, one is
+// free while a message waits, or one is kept by a message that comes after one that waits, is not due, and was not
+// handed out since it got the turn.
 func laneOrder(members []LaneMember, lies map[string]int64, now int64) string {
 	n, most := 0, message.MaxWidth
 	var next *LaneMember

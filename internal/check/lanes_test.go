@@ -47,7 +47,8 @@ func (b *bed) twoInLane() {
 	b.waitsIn("001")
 }
 
-// handledInLane gives the message that is handled, and those that are ready and wait for a retry, a lane, and these turns.
+// handledInLane gives the message that is handled, and those that are ready and wait for a retry, a lane, and these
+// turns.
 func (b *bed) handledInLane(lane string, tags ...string) {
 	b.do("HSET", "msg", idUnack, inLane(b.now-8*second, "order-4", lane), idReady, inLane(b.now-9*second, "", lane),
 		idRetry, inLane(b.now-7*second, "", lane))
@@ -251,8 +252,8 @@ func TestLanesShown(t *testing.T) {
 	}
 }
 
-// TestInspectWhileLanesMove: what seemed wrong because messages got turns, waited and ended while pages were read is looked at again, and
-// is not found. What is wrong in a lane of many is found again.
+// TestInspectWhileLanesMove: what seemed wrong because messages got turns, waited and ended while pages were read is
+// looked at again, and is not found. What is wrong in a lane of many is found again.
 func TestInspectWhileLanesMove(t *testing.T) {
 	cli := redistest.Start(t).Client(t)
 	b := build(t, cli, "dq")

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Lease is what one fetch handed out. A message of it is held while its delivery is the current one, so the list may be longer
-// than what is held.
+// Lease is what one fetch handed out. A message of it is held while its delivery is the current one, so the list may
+// be longer than what is held.
 type Lease struct {
 	End     int64   // unix us; 0 where EndProblem says why, and if it is not in unack
 	Tags    []Entry // that it handed out, in that order; Score is 0

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// Merged is the state of a queue as if it had one shard, for tests that look at its messages. Findings does not hold for it. Now is that of the
-// first shard. Entries are in order of score, and ready entries in that of the shards. If two shards have a lease of the same name, that
-// of the later shard has the shard's number behind its name. A consumer has one name in all shards, and counts once.
+// Merged is the state of a queue as if it had one shard, for tests that look at its messages. Findings does not hold
+// for it. Now is that of the first shard. Entries are in order of score, and ready entries in that of the shards. If
+// two shards have a lease of the same name, that of the later shard has the shard's number behind its name. A
+// consumer has one name in all shards, and counts once.
 func (s *Sharded) Merged() *State {
 	if len(s.Shards) == 1 {
 		return s.Shards[0]
@@ -81,7 +82,8 @@ func soonestOf(a, b int64) int64 {
 	return min(a, b)
 }
 
-// mergedField is a field of state. The books and the counters are sums, an alarm is the earliest, and other numbers are the largest. Of texts the first counts.
+// mergedField is a field of state. The books and the counters are sums, an alarm is the earliest, and other numbers
+// are the largest. Of texts the first counts.
 func mergedField(field, before, value string) string {
 	a, err := decimal(before)
 	b, err2 := decimal(value)

@@ -64,7 +64,8 @@ func (p *pager) rest(ctx context.Context, begun time.Time, n int) error {
 	}
 }
 
-// read fills the State. What moves meanwhile may be in it twice or not at all. Waiting is read first, because messages go from there to pending.
+// read fills the State. What moves meanwhile may be in it twice or not at all. Waiting is read first, because
+// messages go from there to pending.
 func (p *pager) read(ctx context.Context) error {
 	if err := p.frame(ctx); err != nil || len(p.state.WrongType) > 0 {
 		return err
@@ -212,7 +213,8 @@ func (p *pager) scan(ctx context.Context, structure, kind, key string) error {
 	}
 }
 
-// journal takes out the oldest entries if there are more than at one instant: each step of a call for many writes one anew.
+// journal takes out the oldest entries if there are more than at one instant: each step of a call for many writes one
+// anew.
 func (p *pager) journal(ctx context.Context, key string) error {
 	slices.SortStableFunc(p.state.Journal, func(a, b Marker) int { return cmp.Compare(a.Score, b.Score) })
 	n := len(p.state.Journal)

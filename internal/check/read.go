@@ -199,8 +199,8 @@ func (s *State) setField(structure, field, value string) {
 	}
 }
 
-// setPart adds a field of parts: a part of so many bytes; behind a colon and a message key, the groups that have left that; or, before a
-// colon and 0, what is left of a countdown.
+// setPart adds a field of parts: a part of so many bytes; behind a colon and a message key, the groups that have left
+// that; or, before a colon and 0, what is left of a countdown.
 func (s *State) setPart(field, value string, bytes int) {
 	if key, ok := strings.CutPrefix(field, ":"); ok {
 		s.Left[key] = value
@@ -235,7 +235,8 @@ func marked(content []string) (all []Marker) {
 	return all
 }
 
-// strays finds the keys under the queue's base that are none of its own, sorted. In a Cluster it asks the node that has their slot alone.
+// strays finds the keys under the queue's base that are none of its own, sorted. In a Cluster it asks the node that
+// has their slot alone.
 func strays(ctx context.Context, cli redis.UniversalClient, q Queue) ([]string, error) {
 	own := q.Keys()
 	pattern := globEscaper.Replace(q.Base()) + "*"

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file looks at a queue over several slots of a Redis Cluster: n queues, its shards, under one name. It is a second reading of
-// docs/PROTOCOL.md, "Shards", as the rest of the package is of the rest of that page.
+// This file looks at a queue over several slots of a Redis Cluster: n queues, its shards, under one name. It is a
+// second reading of docs/PROTOCOL.md, "Shards", as the rest of the package is of the rest of that page.
 
 const (
 	maxShards = 64
@@ -20,8 +20,8 @@ const (
 	idPlaces  = 1024 // that the last ten bits of an id can say
 )
 
-// A Sharded is a queue with all its shards. Each was read at an instant of its own. No message and no name ever moves from one shard to
-// another, so what may not be in two shards can be told nevertheless.
+// A Sharded is a queue with all its shards. Each was read at an instant of its own. No message and no name ever moves
+// from one shard to another, so what may not be in two shards can be told nevertheless.
 type Sharded struct {
 	Queue  Queue
 	Shards []*State // in the order of their slots; for Between nil if one was not read

@@ -192,8 +192,8 @@ func TestMerged(t *testing.T) {
 	})
 }
 
-// TestAssertShards: what is missing by the books is so in any shard, what is left over is said of each, and a queue that does not say how many
-// shards it has has one.
+// TestAssertShards: what is missing by the books is so in any shard, what is left over is said of each, and a queue
+// that does not say how many shards it has has one.
 func TestAssertShards(t *testing.T) {
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
 		shards := buildShards(t, cli)

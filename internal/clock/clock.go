@@ -1,5 +1,5 @@
-// Package clock has the clock of a test rig (delayqueuetest), which stands still until the rig moves it. It travels in a
-// context: from the rig to DelayQueue.Drain, and from there to handlers. It imports the standard library alone.
+// Package clock has the clock of a test rig (delayqueuetest), which stands still until the rig moves it. It travels
+// in a context: from the rig to DelayQueue.Drain, and from there to handlers. It imports the standard library alone.
 package clock
 
 import (

@@ -9,8 +9,8 @@ import (
 // A Mailbox is a queue between goroutines, first in, first out. One of them takes items. Put never blocks. The zero
 // value is empty. It is safe for concurrent use.
 //
-// It may have a reader: a goroutine that starts when something is put in, and ends when nothing has been put in for readerIdle. So an idle
-// mailbox has no goroutine.
+// It may have a reader: a goroutine that starts when something is put in, and ends when nothing has been put in for
+// readerIdle. So an idle mailbox has no goroutine.
 type Mailbox[T any] struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -26,8 +26,8 @@ type Mailbox[T any] struct {
 	Running sync.WaitGroup // the reader; End has been called before anybody waits for it
 }
 
-// readerIdle is how long a reader waits for something, up to twice as long. Starting the reader for each message would cost some microseconds a
-// message, if a consumer handles one at a time.
+// readerIdle is how long a reader waits for something, up to twice as long. Starting the reader for each message
+// would cost some microseconds a message, if a consumer handles one at a time.
 const readerIdle = time.Second
 
 // Put puts items in.
@@ -93,7 +93,8 @@ func (m *Mailbox[T]) End() {
 	m.filled.Broadcast()
 }
 
-// waitForItems waits for items, with mu held. If it returns and there are none, the mailbox is closed or its reader is to end.
+// waitForItems waits for items, with mu held. If it returns and there are none, the mailbox is closed or its reader
+// is to end.
 func (m *Mailbox[T]) waitForItems() {
 	if m.filled.L == nil {
 		m.filled.L = &m.mu

@@ -8,8 +8,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestMailboxReader: it starts with the first item and ends when there are none, and nothing is lost that comes just then;
-// no two serve items at a time.
+// TestMailboxReader: it starts with the first item and ends when there are none, and nothing is lost that comes just
+// then; no two serve items at a time.
 func TestMailboxReader(t *testing.T) {
 	var m Mailbox[int]
 	var sum, readers, starts atomic.Int64

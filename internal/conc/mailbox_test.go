@@ -34,7 +34,8 @@ func TestMailboxOrder(t *testing.T) {
 	}
 }
 
-// TestMailboxGivenBack: a slice that the reader gives back is filled again, and nothing that was in it comes back with it.
+// TestMailboxGivenBack: a slice that the reader gives back is filled again, and nothing that was in it comes back
+// with it.
 func TestMailboxGivenBack(t *testing.T) {
 	var m Mailbox[*int]
 	one := new(int)

@@ -1,9 +1,10 @@
-// Package conc has the small tools of concurrency that the engine shares: a signal, an unbounded mailbox between goroutines, an
-// instant of the monotonic clock, a count for the log, and a timeout that many calls share.
+// Package conc has the small tools of concurrency that the engine shares: a signal, an unbounded mailbox between
+// goroutines, an instant of the monotonic clock, a count for the log, and a timeout that many calls share.
 //
-// It imports the standard library alone. Each value owns its own state, and its comment says which methods are safe for concurrent use.
-// No code of a user is called here, and no goroutine lives longer than the value that started it: a mailbox's reader starts with the
-// first item, and ends when there has been none for a second or two. Nothing in it knows of messages or of Redis.
+// It imports the standard library alone. Each value owns its own state, and its comment says which methods are safe
+// for concurrent use. No code of a user is called here, and no goroutine lives longer than the value that started it:
+// a mailbox's reader starts with the first item, and ends when there has been none for a second or two. Nothing in it
+// knows of messages or of Redis.
 package conc
 
 import (
@@ -27,8 +28,9 @@ func (s Signal) Send() {
 	}
 }
 
-// A SharedTimeout makes contexts that end after some time, which is always the same, or up to a hundredth later. Contexts that are made within
-// that hundredth are one, because a context for each send is a fifth of what a send costs this process. It is safe for concurrent use.
+// A SharedTimeout makes contexts that end after some time, which is always the same, or up to a hundredth later.
+// Contexts that are made within that hundredth are one, because a context for each send is a fifth of what a send
+// costs this process. It is safe for concurrent use.
 type SharedTimeout struct {
 	mu    sync.Mutex // guards the fields below
 	ctx   context.Context

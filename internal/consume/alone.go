@@ -59,8 +59,8 @@ func (m *member) wantsName() bool {
 	return m.workers.alone.by == nil && time.Until(m.workers.alone.rests) <= 0
 }
 
-// isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others may
-// fetch for a while.
+// isAlone notes that the message of a tag was fetched, and is waited for; or, with "", that none was, so that others
+// may fetch for a while.
 func (m *member) isAlone(tag string, lease time.Duration) {
 	ws := m.workers
 	ws.mu.Lock()

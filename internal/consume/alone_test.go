@@ -131,8 +131,9 @@ func TestAloneForALease(t *testing.T) {
 	s.Drained()
 }
 
-// TestAloneBesideALongHandler: a handler that has been waited for once is not waited for again, and the others go on when that message has
-// been settled, or is held no more; a failed attempt at a fetch, or a stop, does not let anything else begin beside it.
+// TestAloneBesideALongHandler: a handler that has been waited for once is not waited for again, and the others go on
+// when that message has been settled, or is held no more; a failed attempt at a fetch, or a stop, does not let
+// anything else begin beside it.
 func TestAloneBesideALongHandler(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)
@@ -176,7 +177,8 @@ func TestAloneBesideALongHandler(t *testing.T) {
 	s.Drained()
 }
 
-// TestLateErrorHandler: a delivery whose time was over while the error handler heard of the loss before it comes to no handler.
+// TestLateErrorHandler: a delivery whose time was over while the error handler heard of the loss before it comes to
+// no handler.
 func TestLateErrorHandler(t *testing.T) {
 	t.Parallel()
 	s, begins, told := newServing(t), make(chan string, 1), make(chan struct{})
@@ -198,8 +200,8 @@ func TestLateErrorHandler(t *testing.T) {
 	}
 }
 
-// TestAloneAsks: a member asks for the workers if it has one and its name is new. It waits for no fetch of a member whose server is silent,
-// and the others fetch for as long as they waited before anybody asks again.
+// TestAloneAsks: a member asks for the workers if it has one and its name is new. It waits for no fetch of a member
+// whose server is silent, and the others fetch for as long as they waited before anybody asks again.
 func TestAloneAsks(t *testing.T) {
 	const lease = time.Hour // of which nothing passes
 	ws := &Workers{size: 2, shared: true}
@@ -236,7 +238,8 @@ func TestAloneAsks(t *testing.T) {
 	}
 }
 
-// TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server is silent.
+// TestAloneLetsGo: a consumer that waits to handle a message alone lets the others go on when it stops, or its server
+// is silent.
 func TestAloneLetsGo(t *testing.T) {
 	for name, ends := range map[string]func(c *Consumer, wire *redistest.Wire, endBase func()){
 		"a stop":                      func(c *Consumer, _ *redistest.Wire, _ func()) { c.Stop() },

@@ -20,7 +20,8 @@ func (s *serving) twoInLane() (first string) {
 	return batch[0].ID
 }
 
-// TestBrokenInLane: a message that cannot be read, because another program cut it off, ends its turn, so the next of its lane comes.
+// TestBrokenInLane: a message that cannot be read, because another program cut it off, ends its turn, so the next of
+// its lane comes.
 func TestBrokenInLane(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/wake"
 )
 
-// A Consumer consumes a queue once, from StartConsume until Done closes. Each of its parts has the settings, and the parts that it uses. The
-// comment of the package has a drawing.
+// A Consumer consumes a queue once, from StartConsume until Done closes. Each of its parts has the settings, and the
+// parts that it uses. The comment of the package has a drawing.
 type Consumer struct {
 	queue     *shard.Queue  // of which its store is a shard
 	settings  Settings      // a copy, which does not change
@@ -33,7 +33,8 @@ type Consumer struct {
 	units     message.UnitQuestion
 }
 
-// StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once on all of a queue.
+// StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once
+// on all of a queue.
 func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
 	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease)}
 	if settings.seed != 0 {
@@ -105,7 +106,8 @@ func (c *Consumer) Stop() { c.lifecycle.stop() }
 // Done is closed when consuming has ended.
 func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
 
-// Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
+// Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to
+// know.
 func (c *Consumer) Hint(in time.Duration) {
 	if c.poller.state.wakeUpsOff.Load() {
 		c.poller.hints.Put(time.Now().Add(in))
@@ -118,8 +120,8 @@ func (c *Consumer) Ended() bool { return conc.Closed(c.lifecycle.done) }
 // releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
 const releaseTime = time.Second
 
-// Shutdown waits until stopped consumers have ended. If ctx ends first, it gives up on their handlers, and the error says of each queue
-// what it was waiting for.
+// Shutdown waits until stopped consumers have ended. If ctx ends first, it gives up on their handlers, and the error
+// says of each queue what it was waiting for.
 func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	for _, c := range consumers {
 		select {

@@ -55,8 +55,9 @@ type terms struct {
 // noTerms are those of most deliveries.
 var noTerms terms
 
-// The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is settled twice. A lost delivery
-// changes once more: to left when its worker goes on, or to abandoned or given up when that worker is replaced first.
+// The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is
+// settled twice. A lost delivery changes once more: to left when its worker goes on, or to abandoned or given up when
+// that worker is replaced first.
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler
@@ -71,7 +72,8 @@ func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpe
 // isReplaced reports whether another worker has taken the place of its worker.
 func (d *delivery) isReplaced() bool { return d.fate.Load() >= fateAbandoned }
 
-// leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the process was suspended.
+// leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the
+// process was suspended.
 func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
 	return d.lease.began.Age(now) > lease
 }
@@ -91,7 +93,8 @@ func (d *delivery) message() *message.Delivered {
 	return &msg
 }
 
-// released is the outcome of a delivery that counts neither as a failure nor as a loss. A message past its deadline becomes garbage.
+// released is the outcome of a delivery that counts neither as a failure nor as a loss. A message past its deadline
+// becomes garbage.
 func (d *delivery) released() outcome {
 	o := outcome{d: d, kind: script.OutcomeReady, failures: d.msg.Failures, losses: d.losses}
 	if d.expiredBy(time.Now()) {
@@ -103,8 +106,8 @@ func (d *delivery) released() outcome {
 // expiredBy reports whether the deadline has come at an instant.
 func (d *delivery) expiredBy(t time.Time) bool { return !d.expires.IsZero() && !t.Before(d.expires) }
 
-// pastDeadline is why a message is garbage whose deadline has come: ErrExpired around last, or, if last is nil, around the error of the
-// delivery before.
+// pastDeadline is why a message is garbage whose deadline has come: ErrExpired around last, or, if last is nil,
+// around the error of the delivery before.
 func (d *delivery) pastDeadline(last error) error {
 	lastError := message.LastError(d.errors)
 	if before, again := strings.CutPrefix(lastError, ErrExpired.Error()); again && last == nil { // it was requeued
@@ -190,7 +193,8 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 	return ds
 }
 
-// missingIn is how many acks the message with that index in a reply waits for. If the reply does not say, none has counted as far as is known.
+// missingIn is how many acks the message with that index in a reply waits for. If the reply does not say, none has
+// counted as far as is known.
 func missingIn(got *script.Extras, i int, e *message.Envelope) int {
 	if missing, known := got.Missing[i]; known {
 		return missing
@@ -198,8 +202,8 @@ func missingIn(got *script.Extras, i int, e *message.Envelope) int {
 	return e.Countdown
 }
 
-// newerDeliveries is how often a message of a newer version is handed out until it is given up. That takes a day, in which a consumer that
-// can read it may come.
+// newerDeliveries is how often a message of a newer version is handed out until it is given up. That takes a day, in
+// which a consumer that can read it may come.
 const newerDeliveries = 1000
 
 // unfit is the outcome of a delivery that no handler should see; ok is false for all others.
@@ -223,7 +227,8 @@ func unfit(d *delivery, now message.ServerTime) (o outcome, ok bool) {
 	return o, true
 }
 
-// Why a delivery ended without an ack, or why the context of a handler ended or is refused. The face gives each error its public name.
+// Why a delivery ended without an ack, or why the context of a handler ended or is refused. The face gives each error
+// its public name.
 var (
 	ErrNacked          = errors.New("callback returned false")
 	ErrPanicked        = errors.New("handler panicked")

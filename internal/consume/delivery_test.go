@@ -58,8 +58,8 @@ func expiring(in time.Duration, lastError string) *delivery {
 		deadline: message.ServerTime(queuetest.Clock) + message.ServerTime(in.Microseconds()), expires: time.Now().Add(in)}}
 }
 
-// TestOutcomeAndDeadline: what would come again at the deadline or later is garbage now, with ErrExpired around the last
-// error; all else is as it was.
+// TestOutcomeAndDeadline: what would come again at the deadline or later is garbage now, with ErrExpired around the
+// last error; all else is as it was.
 func TestOutcomeAndDeadline(t *testing.T) {
 	minute, hours, ever := time.Minute, 2*time.Hour, time.Duration(1<<63-1)
 	failed := Verdict{Err: queuetest.ErrBoom, Text: "boom"}

@@ -17,8 +17,8 @@ import (
 
 // This file makes attempts at one fetch, and takes in what it brought.
 
-// If so many messages come from pending, and the server is nearer than nearServer, their envelopes are read by a call of their own. That costs
-// the server an eighth less for each message, and a round trip.
+// If so many messages come from pending, and the server is nearer than nearServer, their envelopes are read by a call
+// of their own. That costs the server an eighth less for each message, and a round trip.
 const (
 	readApart  = 128
 	nearServer = time.Millisecond
@@ -27,9 +27,10 @@ const (
 // smallReply is how many bytes a fetch asks for once a reply did not come through.
 const smallReply = script.MaxBatchBytes / 16
 
-// replyBytes is how many bytes of messages the next attempt at a fetch asks for, after so many replies did not come through because the line
-// is slow or a limit of the server cuts them: all, then few, then one message, twice. Messages that do not fit go back to the queue, and
-// nothing is counted. 0: that one message, if it is large, counts a loss. The answer to that attempt comes through.
+// replyBytes is how many bytes of messages the next attempt at a fetch asks for, after so many replies did not come
+// through because the line is slow or a limit of the server cuts them: all, then few, then one message, twice.
+// Messages that do not fit go back to the queue, and nothing is counted. 0: that one message, if it is large, counts
+// a loss. The answer to that attempt comes through.
 func replyBytes(all, lost int) int {
 	switch lost {
 	case 0:
@@ -48,8 +49,8 @@ func replyLost(err error) bool {
 	return !link.NoEffect(err) && (cut || link.TimedOut(err))
 }
 
-// optionalAttempts is how many attempts are made at a call that need not succeed. One is too few, because the pool may hold dead
-// connections.
+// optionalAttempts is how many attempts are made at a call that need not succeed. One is too few, because the pool
+// may hold dead connections.
 const optionalAttempts = 3
 
 // fetch makes attempts at one call until Redis answers. ctx bounds them, but once a poll may have been carried out,
@@ -168,8 +169,8 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	}
 }
 
-// tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do it. If that fails, a
-// later fetch asks again.
+// tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do
+// it. If that fails, a later fetch asks again.
 func (p *poller) tick() {
 	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Again: p.ticked, Seed: p.settings.seed,
 		Bytes: p.replyBytes, Settings: &p.settings.FetchSettings})
@@ -227,9 +228,10 @@ func (p *poller) reportLimits(now script.AgreedLimits) {
 		"those that are set, or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
 }
 
-// A remembrance is what this consumer remembers of the totals of the queue. A failover or a restart may put the server back to an earlier
-// state: its totals are smaller then, or it does not know the last fetch of this consumer. What was counted since this consumer started is
-// forgotten then, at most. Of what came after the last fetch the consumer knows nothing.
+// A remembrance is what this consumer remembers of the totals of the queue. A failover or a restart may put the
+// server back to an earlier state: its totals are smaller then, or it does not know the last fetch of this consumer.
+// What was counted since this consumer started is forgotten then, at most. Of what came after the last fetch the
+// consumer knows nothing.
 type remembrance struct {
 	first, last seenTotals         // of the first fetch, or the first one after the server had gone back; of the last one
 	changed     message.ServerTime // the first fetch with the totals of the last one

@@ -60,8 +60,8 @@ func TestStoppedConsumerPassesTheAlarmOn(t *testing.T) {
 	}
 }
 
-// TestTickFails: if a key that only a tick needs is another program's, the log says so, and messages are handled. With the key gone, what a
-// dead consumer held comes back.
+// TestTickFails: if a key that only a tick needs is another program's, the log says so, and messages are handled.
+// With the key gone, what a dead consumer held comes back.
 func TestTickFails(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)

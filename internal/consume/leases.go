@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// leases has the deliveries that a consumer holds, from fetch to settlement, and renews their leases every third of a lease. A timer calls
-// the renewal, while something is held.
+// leases has the deliveries that a consumer holds, from fetch to settlement, and renews their leases every third of a
+// lease. A timer calls the renewal, while something is held.
 type leases struct {
 	settings  *Settings
 	store     *script.Store
@@ -145,12 +145,14 @@ func (l *leases) look(suspects map[*lease]bool, canceled int64) error {
 	return nil
 }
 
-// shortenAt is how few of the listed deliveries are held when a renewal shortens the list: one in so many. A tick that takes leases back looks at
-// 500 tags, and so does whoever looks for one message, also at those that were settled long ago.
+// shortenAt is how few of the listed deliveries are held when a renewal shortens the list: one in so many. A tick
+// that takes leases back looks at 500 tags, and so does whoever looks for one message, also at those that were
+// settled long ago.
 const shortenAt = 8
 
-// keep lets go of what Redis keeps for this consumer and it does not know: settlements that a failover forgot or that were given up, and canceled
-// messages. Otherwise renewals would keep them for as long as anything else of that fetch is handled. What is left is the list.
+// keep lets go of what Redis keeps for this consumer and it does not know: settlements that a failover forgot or that
+// were given up, and canceled messages. Otherwise renewals would keep them for as long as anything else of that fetch
+// is handled. What is left is the list.
 func (l *leases) keep(one *lease) error {
 	held := l.held.byLease()[one]
 	if held == nil {
@@ -186,8 +188,9 @@ func (l *leases) lose(d *delivery, cause error) {
 	d.cancelHandler(cause)
 }
 
-// cancelOverdue ends the contexts of handlers whose leases have run out by this process's clock, because Redis has not answered. Their
-// results count if no fetch has taken the deliveries back, except a failure that is only the end of the context (cutShort).
+// cancelOverdue ends the contexts of handlers whose leases have run out by this process's clock, because Redis has
+// not answered. Their results count if no fetch has taken the deliveries back, except a failure that is only the end
+// of the context (cutShort).
 func (l *leases) cancelOverdue() {
 	for _, d := range l.held.all() {
 		h := d.handling.Load()

@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLeasesTickWhileHeld: renewals begin with what is held and end when nothing is, and what is added just then is renewed.
+// TestLeasesTickWhileHeld: renewals begin with what is held and end when nothing is, and what is added just then is
+// renewed.
 func TestLeasesTickWhileHeld(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)

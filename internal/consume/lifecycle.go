@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
-// A lifecycle says whether a consumer consumes, stops or has ended. It bounds how long the consumer's goroutines wait for Redis and for the
-// user's code. It is safe for concurrent use.
+// A lifecycle says whether a consumer consumes, stops or has ended. It bounds how long the consumer's goroutines wait
+// for Redis and for the user's code. It is safe for concurrent use.
 type lifecycle struct {
 	lease    time.Duration
 	handling func() bool // whether a delivery waits for a handler or is in one
@@ -83,8 +83,8 @@ func (l *lifecycle) stopping() bool { return l.pollCtx.Err() != nil }
 // enterPhase notes what the end waits for from now on.
 func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
 
-// retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false. When a stop begins, the
-// next attempt is made at once.
+// retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false.
+// When a stop begins, the next attempt is made at once.
 func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, again func(n int, err error) bool) error {
 	hurry := l.pollCtx.Done()
 	if l.stopping() {

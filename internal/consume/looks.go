@@ -13,18 +13,20 @@ import (
 )
 
 // This file says how often a consumer looks: it polls without another reason, and tells of itself. A consumer is idle
-// while it holds nothing and wake-ups work. Wake-ups tell it of everything that becomes due, so looks are only a safety
-// net. At least every third of a lease there is one, because a consumer that is silent for half a lease counts as cut off.
+// while it holds nothing and wake-ups work. Wake-ups tell it of everything that becomes due, so looks are only a
+// safety net. At least every third of a lease there is one, because a consumer that is silent for half a lease counts
+// as cut off.
 
 const (
-	// lookInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
+	// lookInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says
+	// otherwise.
 	lookInterval = time.Second
-	// looksASecond is how often the idle consumers of one link look together, if they are more than that. Those of the shards of a queue look once.
-	// Each of them looks at least every third of a lease, and every maxIdleInterval.
+	// looksASecond is how often the idle consumers of one link look together, if they are more than that. Those of the
+	// shards of a queue look once. Each of them looks at least every third of a lease, and every maxIdleInterval.
 	looksASecond    = 3
 	maxIdleInterval = 10 * time.Second
-	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. Then it ticks, which deletes old garbage, and
-	// finds an alarm that another program has changed.
+	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. Then it ticks, which
+	// deletes old garbage, and finds an alarm that another program has changed.
 	fullLookEvery = 3 * maxIdleInterval
 )
 

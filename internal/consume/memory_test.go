@@ -13,8 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// TestOneKeepsFew: a delivery whose handler runs on keeps few others of its fetch in memory, and a message that a handler
-// keeps does not keep the text with all ids.
+// TestOneKeepsFew: a delivery whose handler runs on keeps few others of its fetch in memory, and a message that a
+// handler keeps does not keep the text with all ids.
 func TestOneKeepsFew(t *testing.T) {
 	var text strings.Builder
 	for i := range script.MaxBatch {

@@ -77,7 +77,8 @@ type pollState struct {
 	failures   int         // in a row, of the wake listener's connection, while polls went through
 }
 
-// until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
+// until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides
+// what is due.
 func (s *pollState) until(t message.ServerTime, now time.Time) time.Duration {
 	return max(max(t, 0).Sub(s.clock), 0) - now.Sub(s.clockAt)
 }
@@ -99,7 +100,8 @@ func (s *pollState) idle(now time.Time, open bool) time.Duration {
 // due reports whether it is time to poll.
 func (s *pollState) due(now time.Time) bool { return s.idle(now, true) <= 0 }
 
-// noteReply notes what the answer to a poll says of the queue. With rearm, the poll has set the alarm for other consumers.
+// noteReply notes what the answer to a poll says of the queue. With rearm, the poll has set the alarm for other
+// consumers.
 func (s *pollState) noteReply(clock, next message.ServerTime, rearm bool, sentAt, answeredAt time.Time) {
 	rtt := answeredAt.Sub(sentAt)
 	if s.rtt == 0 {
@@ -129,8 +131,9 @@ func (s *pollState) hinted(at time.Time) {
 // missedWakeAfter is how late a message must be for its wake-up to count as missed.
 const missedWakeAfter = 100 * time.Millisecond
 
-// missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
-// come. If so, the wake listener's connection may lead to a server that has been replaced. A message with a lane may have waited for its turn.
+// missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a
+// wake-up should have come. If so, the wake listener's connection may lead to a server that has been replaced. A
+// message with a lane may have waited for its turn.
 func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
 	return slices.ContainsFunc(envelopes, func(text string) bool {
 		e, err := message.DecodeEnvelope(text)
@@ -264,8 +267,8 @@ func (p *poller) setWakeUps(on bool, err error) {
 	}
 }
 
-// poll fetches once, and returns how many deliveries the fetch brought. With rearm, it also sets the alarm for the next message, for other
-// consumers to take.
+// poll fetches once, and returns how many deliveries the fetch brought. With rearm, it also sets the alarm for the
+// next message, for other consumers to take.
 func (p *poller) poll(rearm bool) (brought int) { return p.pollFor("", rearm) }
 
 // pollFor is poll. If alone is not "", it fetches that message on its last chance, and no other.
@@ -317,11 +320,13 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	return len(got.Tags)
 }
 
-// passWakeOn sets the alarm for other consumers when this one has stopped, because this consumer may have taken a marker that it does not
-// serve. During an outage passWakeOn does nothing, because others poll once in their interval.
+// passWakeOn sets the alarm for other consumers when this one has stopped, because this consumer may have taken a
+// marker that it does not serve. During an outage passWakeOn does nothing, because others poll once in their
+// interval.
 //
-// It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it has noticed that.
-// Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for.
+// It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it
+// has noticed that. Mostly it has noticed when it has answered the first call. A server that answers nobody is not
+// waited for.
 func (p *poller) passWakeOn(begun time.Time) {
 	ctx, cancel := context.WithDeadline(p.lifecycle.redisCtx, begun.Add(link.SilentAfter))
 	defer cancel()
@@ -348,7 +353,8 @@ func (p *poller) gaveUp(n int, err error) bool {
 	return true
 }
 
-// drained polls if this is a drain that holds nothing, and stops the drain if nothing was due. It reports whether it did either.
+// drained polls if this is a drain that holds nothing, and stops the drain if nothing was due. It reports whether it
+// did either.
 func (p *poller) drained() bool {
 	if !p.settings.Drains || p.leases.held.totals().deliveries > 0 || p.reserved != "" {
 		return false

@@ -7,7 +7,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// TestRemembrance: what a consumer remembers says how much the server has forgotten at most. What only looks like that is no rollback.
+// TestRemembrance: what a consumer remembers says how much the server has forgotten at most. What only looks like
+// that is no rollback.
 func TestRemembrance(t *testing.T) {
 	const second, begin = int64(1e6), int64(1_800_000_000_000_000)
 	type look struct {

@@ -14,7 +14,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
-// A Run is one stretch of consuming a queue: a consumer for each shard, with one set of workers. It is safe for concurrent use.
+// A Run is one stretch of consuming a queue: a consumer for each shard, with one set of workers. It is safe for
+// concurrent use.
 type Run struct {
 	Settled chan struct{} // closed when consuming has ended but for handlers that Shutdown gave up on
 	Done    chan struct{} // closed when these have returned, too

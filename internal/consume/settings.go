@@ -13,7 +13,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// Settings are what a consumer is told when it starts. It keeps a copy. The functions are the user's, or call the user's code.
+// Settings are what a consumer is told when it starts. It keeps a copy. The functions are the user's, or call the
+// user's code.
 type Settings struct {
 	Base context.Context // the parent of every handler's context
 
@@ -44,8 +45,8 @@ type Settings struct {
 	seed   int32 // of random choices; 0: any. Else the clock stands still (delayqueuetest), and nothing is left to chance
 }
 
-// Step makes settings those of a rig: one message after the other, in order, and the longest delay where a delay is drawn. Handlers find
-// the rig's clock in their contexts.
+// Step makes settings those of a rig: one message after the other, in order, and the longest delay where a delay is
+// drawn. Handlers find the rig's clock in their contexts.
 func (s *Settings) Step(now func() time.Time) {
 	s.seed = 1
 	s.Workers, s.FetchLimit = 1, 1
@@ -55,7 +56,8 @@ func (s *Settings) Step(now func() time.Time) {
 	}
 }
 
-// steppedAttempt is how long a stepped attempt at a call may take. A machine that is slow for a moment is no reason to give a message up.
+// steppedAttempt is how long a stepped attempt at a call may take. A machine that is slow for a moment is no reason
+// to give a message up.
 const steppedAttempt = time.Minute
 
 // DefaultDelay is exponential backoff with equal jitter, half fixed and half at random.

@@ -35,7 +35,8 @@ type outcome struct {
 	void       bool // no effect: the delivery was lost, the message canceled, or the call had no room for it
 }
 
-// expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's error, if it has one.
+// expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's
+// error, if it has one.
 func (o *outcome) expire(last error) {
 	o.kind, o.delay, o.err = script.OutcomeGarbage, 0, o.d.pastDeadline(last)
 	o.text = message.ErrorText(o.err)
@@ -146,9 +147,9 @@ func (s *settler) run() {
 	}
 }
 
-// fitting is how many outcomes go out with one call, at least one. Their results count, the messages that follow them, the groups that are
-// deleted with them, and the messages that Redis reads because another send may have taken their keys. What follows with a policy counts
-// as in a call of put.
+// fitting is how many outcomes go out with one call, at least one. Their results count, the messages that follow
+// them, the groups that are deleted with them, and the messages that Redis reads because another send may have taken
+// their keys. What follows with a policy counts as in a call of put.
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
@@ -168,7 +169,8 @@ func fitting(batch []outcome) int {
 	return len(batch)
 }
 
-// send sends outcomes with one call, until Redis answers or it is given up. It returns those for which the call had no room.
+// send sends outcomes with one call, until Redis answers or it is given up. It returns those for which the call had
+// no room.
 func (s *settler) send(batch []outcome, settlements []script.Settlement) (left []outcome) {
 	var done script.SettleReply
 	s.caller.Next()

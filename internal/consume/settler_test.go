@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestFitting: a settlement moves about 1 MB and 1,000 messages: results, what follows, and what Redis reads because another send may have taken
-// a key. One outcome of any size goes alone.
+// TestFitting: a settlement moves about 1 MB and 1,000 messages: results, what follows, and what Redis reads because
+// another send may have taken a key. One outcome of any size goes alone.
 func TestFitting(t *testing.T) {
 	const most = script.MaxBatchBytes
 	of := func(n int, o outcome, key string, payload, follows, followBytes int) (batch []outcome) {
@@ -61,8 +61,8 @@ func TestFitting(t *testing.T) {
 	}
 }
 
-// TestWhatHandlersSayInMemory: it counts as held until it is settled, a result that nobody asked for is dropped at once,
-// and a handling keeps nothing afterwards.
+// TestWhatHandlersSayInMemory: it counts as held until it is settled, a result that nobody asked for is dropped at
+// once, and a handling keeps nothing afterwards.
 func TestWhatHandlersSayInMemory(t *testing.T) {
 	t.Parallel()
 	s := newServing(t)
@@ -216,7 +216,8 @@ func TestSlowGarbageHandler(t *testing.T) {
 	}
 }
 
-// TestSettlementOfTheSameReason: what is put off again and again, for a reason that is no failure and no loss, is one error.
+// TestSettlementOfTheSameReason: what is put off again and again, for a reason that is no failure and no loss, is one
+// error.
 func TestSettlementOfTheSameReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    outcome
@@ -249,7 +250,8 @@ func TestSettlementOfWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestNoticeOfPoison: the garbage handler gets a group that is poison with all its parts, or is told that some are missing.
+// TestNoticeOfPoison: the garbage handler gets a group that is poison with all its parts, or is told that some are
+// missing.
 func TestNoticeOfPoison(t *testing.T) {
 	e := message.Envelope{Payload: "a", Due: time.Now().UnixMicro()}
 	e.Group.Count, e.Group.Bytes = 3, 1

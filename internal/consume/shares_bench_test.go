@@ -8,8 +8,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// BenchmarkShares is what a delivery costs of the choosing in a pool of so many queues with a backlog each: a handler returns,
-// its worker gets the next delivery, and the queue whose delivery that was fetches another one.
+// BenchmarkShares is what a delivery costs of the choosing in a pool of so many queues with a backlog each: a handler
+// returns, its worker gets the next delivery, and the queue whose delivery that was fetches another one.
 func BenchmarkShares(b *testing.B) {
 	for _, queues := range []int{2, 10, 100, 1000} {
 		b.Run(fmt.Sprint(queues), func(b *testing.B) {

@@ -19,8 +19,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A worker serves deliveries one after the other until none waits, or until it is replaced because its callback ran past
-// its limit or past the end of Shutdown's context.
+// A worker serves deliveries one after the other until none waits, or until it is replaced because its callback ran
+// past its limit or past the end of Shutdown's context.
 type worker struct {
 	workers *Workers
 	index   int                      // in workers.running; guarded by workers.mu
@@ -32,7 +32,8 @@ type worker struct {
 	replaced bool
 }
 
-// run serves a delivery, and those that follow. nil means that this goroutine takes the place of one that the user's code has ended.
+// run serves a delivery, and those that follow. nil means that this goroutine takes the place of one that the user's
+// code has ended.
 func (w *worker) run(d *delivery) {
 	left := false
 	defer func() {
@@ -106,8 +107,9 @@ func (w *worker) serve(d *delivery) {
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
 
-// settle is the only way out of serve. It is deferred, because the user's code may end the goroutine. It gives the outcome to the settler before
-// the worker counts as free, so that no free worker has an outcome that is not queued yet.
+// settle is the only way out of serve. It is deferred, because the user's code may end the goroutine. It gives the
+// outcome to the settler before the worker counts as free, so that no free worker has an outcome that is not queued
+// yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
 	v.result, v.follows = d.handling.Load().end()
@@ -124,8 +126,8 @@ func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started boo
 	}
 }
 
-// cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease has run out by
-// this process's clock. Such a delivery goes back.
+// cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease
+// has run out by this process's clock. Such a delivery goes back.
 func (s *Settings) cutShort(ctx context.Context, v Verdict) bool {
 	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && context.Cause(ctx) != ErrDeliveryLost {
 		return false
@@ -173,8 +175,8 @@ func panicPlace() string {
 	return ""
 }
 
-// CallEach calls a bare callback, for a group once for each part, and reports whether all parts are consumed. When the delivery is over,
-// because it was lost or cut off, the callback gets no more parts.
+// CallEach calls a bare callback, for a group once for each part, and reports whether all parts are consumed. When
+// the delivery is over, because it was lost or cut off, the callback gets no more parts.
 func CallEach(callback func(string) bool, msg *message.Delivered, over func() bool) (consumed bool) {
 	if msg.Parts == nil {
 		return callback(msg.Payload)
@@ -189,8 +191,9 @@ func CallEach(callback func(string) bool, msg *message.Delivered, over func() bo
 	return consumed
 }
 
-// expire ends a delivery whose handler has run for as long as it may. If why is ErrExpired, that is until the message's deadline. The delivery
-// is a failure now, and a new worker replaces the one whose handler may never return.
+// expire ends a delivery whose handler has run for as long as it may. If why is ErrExpired, that is until the
+// message's deadline. The delivery is a failure now, and a new worker replaces the one whose handler may never
+// return.
 func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 	v := Verdict{Err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)}
 	if why == ErrExpired {
@@ -203,8 +206,8 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 	})
 }
 
-// abandon ends the context of a running delivery, settles the delivery unless it was lost, and replaces its worker. It returns false if the
-// delivery has ended already.
+// abandon ends the context of a running delivery, settles the delivery unless it was lost, and replaces its worker.
+// It returns false if the delivery has ended already.
 func (d *delivery) abandon(fate int32, cause error, took time.Duration, settle func()) bool {
 	ours := d.claim(fate)
 	if !ours && !d.fate.CompareAndSwap(fateLost, fate) {
@@ -328,7 +331,8 @@ func (h *handling) Follow(m *script.SendMessage) error {
 	})
 }
 
-// pastLimit reports whether the context has ended by its deadline. The delivery is over then, a moment before the worker notes it.
+// pastLimit reports whether the context has ended by its deadline. The delivery is over then, a moment before the
+// worker notes it.
 func (h *handling) pastLimit() bool {
 	cause := context.Cause(h.Context)
 	return cause == ErrConsumeTimeout || cause == ErrExpired

@@ -10,11 +10,13 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/conc"
 )
 
-// Workers handle the deliveries of one DelayQueue or Pool, over all consumers that it has started. A consumer that was stopped keeps the workers
-// that its handlers have, and the next consumer gets the others. A worker has a goroutine only while it has a delivery.
+// Workers handle the deliveries of one DelayQueue or Pool, over all consumers that it has started. A consumer that
+// was stopped keeps the workers that its handlers have, and the next consumer gets the others. A worker has a
+// goroutine only while it has a delivery.
 //
-// A worker whose handler runs on past its limit, or past the end of Shutdown's context, is replaced, until as many handlers of a queue run on
-// as the queue may have workers. Those above take workers from that queue, and from no other.
+// A worker whose handler runs on past its limit, or past the end of Shutdown's context, is replaced, until as many
+// handlers of a queue run on as the queue may have workers. Those above take workers from that queue, and from no
+// other.
 type Workers struct {
 	mu     sync.Mutex // guards the fields below, and those of members
 	shared bool       // several consumers share the workers
@@ -64,8 +66,8 @@ func (ws *Workers) Share() {
 	}
 }
 
-// BeStrict makes the order of the queues count instead of their weights. It is called while no consumer is a member; handlers that run on may
-// still have workers.
+// BeStrict makes the order of the queues count instead of their weights. It is called while no consumer is a member;
+// handlers that run on may still have workers.
 func (ws *Workers) BeStrict() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -135,7 +137,8 @@ func (m *member) mostBeside(counts func(o *member) int) int {
 	return max(most, 0)
 }
 
-// hasRoom reports whether the member may fetch now, or when one worker more is free, because a delivery has an outcome before its worker is free.
+// hasRoom reports whether the member may fetch now, or when one worker more is free, because a delivery has an
+// outcome before its worker is free.
 func (m *member) hasRoom() bool {
 	ws := m.workers
 	ws.mu.Lock()
@@ -180,7 +183,8 @@ func (m *member) take(n int) []*delivery {
 	return ds
 }
 
-// one takes the next delivery for a free worker out of a buffer, with mu held, and returns nil if there is none that a worker may have.
+// one takes the next delivery for a free worker out of a buffer, with mu held, and returns nil if there is none that
+// a worker may have.
 func (ws *Workers) one() *delivery {
 	if ws.used >= ws.size {
 		return nil
@@ -267,7 +271,8 @@ func (m *member) logStuck(log *slog.Logger) {
 	}
 }
 
-// countStuck counts handlers that run on, with mu held, and wakes all pollers, because the number of workers may have changed.
+// countStuck counts handlers that run on, with mu held, and wakes all pollers, because the number of workers may have
+// changed.
 func (m *member) countStuck(n int) {
 	ws := m.workers
 	if ws.stuck == nil {
@@ -303,7 +308,8 @@ func (m *member) staleAt() (at time.Time, ok bool) {
 	return m.buffer[0].fetched.Add(maxBuffered), true
 }
 
-// releaseStale empties the buffer if something has waited in it for too long. Then handlers are slow, and nothing is fetched ahead for a while.
+// releaseStale empties the buffer if something has waited in it for too long. Then handlers are slow, and nothing is
+// fetched ahead for a while.
 func (m *member) releaseStale() {
 	if at, ok := m.staleAt(); ok && !time.Now().Before(at) {
 		m.workers.mu.Lock()

@@ -1,7 +1,8 @@
-// Package event has the codes of what happens to messages, and Listeners, the one interface by which the engine tells of it.
+// Package event has the codes of what happens to messages, and Listeners, the one interface by which the engine tells
+// of it.
 //
-// It imports the standard library alone. The face owns the listeners; the engine only calls them. An event must cost one atomic read while
-// nobody listens. A listener must never be called under a lock of the engine.
+// It imports the standard library alone. The face owns the listeners; the engine only calls them. An event must cost
+// one atomic read while nobody listens. A listener must never be called under a lock of the engine.
 package event
 
 import (
@@ -42,7 +43,8 @@ type Listeners interface {
 	On() bool
 	// Tell says that the same thing happened to n messages. If ids are given, they are those of the messages.
 	Tell(what Code, n int, ids ...string)
-	// RolledBack says that the server has forgotten n sends and acks at most, which were since an instant (zero: not known).
+	// RolledBack says that the server has forgotten n sends and acks at most, which were since an instant (zero: not
+	// known).
 	RolledBack(n int, since time.Time)
 	// Logger is the log of the queue.
 	Logger() *slog.Logger

@@ -1,6 +1,6 @@
-// Package health judges queues, and the servers that keep them, by what ops.Queue and INFO say: one set of rules for all that
-// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face and ops, and of
-// internal/shard the error that says how many shards have answered.
+// Package health judges queues, and the servers that keep them, by what ops.Queue and INFO say: one set of rules for
+// all that show them to people, the command line and the web page, each of which writes the words in its own way. It
+// imports the face and ops, and of internal/shard the error that says how many shards have answered.
 package health
 
 import (
@@ -48,8 +48,8 @@ type Sample struct {
 // laneBytes bounds what is read of the message that has waited longest for its lane.
 const laneBytes = 64 << 10
 
-// beside is how long the second and the third call wait for the reply of the first. A call that waits for a shard which does not answer takes
-// until the end of its context, so after this time the others are made beside it.
+// beside is how long the second and the third call wait for the reply of the first. A call that waits for a shard
+// which does not answer takes until the end of its context, so after this time the others are made beside it.
 const beside = 200 * time.Millisecond
 
 // Read looks at a queue, by three calls of bounded work, and a fourth if a message has waited long for its lane.
@@ -112,7 +112,8 @@ func (l *Look) note(err error) {
 	}
 }
 
-// Shards says how many of how many shards have answered, and why another has not. It is 0 of 0 if nothing is known of that.
+// Shards says how many of how many shards have answered, and why another has not. It is 0 of 0 if nothing is known of
+// that.
 func (l *Look) Shards() (answered, all int, why error) {
 	if missing := new(shard.MissingError); errors.As(l.Missing, &missing) {
 		return missing.Answered, missing.Of, missing.Err
@@ -127,7 +128,8 @@ type Watcher struct {
 	samples map[string][]Sample
 }
 
-// Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows of others.
+// Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows
+// of others.
 func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	all := make([]*Look, len(monitors))
 	free := make(chan struct{}, w.AtOnce)
@@ -190,8 +192,8 @@ func (l *Look) Workers() (busy, all int) {
 	return busy, all
 }
 
-// Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked. While shards are missing,
-// they are not known.
+// Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked.
+// While shards are missing, they are not known.
 func (l *Look) Rates() (in, out Rate) {
 	if l.Missing != nil {
 		return Rate{}, Rate{}

@@ -14,7 +14,8 @@ import (
 
 // What a server says of itself, by one INFO.
 
-// Infos are those of all servers that hold keys. If some do not answer, it returns those of the others beside the error.
+// Infos are those of all servers that hold keys. If some do not answer, it returns those of the others beside the
+// error.
 func Infos(ctx context.Context, cli redis.UniversalClient) (all []Info, err error) {
 	ask := func(ctx context.Context, node redis.Cmdable) (Info, error) {
 		text, err := node.Info(ctx).Result()

@@ -56,8 +56,8 @@ const (
 	longInLane    = time.Hour
 )
 
-// Judge says the worst that is known of a queue. That its books do not balance stays until somebody accepts that, so it hides nothing that is as
-// bad.
+// Judge says the worst that is known of a queue. That its books do not balance stays until somebody accepts that, so
+// it hides nothing that is as bad.
 func (l *Look) Judge() Verdict {
 	v, missing := l.judge(), l.Counts.Unaccounted
 	if v.Level == Critical || missing == 0 {

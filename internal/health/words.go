@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A Text is an English sentence, with %s for each of its arguments. Who shows it may translate the sentence, and writes the
-// arguments in its own way: lengths of time, instants, counts (int64), errors, what others wrote (string), and what can write
-// itself.
+// A Text is an English sentence, with %s for each of its arguments. Who shows it may translate the sentence, and
+// writes the arguments in its own way: lengths of time, instants, counts (int64), errors, what others wrote (string),
+// and what can write itself.
 type Text struct {
 	English string
 	Args    []any

@@ -13,8 +13,8 @@ import (
 // Main is for a TestMain that does nothing else.
 func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 
-// Run runs tests, and returns their exit code, or 1 if goroutines are left that had time to end: a closed go-redis pool that could
-// not dial looks at itself once a second.
+// Run runs tests, and returns their exit code, or 1 if goroutines are left that had time to end: a closed go-redis
+// pool that could not dial looks at itself once a second.
 func Run(tests func() int) int {
 	code := tests()
 	if code != 0 {

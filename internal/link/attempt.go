@@ -28,8 +28,8 @@ const (
 // SilentAfter is how long a consumer that stops waits for a server. Only tests change it.
 var SilentAfter = 750 * time.Millisecond
 
-// A Server is the way to the Redis of one queue: the link of the user's client, or the client itself if it can have no link. It
-// is safe for concurrent use.
+// A Server is the way to the Redis of one queue: the link of the user's client, or the client itself if it can have
+// no link. It is safe for concurrent use.
 type Server struct {
 	Cli            redis.UniversalClient
 	slot           string             // the key of a hash of the queue: a Cluster's node is found by it
@@ -207,9 +207,9 @@ func (s *Server) Unblock(ctx context.Context, id int64) error {
 	})
 }
 
-// Retry calls attempt until it succeeds, ctx ends, or again returns false for the number of attempts and the last error. A
-// backoff at least passes from the beginning of one attempt to the beginning of the next. The close of hurry, which may be
-// nil, cuts one wait short, and again is called once more.
+// Retry calls attempt until it succeeds, ctx ends, or again returns false for the number of attempts and the last
+// error. A backoff at least passes from the beginning of one attempt to the beginning of the next. The close of
+// hurry, which may be nil, cuts one wait short, and again is called once more.
 func Retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, again func(n int, err error) bool) error {
 	var last error
 	for n := 1; ; n++ {

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file says which clients cannot be used. The library calls a *redis.Client or a *redis.ClusterClient over connections
-// of its own, with that client's options and without its hooks. So a client whose hooks are its server must not get through:
-// the library would dial the address in its options, where a real Redis may be.
+// This file says which clients cannot be used. The library calls a *redis.Client or a *redis.ClusterClient over
+// connections of its own, with that client's options and without its hooks. So a client whose hooks are its server
+// must not get through: the library would dial the address in its options, where a real Redis may be.
 
 // CheckClient panics for call if a client cannot be used.
 func CheckClient(call, name string, cli redis.UniversalClient) {
@@ -61,8 +61,8 @@ func hasRing(v reflect.Value, depth int) bool {
 // probeWord is in the command that pretends makes, and so in the error of a mock that did not expect it.
 const probeWord = "delayqueue-probe"
 
-// pretends reports whether hooks of a client answer a command that its server never sees. It reaches no server. A hook that
-// keeps a command for another reason, such as a circuit breaker, answers with an error of its own.
+// pretends reports whether hooks of a client answer a command that its server never sees. It reaches no server. A
+// hook that keeps a command for another reason, such as a circuit breaker, answers with an error of its own.
 func pretends(cli redis.UniversalClient) (does bool) {
 	defer func() { _ = recover() }() // a hook is the user's code
 	probe := redis.NewStringCmd(context.Background(), "ping", probeWord)

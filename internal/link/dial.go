@@ -156,8 +156,8 @@ func (c *DedicatedClient) Cut() {
 	}
 }
 
-// HangUp is Cut, but a call that waits ends when the server has closed the connection. So the server gives that call nothing more. If
-// the connection cannot be closed in one direction, it is cut.
+// HangUp is Cut, but a call that waits ends when the server has closed the connection. So the server gives that call
+// nothing more. If the connection cannot be closed in one direction, it is cut.
 func (c *DedicatedClient) HangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

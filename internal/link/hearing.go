@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file subscribes to a channel of the server that holds a queue. Redis keeps nothing for a subscriber who is away, so
-// a broken connection is noticed soon, and its subscriber is told when there is another one.
+// This file subscribes to a channel of the server that holds a queue. Redis keeps nothing for a subscriber who is
+// away, so a broken connection is noticed soon, and its subscriber is told when there is another one.
 
 const (
 	// pingInterval is how often a connection that hears events is asked for a sign of life. If nothing comes for the
@@ -76,8 +76,8 @@ func (u *Subscriber) dial(ctx context.Context) (_ *hearing, err error) {
 	return h, nil
 }
 
-// reconnect makes a connection in place of one that broke. It returns nil if ctx ends, or the user has closed the client. It
-// calls failing at most once a minute, with the number of attempts that have failed.
+// reconnect makes a connection in place of one that broke. It returns nil if ctx ends, or the user has closed the
+// client. It calls failing at most once a minute, with the number of attempts that have failed.
 func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, err error)) (h *hearing) {
 	if ctx.Err() != nil {
 		return nil
@@ -100,8 +100,8 @@ func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, e
 	return h
 }
 
-// Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when it has
-// another connection after one that broke, and failing as reconnect does.
+// Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when
+// it has another connection after one that broke, and failing as reconnect does.
 func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(), failing func(attempts int, err error)) {
 	for h := u.first; ; missed() {
 		begun := time.Now()
@@ -113,8 +113,8 @@ func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), mi
 	}
 }
 
-// A hearing is one connection of a subscriber. It is the library's own, if the client can have a
-// link. go-redis does not make it anew: it would do so without a word of what was missed, on a server that may hold the queue no more.
+// A hearing is one connection of a subscriber. It is the library's own, if the client can have a link. go-redis does
+// not make it anew: it would do so without a word of what was missed, on a server that may hold the queue no more.
 type hearing struct {
 	*redis.PubSub
 	cli *DedicatedClient // of this connection; nil: it is the user's

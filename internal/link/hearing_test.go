@@ -89,7 +89,8 @@ func TestCutWhileDialing(t *testing.T) {
 	}
 }
 
-// TestHangUpOfTwoDirections: a connection that cannot be closed in one direction, as that of a user's Dialer, is closed.
+// TestHangUpOfTwoDirections: a connection that cannot be closed in one direction, as that of a user's Dialer, is
+// closed.
 func TestHangUpOfTwoDirections(t *testing.T) {
 	t.Parallel()
 	mine, theirs := net.Pipe()

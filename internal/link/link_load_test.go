@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// crowd makes calls over one client from many servers, each of which makes attempts of its own. A call adds an item to a set.
+// crowd makes calls over one client from many servers, each of which makes attempts of its own. A call adds an item
+// to a set.
 type crowd struct {
 	*queuetest.Base
 	cli  *redis.Client
@@ -165,7 +166,8 @@ func TestLinkFullOfSends(t *testing.T) {
 	c.has(2)
 }
 
-// TestLinkFullOfNewScripts: consumers go on while all sends have two connections, because the server did not know their script.
+// TestLinkFullOfNewScripts: consumers go on while all sends have two connections, because the server did not know
+// their script.
 func TestLinkFullOfNewScripts(t *testing.T) {
 	t.Parallel()
 	f, server := queuetest.OwnBase(t) // which has no replica

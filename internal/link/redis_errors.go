@@ -90,7 +90,8 @@ func NoEffect(err error) bool {
 // Denied tells refusals by an ACL.
 func Denied(err error) bool { return Says(err, "NOPERM") || deniedInScript(err) }
 
-// deniedInScript tells that an ACL ended a script, perhaps after its first write. Such a refusal has no code in Redis 6.2.
+// deniedInScript tells that an ACL ended a script, perhaps after its first write. Such a refusal has no code in Redis
+// 6.2.
 func deniedInScript(err error) bool {
 	answer := AnswerOf(err)
 	return strings.Contains(answer, "ACL failure in script") || strings.Contains(answer, "The user executing the script can't")
@@ -122,10 +123,11 @@ var ErrRevoked = errors.New("nobody waits for this attempt any more, and nothing
 // ErrCarriedOut: the call was carried out, but another part of the attempt failed.
 var ErrCarriedOut = errors.New("the call was carried out")
 
-// refusals begin the answers that a server gives before it runs a command, or lets a script write anything: Redis's processCommand and
-// createSharedObjects (src/server.c), setProtocolError (src/networking.c), scriptPrepareForRun (src/script.c), as of 7.0. The
-// scripts of this library read what has a type, and write what takes memory, before anything else, and give the answers in DQ.
-// Any other answer may be a proxy's, which has passed the call on, or that of a script which was ended half-way.
+// refusals begin the answers that a server gives before it runs a command, or lets a script write anything: Redis's
+// processCommand and createSharedObjects (src/server.c), setProtocolError (src/networking.c), scriptPrepareForRun
+// (src/script.c), as of 7.0. The scripts of this library read what has a type, and write what takes memory, before
+// anything else, and give the answers in DQ. Any other answer may be a proxy's, which has passed the call on, or that
+// of a script which was ended half-way.
 var refusals = append([]string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "OOM", "MISCONF", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "WRONGTYPE",
 	"unknown command", "Protocol error:", "unauthenticated multibulk length",

@@ -71,8 +71,8 @@ func TestRedisErrorCodes(t *testing.T) {
 	}
 }
 
-// TestRedisErrorRefusal: each text that a server sends before anything is written says that a call was not carried out. No other does,
-// above all none of a proxy, which may have passed the call on.
+// TestRedisErrorRefusal: each text that a server sends before anything is written says that a call was not carried
+// out. No other does, above all none of a proxy, which may have passed the call on.
 func TestRedisErrorRefusal(t *testing.T) {
 	t.Parallel()
 	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "

@@ -53,9 +53,9 @@ func NewReplicatedCall(ctx context.Context, script []any, n int, timeout time.Du
 	}
 }
 
-// Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated. If the server
-// refuses the script, or does not know it, Exec waits for no replica: perhaps none is there, and the message would be stored only
-// afterwards. The connection is in use until then, so the next call takes another one.
+// Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated. If the
+// server refuses the script, or does not know it, Exec waits for no replica: perhaps none is there, and the message
+// would be stored only afterwards. The connection is in use until then, so the next call takes another one.
 func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	for _, cmd := range []redis.Cmder{c.online, c.Script, c.waiting} {
 		if err := pipe.Process(ctx, cmd); err != nil {
@@ -83,9 +83,9 @@ func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	return nil
 }
 
-// Early says whether a replica that is still loading may have confirmed. Such a replica does not confirm a repeat of the call,
-// because the repeat writes again. A false alarm costs one repeat. Servers before 7.2 raise one if the connection has just
-// served another command.
+// Early says whether a replica that is still loading may have confirmed. Such a replica does not confirm a repeat of
+// the call, because the repeat writes again. A false alarm costs one repeat. Servers before 7.2 raise one if the
+// connection has just served another command.
 func (c *ReplicatedCall) Early() bool {
 	online, err := c.online.Int()
 	return c.Confirmation() == nil && (err != nil || online == 0)

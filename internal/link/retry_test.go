@@ -61,8 +61,8 @@ type overdueContext struct{ context.Context }
 
 func (overdueContext) Deadline() (time.Time, bool) { return time.Now(), true }
 
-// TestRetryUntilTheDeadline: an attempt that the deadline cuts short, before the context ends, is not what is wrong: the one before
-// says that.
+// TestRetryUntilTheDeadline: an attempt that the deadline cuts short, before the context ends, is not what is wrong:
+// the one before says that.
 func TestRetryUntilTheDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := []error{queuetest.ErrBoom, errNoConnection}
@@ -99,8 +99,8 @@ func TestRetryInAHurry(t *testing.T) {
 	})
 }
 
-// TestReadUntil: what changes nothing is tried until the deadline of its context, or without one for ReadFor. It runs alone, for it
-// changes ReadFor.
+// TestReadUntil: what changes nothing is tried until the deadline of its context, or without one for ReadFor. It runs
+// alone, for it changes ReadFor.
 func TestReadUntil(t *testing.T) {
 	defer func(before time.Duration) { ReadFor = before }(ReadFor)
 	ReadFor = 0

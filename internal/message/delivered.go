@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Delivered is a message as a handler gets it. Message of the root package has the same fields, so a *Delivered converts to
-// a *Message.
+// A Delivered is a message as a handler gets it. Message of the root package has the same fields, so a *Delivered
+// converts to a *Message.
 type Delivered struct {
 	ID      string
 	Key     string
@@ -96,8 +96,8 @@ func ErrorText(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), MaxErrorText)], "") // without the half of a character
 }
 
-// KeptErrors reads at most so many errors of a record, which are there newest first, each as mark`<us> <delivery> <text>`.
-// What has another form is the text of one.
+// KeptErrors reads at most so many errors of a record, which are there newest first, each as mark`<us> <delivery>
+// <text>`. What has another form is the text of one.
 func KeptErrors(errors string, most int) (all []keptError) {
 	rest, more := strings.CutPrefix(errors, errorMark)
 	if !more && errors != "" {
@@ -127,8 +127,8 @@ func LastError(errors string) string {
 	return ""
 }
 
-// WithError puts an error of this delivery before those of a record, as settle.lua takes them. Settle itself writes the mark
-// and the instant of the new error.
+// WithError puts an error of this delivery before those of a record, as settle.lua takes them. Settle itself writes
+// the mark and the instant of the new error.
 func WithError(delivery int, text, errors string) string {
 	out := fmt.Appendf(nil, "%d %s", delivery, text)
 	for _, e := range KeptErrors(errors, MaxErrors-1) {

@@ -28,10 +28,10 @@ import (
 //	headers    uvarint count, then for each a uvarint length and the bytes of its key and of its value, if flagged
 //	payload    the rest
 //
-// and in version 2 fields to the end: a type byte, a uvarint length, and as many bytes. Each type comes once, higher types
-// first. The payload is always there and comes last. A reader that does not know a type of 128 or more leaves the message
-// to other consumers. A reader skips lower types that it does not know. So a new setting of messages takes a new type, and
-// no new version.
+// and in version 2 fields to the end: a type byte, a uvarint length, and as many bytes. Each type comes once, higher
+// types first. The payload is always there and comes last. A reader that does not know a type of 128 or more leaves
+// the message to other consumers. A reader skips lower types that it does not know. So a new setting of messages
+// takes a new type, and no new version.
 //
 // The rules of the package say which of these scripts read.
 const (
@@ -263,8 +263,9 @@ var ErrNewerVersion = errors.New("message was written by a newer version")
 
 var errBadEnvelope = errors.New("broken envelope")
 
-// DecodeEnvelope reads an envelope of version 1 or 2. The payload is a part of s, not a copy. For an unknown version or
-// critical field it returns ErrNewerVersion, and due and key. For bytes that no version wrote it returns errBadEnvelope.
+// DecodeEnvelope reads an envelope of version 1 or 2. The payload is a part of s, not a copy. For an unknown version
+// or critical field it returns ErrNewerVersion, and due and key. For bytes that no version wrote it returns
+// errBadEnvelope.
 func DecodeEnvelope(s string) (Envelope, error) { return decode(s, true) }
 
 // DecodeHead reads the first bytes of a longer envelope: all fields that are whole, without headers and payload.

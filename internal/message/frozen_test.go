@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// frozen are envelopes byte for byte. Redis holds messages that an older release has written, so a line may be added in this file, and none
-// may change. internal/check reads by this package, so nothing else would see a change.
+// frozen are envelopes byte for byte. Redis holds messages that an older release has written, so a line may be added
+// in this file, and none may change. internal/check reads by this package, so nothing else would see a change.
 var frozen = map[string]struct {
 	raw  string
 	want Envelope

@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestIDs: those of one sender rise and hold the time, the last ten bits are 0, and each of the other random ones varies.
+// TestIDs: those of one sender rise and hold the time, the last ten bits are 0, and each of the other random ones
+// varies.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	source, begun := NewIDSource(), time.Now().UnixMicro()

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// An IdSource makes UUIDv7s from buffered random bytes. The ids of one process rise. The last ten bits of an id are 0. They
-// are for the shard of the message (WithShard).
+// An IdSource makes UUIDv7s from buffered random bytes. The ids of one process rise. The last ten bits of an id are
+// 0. They are for the shard of the message (WithShard).
 type IdSource struct {
 	mu     sync.Mutex
 	random io.Reader
@@ -33,7 +33,8 @@ func (s *IdSource) Next() string {
 	return id.String()
 }
 
-// WithShard is an id whose last ten bits say where the shard of its message lies on the circle of slots, from 0 to 1023.
+// WithShard is an id whose last ten bits say where the shard of its message lies on the circle of slots, from 0 to
+// 1023.
 func WithShard(id string, at int) string {
 	rest, _ := strconv.ParseUint(id[33:34], 16, 8)
 	return fmt.Sprintf("%s%03x", id[:33], rest<<8&0xc00|uint64(at)&0x3ff)
@@ -48,8 +49,8 @@ func ShardIn(id string) int {
 	return int(bits & 0x3ff)
 }
 
-// SentAt is the time in an id, in unix us by the sender's clock. The 12 bits behind the version hold a fraction of the ms, as
-// an IdSource writes it. SentAt is 0 if the text is no UUIDv7.
+// SentAt is the time in an id, in unix us by the sender's clock. The 12 bits behind the version hold a fraction of
+// the ms, as an IdSource writes it. SentAt is 0 if the text is no UUIDv7.
 func SentAt(id string) int64 {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {

@@ -29,8 +29,9 @@ func (w When) Due(now int64) int64 {
 }
 
 const (
-	// MinDuration is the shortest duration, besides 0, of every setting: TTLs, holds, timeouts, pauses. A shorter one
-	// is taken for a number without its unit: time.Duration(3600) is 3.6 µs, and would mean now. A shorter delay may have been computed.
+	// MinDuration is the shortest duration, besides 0, of every setting: TTLs, holds, timeouts, pauses. A shorter one is
+	// taken for a number without its unit: time.Duration(3600) is 3.6 µs, and would mean now. A shorter delay may have
+	// been computed.
 	MinDuration = time.Millisecond
 	// MaxDelay is the longest delay.
 	MaxDelay = 150 * 365 * 24 * time.Hour
@@ -72,8 +73,8 @@ func (w When) Delay() time.Duration {
 	return time.Duration(w.Us) * time.Microsecond
 }
 
-// A UnitQuestion asks in the log whether a delay is a number without its unit, at most once a minute. Such a delay is taken as it is, because
-// delays are computed. The zero value is ready. It is safe for concurrent use.
+// A UnitQuestion asks in the log whether a delay is a number without its unit, at most once a minute. Such a delay is
+// taken as it is, because delays are computed. The zero value is ready. It is safe for concurrent use.
 type UnitQuestion struct{ asked atomic.Int64 }
 
 // UnitMissing is that question.

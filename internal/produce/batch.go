@@ -64,7 +64,8 @@ func (b *batch) add(call *SendCall) (n int) {
 	return n
 }
 
-// withdraw notes that the call of one message is withdrawn, with Batcher.mu held. It returns StoredNo, or StoredUnknown.
+// withdraw notes that the call of one message is withdrawn, with Batcher.mu held. It returns StoredNo, or
+// StoredUnknown.
 func (b *batch) withdraw() stored {
 	if b.maybeStored || b.permit != nil && !b.permit.Revoke() {
 		return StoredUnknown
@@ -72,8 +73,8 @@ func (b *batch) withdraw() stored {
 	return StoredNo
 }
 
-// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits for
-// ends when its next attempt is due. attempt is the number of the first, from 1.
+// sendBatch makes attempts at a batch until one is answered, or nobody waits for an answer. A batch that nobody waits
+// for ends when its next attempt is due. attempt is the number of the first, from 1.
 func (b *Batcher) sendBatch(c *script.Caller, batch *batch, attempt int) {
 	for begun := time.Now(); !b.attempt(context.Background(), c, batch); begun = time.Now() {
 		link.Sleep(context.Background(), link.Backoff(attempt)-time.Since(begun))
@@ -143,8 +144,9 @@ func (b *Batcher) storeOf(batch *batch) *script.Store {
 	return b.Store
 }
 
-// prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been carried out, each
-// attempt is a new call, without the messages whose senders have left. From then on, each attempt repeats the same call.
+// prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have
+// been carried out, each attempt is a new call, without the messages whose senders have left. From then on, each
+// attempt repeats the same call.
 func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -61,8 +61,9 @@ const (
 	maxWaitingBytes = 256 << 20
 	// inlineBytes is how much a send flushes in its own goroutine, which waits for the attempt.
 	inlineBytes = 64 << 10
-	// DefaultForgetOdds are the ForgetOdds of a batcher. Forgetting looks at a hundred fields of state. Each queue of a process leaves few
-	// callers behind, most of them after its first batch. So forgetting is firstForgetFactor times as likely after the first batch.
+	// DefaultForgetOdds are the ForgetOdds of a batcher. Forgetting looks at a hundred fields of state. Each queue of a
+	// process leaves few callers behind, most of them after its first batch. So forgetting is firstForgetFactor times as
+	// likely after the first batch.
 	DefaultForgetOdds = 10_000
 	firstForgetFactor = 1000
 )
@@ -150,7 +151,8 @@ func (b *Batcher) Send(ctx context.Context, call *SendCall) {
 	b.wait(call, items)
 }
 
-// outlastsAttempt says whether a new context lasts as long as an attempt. The wait for a connection of the link does not count.
+// outlastsAttempt says whether a new context lasts as long as an attempt. The wait for a connection of the link does
+// not count.
 func (b *Batcher) outlastsAttempt(ctx context.Context) bool {
 	return ctx.Done() == nil || conc.IsShared(ctx) && b.ReplicaTimeout < NoContextTimeout/4
 }
@@ -178,8 +180,9 @@ func (b *Batcher) wait(call *SendCall, items []*BatchItem) {
 	}
 }
 
-// withdraw gives the messages of a call that have no result the error of its context. A message that has not been written to a connection never
-// will be. A message that has been written may be stored. Later results are dropped, because the user owns the results from here on.
+// withdraw gives the messages of a call that have no result the error of its context. A message that has not been
+// written to a connection never will be. A message that has been written may be stored. Later results are dropped,
+// because the user owns the results from here on.
 func (b *Batcher) withdraw(call *SendCall, items []*BatchItem) {
 	why := link.Ended(call.ctx)
 	b.mu.Lock()
@@ -270,8 +273,8 @@ func forgetCallers(of *script.Store) {
 	_ = of.Forget(ctx)
 }
 
-// takeBatch takes the next batch out of the calls that wait, with mu held. If not all messages of a call fit, the call waits again behind the
-// others: at once or, if its messages depend on their order, when the batch is done.
+// takeBatch takes the next batch out of the calls that wait, with mu held. If not all messages of a call fit, the
+// call waits again behind the others: at once or, if its messages depend on their order, when the batch is done.
 func (b *Batcher) takeBatch() *batch {
 	next := new(batch)
 	next.items = slices.Grow(next.oneItem[:0], min(len(b.waiting), script.MaxBatch))

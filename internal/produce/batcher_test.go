@@ -160,8 +160,8 @@ func TestBatcherWithdrawWhileDialling(t *testing.T) {
 	}
 }
 
-// TestBatcherOrderedCallsLeaveNothing: of calls whose messages keep their order, over several batches, nothing is kept when they
-// have their results, also if one of them is withdrawn meanwhile.
+// TestBatcherOrderedCallsLeaveNothing: of calls whose messages keep their order, over several batches, nothing is
+// kept when they have their results, also if one of them is withdrawn meanwhile.
 func TestBatcherOrderedCallsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)

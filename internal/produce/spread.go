@@ -12,9 +12,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file spreads batches over the shards of a queue. Each batch goes to the next shard that answers, and its messages get ids that say so.
-// A batch that was not written to a connection may go to another shard. A batch that may have been stored must not: it waits for its own
-// shard, and other batches do not wait for it.
+// This file spreads batches over the shards of a queue. Each batch goes to the next shard that answers, and its
+// messages get ids that say so. A batch that was not written to a connection may go to another shard. A batch that
+// may have been stored must not: it waits for its own shard, and other batches do not wait for it.
 
 // A target is a shard to which a Batcher sends.
 type target struct {
@@ -34,8 +34,8 @@ func (b *Batcher) spreadOver(stores []*script.Store, at func(i int) int) {
 	b.turn = rand.IntN(len(stores)) // many processes that send one message each must not all send to the first shard
 }
 
-// aim gives a new batch a target, with mu held. While only two batches are in flight, all shards have fewer. If a full batch leaves messages that
-// wait, another one is sent beside it, up to two for each shard.
+// aim gives a new batch a target, with mu held. While only two batches are in flight, all shards have fewer. If a
+// full batch leaves messages that wait, another one is sent beside it, up to two for each shard.
 func (b *Batcher) aim(batch *batch) {
 	batch.target = b.pick(nil)
 	batch.target.inFlight++
@@ -46,8 +46,8 @@ func (b *Batcher) aim(batch *batch) {
 	}
 }
 
-// pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu held. It is another one than
-// not, if there are several.
+// pick is the target with the fewest batches in flight among those that answer, the next in turn of several, with mu
+// held. It is another one than not, if there are several.
 func (b *Batcher) pick(not *target) *target {
 	next := b.turn % len(b.targets)
 	inTurn := slices.Concat(b.targets[next:], b.targets[:next])
@@ -67,8 +67,9 @@ func (b *Batcher) pick(not *target) *target {
 	return best
 }
 
-// address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be carried out. If the
-// target does not answer, or refuses the batch, that goes to another one. The shards beside it may be on the same node, so a far one is next in turn.
+// address makes the ids of a batch say where it goes, with mu held, before an attempt that is the first that may be
+// carried out. If the target does not answer, or refuses the batch, that goes to another one. The shards beside it
+// may be on the same node, so a far one is next in turn.
 func (b *Batcher) address(batch *batch) {
 	if batch.target.down || batch.refused {
 		b.turn = slices.Index(b.targets, batch.target) + len(b.targets)/2
@@ -86,7 +87,8 @@ func (b *Batcher) address(batch *batch) {
 	}
 }
 
-// goesElsewhere says whether a batch goes to another shard, because its server is full or cannot save, or a key of the shard is another program's.
+// goesElsewhere says whether a batch goes to another shard, because its server is full or cannot save, or a key of
+// the shard is another program's.
 func (b *Batcher) goesElsewhere(batch *batch, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +131,8 @@ func (b *Batcher) leave(batch *batch) {
 	}
 }
 
-// probeFor is how long a shard is asked whether it answers, after the last batch was made up. Later the next batch finds out.
+// probeFor is how long a shard is asked whether it answers, after the last batch was made up. Later the next batch
+// finds out.
 const probeFor = 10 * time.Second
 
 // probe asks a shard until it answers.

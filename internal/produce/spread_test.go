@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestSpreadOutage: a shard that answers does not end the outage of another one. The log has the begin and the end once.
+// TestSpreadOutage: a shard that answers does not end the outage of another one. The log has the begin and the end
+// once.
 func TestSpreadOutage(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)
@@ -49,8 +50,8 @@ func TestSpreadOutage(t *testing.T) {
 	nothingWaits(t, b)
 }
 
-// TestSpreadRefused: what one shard refuses, because its server is full, or too few replicas have what it writes, or a key is another program's,
-// goes to another one.
+// TestSpreadRefused: what one shard refuses, because its server is full, or too few replicas have what it writes, or
+// a key is another program's, goes to another one.
 func TestSpreadRefused(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(f *queuetest.Base, cli *redis.Client){

@@ -17,8 +17,9 @@ const (
 	clusterSlots = 16384
 	clusterLimit = 2 * time.Minute // to form a cluster
 
-	// After how long without an answer nodes hold each other for failed, on an idle machine. With replicas that is when a failover begins.
-	// Without, it only ends the service of all: the default, so that a busy machine is not taken for a dead one.
+	// After how long without an answer nodes hold each other for failed, on an idle machine. With replicas that is when
+	// a failover begins. Without, it only ends the service of all: the default, so that a busy machine is not taken for
+	// a dead one.
 	clusterNodeTimeout  = time.Second
 	nodeTimeoutNoBackup = 15 * time.Second
 )
@@ -57,7 +58,8 @@ func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 	return c
 }
 
-// RunCluster is StartCluster for a TestMain, which has no testing.TB: the caller must Close the cluster, before os.Exit, also if there is an error.
+// RunCluster is StartCluster for a TestMain, which has no testing.TB: the caller must Close the cluster, before
+// os.Exit, also if there is an error.
 func RunCluster(primaries, replicas int) (*Cluster, error) {
 	c := &Cluster{primaries: primaries, replicas: replicas}
 	if primaries < 1 || replicas < 0 {
@@ -67,8 +69,9 @@ func RunCluster(primaries, replicas int) (*Cluster, error) {
 	if replicas == 0 {
 		timeout = nodeTimeoutNoBackup
 	}
-	// Replication goes over the wire and starts at once: the default waits 5 seconds for more replicas to come. And primaries
-	// ping them each second rather than every 10: a replica is not listed in CLUSTER SLOTS before its primary has sent something.
+	// Replication goes over the wire and starts at once: the default waits 5 seconds for more replicas to come. And
+	// primaries ping them each second rather than every 10: a replica is not listed in CLUSTER SLOTS before its primary
+	// has sent something.
 	for range primaries * (1 + replicas) {
 		node, err := run(&Server{args: []string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",

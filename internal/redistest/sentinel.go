@@ -31,10 +31,10 @@ type Sentinel struct {
 	Sentinels []*Server
 }
 
-// StartSentinel runs a primary, so many replicas of it, and so many sentinels for one test. It
-// returns when every replica has the primary's data and every sentinel knows all others and
-// all replicas. A primary that does not answer for 2 seconds, or longer on a machine that is slow, counts as failed once more than
-// half of the sentinels say so, and one of the replicas is promoted a second or two later.
+// StartSentinel runs a primary, so many replicas of it, and so many sentinels for one test. It returns when every
+// replica has the primary's data and every sentinel knows all others and all replicas. A primary that does not answer
+// for 2 seconds, or longer on a machine that is slow, counts as failed once more than half of the sentinels say so,
+// and one of the replicas is promoted a second or two later.
 //
 // All of them may be stopped, killed, paused and restarted one by one. A node that is
 // restarted comes back as it was made, the first as a primary, and the sentinels turn it into

@@ -60,7 +60,8 @@ func newWireConn(w *Wire, client, server *net.TCPConn) *wireConn {
 	}
 }
 
-// kill closes both ends at once; all three goroutines end. What waits at the gate goes on only when it can reach nobody any more.
+// kill closes both ends at once; all three goroutines end. What waits at the gate goes on only when it can reach
+// nobody any more.
 func (c *wireConn) kill() {
 	c.goneOnce.Do(func() {
 		_ = c.client.Close()

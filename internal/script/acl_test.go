@@ -76,8 +76,8 @@ func (r role) needs(t *testing.T) []string {
 	return slices.Compact(need)
 }
 
-// touches lists the structures that a role's scripts and its other commands touch. Within a script too, Redis refuses a command
-// on any other key. A command on one of these is refused only if nothing of the role needs it.
+// touches lists the structures that a role's scripts and its other commands touch. Within a script too, Redis refuses
+// a command on any other key. A command on one of these is refused only if nothing of the role needs it.
 func (r role) touches() (all []string) {
 	for i, structure := range structures {
 		if slices.Contains(strings.Fields(r.keys), structure) ||
@@ -97,8 +97,8 @@ func (r role) patterns() string {
 	return "~{dq:orders}:" + strings.Join(touched, " ~{dq:orders}:")
 }
 
-// TestRolesAreDocumented: the line of each role allows what its scripts call, on the keys that they touch, and no more. So Redis refuses each
-// other command, key and channel.
+// TestRolesAreDocumented: the line of each role allows what its scripts call, on the keys that they touch, and no
+// more. So Redis refuses each other command, key and channel.
 func TestRolesAreDocumented(t *testing.T) {
 	t.Parallel()
 	users := queuetest.DocumentedUsers(t)

@@ -22,8 +22,8 @@ import (
 //	                                when it runs, so that a call which does not need them pays nothing
 //	KEYS.pending                    the key of that name
 //
-// No part stands twice in a script. If two functions need it, the line stands before both. A part is written behind what it needs, in
-// the order in which its subject takes that.
+// No part stands twice in a script. If two functions need it, the line stands before both. A part is written behind
+// what it needs, in the order in which its subject takes that.
 
 var assemble = flag.Bool("assemble", false, "write assembled/ anew")
 

@@ -54,7 +54,8 @@ func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 	return b, err
 }
 
-// AcceptBalance counts what is there as right, and returns how many messages were missing; less than 0: how many were too many.
+// AcceptBalance counts what is there as right, and returns how many messages were missing; less than 0: how many were
+// too many.
 func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (missing int64, err error) {
 	_, before, err := s.set(ctx, c, "accept")
 	if err == nil {

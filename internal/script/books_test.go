@@ -85,7 +85,8 @@ func (r *rig) history() HistoryReply {
 	return got
 }
 
-// TestHistoryIsExact: each event is counted once, before and after a tick moves it to history. TestModel compares the rest.
+// TestHistoryIsExact: each event is counted once, before and after a tick moves it to history. TestModel compares the
+// rest.
 func TestHistoryIsExact(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		hour, day := rigBase/time.Hour.Microseconds(), rigBase/(24*time.Hour.Microseconds())
@@ -111,7 +112,8 @@ func TestHistoryIsExact(t *testing.T) {
 	})
 }
 
-// TestHistoryOfLateness: lateness is read as a mean and a maximum. First deliveries that say no instant count as in time.
+// TestHistoryOfLateness: lateness is read as a mean and a maximum. First deliveries that say no instant count as in
+// time.
 func TestHistoryOfLateness(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		want := func(what string, started int64, mean, most time.Duration) {
@@ -144,7 +146,8 @@ func TestHistoryOfLateness(t *testing.T) {
 	})
 }
 
-// TestHistoryIsSmall: a queue that has been busy for weeks keeps 48 hours and 30 days, in a few KB, which do not expire.
+// TestHistoryIsSmall: a queue that has been busy for weeks keeps 48 hours and 30 days, in a few KB, which do not
+// expire.
 func TestHistoryIsSmall(t *testing.T) {
 	const hours, days = 48, 30
 	onReal(t, func(r *rig) {

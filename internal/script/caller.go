@@ -64,7 +64,8 @@ func (c *Caller) ReplaceIfStale(err error, log *slog.Logger) {
 	}
 }
 
-// ProcessCallers are the callers of this process that make no call at the moment, of all queues, publishers and monitors.
+// ProcessCallers are the callers of this process that make no call at the moment, of all queues, publishers and
+// monitors.
 var ProcessCallers callerPool
 
 // A callerPool keeps callers for the next calls, so that state has few of them to remember. It is safe for concurrent
@@ -94,7 +95,8 @@ func (p *callerPool) Put(c *Caller) {
 	p.free = append(p.free, c)
 }
 
-// LimitedCalls lets at most maxParallelCalls calls run side by side; later ones wait. Each has a caller from ProcessCallers.
+// LimitedCalls lets at most maxParallelCalls calls run side by side; later ones wait. Each has a caller from
+// ProcessCallers.
 type LimitedCalls struct {
 	once sync.Once
 	busy chan struct{} // one value for each call that is made
@@ -102,8 +104,8 @@ type LimitedCalls struct {
 
 const maxParallelCalls = 16
 
-// Call calls attempt until it succeeds, fails for good, or ctx ends. All attempts have one call number, so that they have
-// the effect of one.
+// Call calls attempt until it succeeds, fails for good, or ctx ends. All attempts have one call number, so that they
+// have the effect of one.
 func (l *LimitedCalls) Call(ctx context.Context, attempt func(c *Caller) error) error {
 	l.once.Do(func() { l.busy = make(chan struct{}, maxParallelCalls) })
 	select {

@@ -10,8 +10,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestScriptConflict: a batch that repeats one key does what as many single sends do, in order, by the policy of each. An entry of
-// a key that another program wrote stops no policy that reads the message behind it. TestModel compares all policies in all states.
+// TestScriptConflict: a batch that repeats one key does what as many single sends do, in order, by the policy of
+// each. An entry of a key that another program wrote stops no policy that reads the message behind it. TestModel
+// compares all policies in all states.
 func TestScriptConflict(t *testing.T) {
 	k := keyed("k")
 	stored := func(r *rig, policies ...Conflict) {
@@ -130,8 +131,8 @@ func (r *rig) takenOver(more ...func(*message.Envelope)) {
 	r.expect("pending b@3s unack a@10s fail a=1/0/0@superseded key k=b wake 3s")
 }
 
-// TestScriptSuperseded: if another send took the key of a delivery, its message ends as by an ack, whatever becomes of the
-// delivery, also beside what other programs do. TestModel compares the rest.
+// TestScriptSuperseded: if another send took the key of a delivery, its message ends as by an ack, whatever becomes
+// of the delivery, also beside what other programs do. TestModel compares the rest.
 func TestScriptSuperseded(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"somebody else deleted it": {func(r *rig) {
@@ -195,7 +196,8 @@ func (r *rig) takesOut(running bool, want string) {
 	r.equal("the same again", []any{again, err, err2}, []any{got, nil, nil})
 }
 
-// TestScriptLeftByKey: calls by key reach the message that has the key, and then the groups that left it, the newest first.
+// TestScriptLeftByKey: calls by key reach the message that has the key, and then the groups that left it, the newest
+// first.
 func TestScriptLeftByKey(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"intercept": {func(r *rig) {

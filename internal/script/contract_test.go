@@ -260,9 +260,9 @@ var contractCalls = map[string]contractCase{
 	}},
 }
 
-// everywhere makes a state in which a fetch touches every structure: an expired lease, aged garbage, a done message whose time
-// is over, due messages in ready, pending and retry, all with keys, and a
-// lane whose message that has the turn is lost.
+// everywhere makes a state in which a fetch touches every structure: an expired lease, aged garbage, a done message
+// whose time is over, due messages in ready, pending and retry, all with keys, and a lane whose message that has the
+// turn is lost.
 func everywhere(r *rig) {
 	r.do("HSET", r.Keys.of("key"), "held", "acked:"+queuetest.IDOf("held"))
 	r.do("ZADD", r.Keys.of("holds"), fmt.Sprint(r.now+10_000_000), "held")
@@ -281,7 +281,8 @@ func everywhere(r *rig) {
 	r.with.GarbageAge, r.with.MaxLosses = time.Second, 1
 }
 
-// TestKeysForMonitors: another program's keys in place of structures that only Monitors read stop no producer and no consumer.
+// TestKeysForMonitors: another program's keys in place of structures that only Monitors read stop no producer and no
+// consumer.
 func TestKeysForMonitors(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		for _, key := range []string{r.Keys.of("consumers"), r.Keys.of("history")} {

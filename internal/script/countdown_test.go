@@ -41,8 +41,8 @@ func (r *rig) waits(n int) {
 	r.equal("answers", r.answers(NewCaller(), waitsFor(n, msg("p", time.Hour, keyed("k")))), "+1h0m0s")
 }
 
-// TestScriptCountdown: acks count for the longest countdown, and for none of a message that is gone. TestModel compares all
-// others.
+// TestScriptCountdown: acks count for the longest countdown, and for none of a message that is gone. TestModel
+// compares all others.
 func TestScriptCountdown(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"whose envelope another program has deleted": {func(r *rig) {
@@ -64,8 +64,8 @@ func TestScriptCountdown(t *testing.T) {
 	})
 }
 
-// TestScriptSettleIsBounded: a call that would read more than half a megabyte of other messages settles the first of its outcomes, and
-// says how many. The rest goes with the next call.
+// TestScriptSettleIsBounded: a call that would read more than half a megabyte of other messages settles the first of
+// its outcomes, and says how many. The rest goes with the next call.
 func TestScriptSettleIsBounded(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"of groups": {func(r *rig) {
@@ -136,7 +136,8 @@ func TestScriptSettleTooMuch(t *testing.T) {
 	})
 }
 
-// TestSettleCallKeepsNothing: an attempt that nobody waits for any longer may write its arguments while the settler uses the slice again.
+// TestSettleCallKeepsNothing: an attempt that nobody waits for any longer may write its arguments while the settler
+// uses the slice again.
 func TestSettleCallKeepsNothing(t *testing.T) {
 	all := []Settlement{
 		counting("k", then(ack("a", "key"), on(ConflictAppend, true, msg("x", 0, keyed("l"), grouped)))), ends(OutcomeRetry, "b", 1, 0, "no"), ack("c"),

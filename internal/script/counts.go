@@ -165,9 +165,9 @@ func (s *Store) History(ctx context.Context) (HistoryReply, error) {
 	return out, r.err("history")
 }
 
-// Publish tells the Monitors of all machines, over the user's client: an event that is late or lost delays no message.
-// In a Cluster any node would do, as it does for a client of the user's own type, but from one to the next events overtake each other; so it is the queue's own, which a
-// subscriber asks too.
+// Publish tells the Monitors of all machines, over the user's client: an event that is late or lost delays no
+// message. In a Cluster any node would do, as it does for a client of the user's own type, but from one to the next
+// events overtake each other; so it is the queue's own, which a subscriber asks too.
 func (s *Store) Publish(limit time.Duration, text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -181,7 +181,8 @@ func (s *Store) Publish(limit time.Duration, text []byte) error {
 	return node.Publish(ctx, s.Keys.Events, text).Err()
 }
 
-// A ForecastReply is how many messages come due before the instant from, in spans of time that follow it, and after them.
+// A ForecastReply is how many messages come due before the instant from, in spans of time that follow it, and after
+// them.
 type ForecastReply struct {
 	Now, From int64
 	Due       []dueCount

@@ -64,7 +64,8 @@ func TestScriptDoneAge(t *testing.T) {
 	})
 }
 
-// TestScriptDoneLimit: if there are more done messages than the consumers' largest bound, those go that would be over soonest.
+// TestScriptDoneLimit: if there are more done messages than the consumers' largest bound, those go that would be over
+// soonest.
 func TestScriptDoneLimit(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"rubbish": {func(r *rig) {
@@ -133,8 +134,9 @@ func TestScriptAwait(t *testing.T) {
 
 const century = 100 * 365 * 24 * time.Hour
 
-// keepsAll puts one entry of each kind that is deleted by age into a queue, an hour old at most: garbage, a done message with
-// its result, the hold of a key, an hour of history, an old caller. The function that it returns names those that are there.
+// keepsAll puts one entry of each kind that is deleted by age into a queue, an hour old at most: garbage, a done
+// message with its result, the hold of a key, an hour of history, an old caller. The function that it returns names
+// those that are there.
 func keepsAll(r *rig) func() string {
 	r.with.GarbageAge = time.Hour
 	r.hand(msg("g", 0), msg("d", 0), msg("h", 0, keyed("k")))
@@ -155,8 +157,8 @@ func keepsAll(r *rig) func() string {
 	}
 }
 
-// aged puts 450 messages into garbage, 450 into done, and 2,600 holds of keys into held, whose time is over. The function that
-// it returns counts what is left of each.
+// aged puts 450 messages into garbage, 450 into done, and 2,600 holds of keys into held, whose time is over. The
+// function that it returns counts what is left of each.
 func aged(r *rig) func() [3]int64 {
 	r.with.GarbageAge = time.Second
 	r.hand(many(450, func(i int) *SendMessage { return msg(fmt.Sprint("g", i), 0) })...)
@@ -174,8 +176,8 @@ func aged(r *rig) func() [3]int64 {
 	}
 }
 
-// TestScriptClockStepsForwardOverRetention: after a step of the clock nothing is deleted for a minute, for an hour a page with
-// each call, and then as much as ever.
+// TestScriptClockStepsForwardOverRetention: after a step of the clock nothing is deleted for a minute, for an hour a
+// page with each call, and then as much as ever.
 func TestScriptClockStepsForwardOverRetention(t *testing.T) {
 	onReal(t, func(r *rig) {
 		left, step := aged(r), 3*time.Hour
@@ -218,8 +220,8 @@ func TestScriptRoomDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestScriptRetentionOfWhatIsDrained: new consumers that drain a queue now and then, and live for a moment, delete what is old.
-// Each second run does at least.
+// TestScriptRetentionOfWhatIsDrained: new consumers that drain a queue now and then, and live for a moment, delete
+// what is old. Each second run does at least.
 func TestScriptRetentionOfWhatIsDrained(t *testing.T) {
 	for _, every := range []time.Duration{time.Hour, time.Hour + time.Second, 24 * time.Hour} {
 		subtest(t, every.String(), onBoth, func(r *rig) {
@@ -235,7 +237,8 @@ func TestScriptRetentionOfWhatIsDrained(t *testing.T) {
 	}
 }
 
-// TestScriptRetentionAfterRubbish: if the fields about the clock hold rubbish, old entries go a minute later all the same.
+// TestScriptRetentionAfterRubbish: if the fields about the clock hold rubbish, old entries go a minute later all the
+// same.
 func TestScriptRetentionAfterRubbish(t *testing.T) {
 	for _, field := range []string{"aging", "seen"} {
 		for i, value := range append([]string{"99999999999999999999", fmt.Sprint(rigBase + int64(century/time.Microsecond))}, rubbish...) {
@@ -252,7 +255,8 @@ func TestScriptRetentionAfterRubbish(t *testing.T) {
 	}
 }
 
-// TestScriptNoStepWhileOthersTick: a consumer that ticks again after hours, in which others did, takes that for no step of the clock.
+// TestScriptNoStepWhileOthersTick: a consumer that ticks again after hours, in which others did, takes that for no
+// step of the clock.
 func TestScriptNoStepWhileOthersTick(t *testing.T) {
 	onReal(t, func(r *rig) {
 		first, other := NewCaller(), NewCaller()

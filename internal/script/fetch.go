@@ -114,8 +114,8 @@ func (s *Store) fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchRepl
 	return got, err
 }
 
-// readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat of the fetch brings what is
-// still held.
+// readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat
+// of the fetch brings what is still held.
 func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
 	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
 	args = pointersTo(got.Tags, args) // ids, because these are first deliveries
@@ -195,7 +195,8 @@ func (r *reply) extras(missing, given, dead int) (x Extras) {
 	return x
 }
 
-// nth reads which message something belongs to, and returns its index among those that are given, or -1 - its index among the dead.
+// nth reads which message something belongs to, and returns its index among those that are given, or -1 - its index
+// among the dead.
 func (r *reply) nth(given, dead int) int {
 	nth := r.number()
 	if nth == 0 || nth > given || -nth > dead {
@@ -234,7 +235,8 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []st
 	return got, r.err("extend")
 }
 
-// Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how many messages do.
+// Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how
+// many messages do.
 func (s *Store) Keep(ctx context.Context, name string, tags []string) (others int, err error) {
 	r := s.run(ctx, KeepScript, pointersTo(tags, append(make([]any, 0, 1+len(tags)), name)))
 	others = r.number()

@@ -15,7 +15,8 @@ import (
 // grouped makes a message the first part of a group, if it is stored.
 func grouped(e *message.Envelope) { e.Group.Count = 1 }
 
-// part is a message with the key k that is appended to a group, which has at most so many parts; 0: as many as there may be.
+// part is a message with the key k that is appended to a group, which has at most so many parts; 0: as many as there
+// may be.
 func part(name string, d time.Duration, most int, rest ...func(*message.Envelope)) *SendMessage {
 	m := msg(name, d, append([]func(*message.Envelope){keyed("k"), grouped}, rest...)...)
 	m.Put = &PutOptions{On: ConflictAppend, Timed: true, MaxParts: most}
@@ -86,9 +87,8 @@ func TestScriptGroupFull(t *testing.T) {
 	})
 }
 
-// TestScriptGroupRaces: parts that come at the same time as a hand-out, or after the server has forgotten one, are handled
-// once.
-// TestModel compares the rest.
+// TestScriptGroupRaces: parts that come at the same time as a hand-out, or after the server has forgotten one, are
+// handled once. TestModel compares the rest.
 func TestScriptGroupRaces(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"that of a retry": {func(r *rig) {
@@ -131,8 +131,8 @@ func TestScriptGroupRaces(t *testing.T) {
 	})
 }
 
-// TestScriptGroupRubbish: a group whose parts are missing or wrong is handed out as broken, never short. Envelopes that no
-// version wrote stop nothing.
+// TestScriptGroupRubbish: a group whose parts are missing or wrong is handed out as broken, never short. Envelopes
+// that no version wrote stop nothing.
 func TestScriptGroupRubbish(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(r *rig){

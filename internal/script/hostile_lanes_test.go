@@ -14,7 +14,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// laneCalls makes each call that may touch a lane once, on messages of the lanes l and m that it sends, and says which failed.
+// laneCalls makes each call that may touch a lane once, on messages of the lanes l and m that it sends, and says
+// which failed.
 func laneCalls(r *rig, i int) (errs []error) {
 	name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
 	try := func(what string, err error) {
@@ -124,7 +125,8 @@ func rubbishMembers(lives string) (all []string) {
 	return all
 }
 
-// TestScriptRubbishInLanes: no member of lanes makes a script raise, and after a sweep what is in a lane comes out in its order.
+// TestScriptRubbishInLanes: no member of lanes makes a script raise, and after a sweep what is in a lane comes out in
+// its order.
 func TestScriptRubbishInLanes(t *testing.T) {
 	t.Parallel()
 	for _, score := range []string{"0", "5", "-inf", "+inf"} {
@@ -150,8 +152,8 @@ func TestScriptRubbishInLanes(t *testing.T) {
 	}
 }
 
-// TestScriptRubbishInWaiting: no tag and no score in waiting makes a script raise or come to an impossible instant, and what is in the lane
-// of a message comes out.
+// TestScriptRubbishInWaiting: no tag and no score in waiting makes a script raise or come to an impossible instant,
+// and what is in the lane of a message comes out.
 func TestScriptRubbishInWaiting(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "first", 0), inLane("l", 1, "second", 0), inLane("l", 1, "third", time.Second))
@@ -174,8 +176,8 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 	})
 }
 
-// TestScriptLanesAreGone: another program deletes lanes. What waits is found and taken out, and has a lane again if it is made due at
-// another instant.
+// TestScriptLanesAreGone: another program deletes lanes. What waits is found and taken out, and has a lane again if
+// it is made due at another instant.
 func TestScriptLanesAreGone(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("l", 1, "c", time.Minute), inLane("l", 1, "d", time.Minute))
@@ -202,8 +204,8 @@ func (r *rig) inLaneMany(lane string, n int) (gone func()) {
 	}
 }
 
-// TestScriptLaneWithoutEnvelopes: another program deletes messages of a lane. A sweep ends the turn of one that is gone, and many that
-// waited do not hold up a call.
+// TestScriptLaneWithoutEnvelopes: another program deletes messages of a lane. A sweep ends the turn of one that is
+// gone, and many that waited do not hold up a call.
 func TestScriptLaneWithoutEnvelopes(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "first", 0))
@@ -229,7 +231,8 @@ func TestScriptLaneWithoutEnvelopes(t *testing.T) {
 	})
 }
 
-// TestScriptLanesBesideOneThatIsGone: a call that ends turns of a lane of which many messages are gone gives turns of other lanes.
+// TestScriptLanesBesideOneThatIsGone: a call that ends turns of a lane of which many messages are gone gives turns of
+// other lanes.
 func TestScriptLanesBesideOneThatIsGone(t *testing.T) {
 	onReal(t, func(r *rig) {
 		const many = 600
@@ -244,8 +247,8 @@ func TestScriptLanesBesideOneThatIsGone(t *testing.T) {
 	})
 }
 
-// TestScriptSweepOfForeignLanes: if a key that only a tick reads is another program's, a tick says so, and consumers go on. With the key back
-// it gives the turns that were forgotten.
+// TestScriptSweepOfForeignLanes: if a key that only a tick reads is another program's, a tick says so, and consumers
+// go on. With the key back it gives the turns that were forgotten.
 func TestScriptSweepOfForeignLanes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"lanes", "waiting", "done"} {
@@ -274,8 +277,8 @@ func forgedLane(name, field string) string {
 	return string(append(b, field...)) + fmt.Sprintf("\x01%c%s", len(name), name)
 }
 
-// TestScriptForgedLane: another program writes another lane, or none that can be read, into the envelopes of messages that have a turn, and
-// wait for one. None is lost.
+// TestScriptForgedLane: another program writes another lane, or none that can be read, into the envelopes of messages
+// that have a turn, and wait for one. None is lost.
 func TestScriptForgedLane(t *testing.T) {
 	t.Parallel()
 	fields := []string{"", "0", "001", "000l", "101l", "-01l", "nanl", "1e1l", "001\x00", "001l\x00", "001k", "002l",

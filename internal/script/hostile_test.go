@@ -114,8 +114,8 @@ func (r *rig) rubbishIn(values []string, fields ...string) {
 	goesOn(r)
 }
 
-// TestScriptLongTextInState: a megabyte in a field costs a script little more than a short text. Patterns begin at a fixed place,
-// or the field is not read. A pattern that begins at each place keeps the server busy for an hour.
+// TestScriptLongTextInState: a megabyte in a field costs a script little more than a short text. Patterns begin at a
+// fixed place, or the field is not read. A pattern that begins at each place keeps the server busy for an hour.
 func TestScriptLongTextInState(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -152,7 +152,8 @@ func goesOn(r *rig) {
 	r.t.Error("what is sent does not come out")
 }
 
-// TestScriptRubbishScores: an impossible instant stops nothing, and does not make a consumer look at it again and again.
+// TestScriptRubbishScores: an impossible instant stops nothing, and does not make a consumer look at it again and
+// again.
 func TestScriptRubbishScores(t *testing.T) {
 	t.Parallel()
 	for _, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
@@ -188,8 +189,8 @@ func TestScriptRubbishScores(t *testing.T) {
 	}
 }
 
-// TestScriptRubbishRecords: a fail record that no script wrote counts as no record. If it begins with the number of another delivery, the
-// message is not held any more, and only repair brings it back.
+// TestScriptRubbishRecords: a fail record that no script wrote counts as no record. If it begins with the number of
+// another delivery, the message is not held any more, and only repair brings it back.
 func TestScriptRubbishRecords(t *testing.T) {
 	onReal(t, func(r *rig) {
 		held, another := 0, regexp.MustCompile(`^[2-9]\d{0,8} `)

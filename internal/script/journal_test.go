@@ -52,8 +52,8 @@ func (r *rig) journaled(limit int) string {
 	}
 }
 
-// TestScriptNote: a repeated note is written once. A note of an entry that is there changes it in its place, and says whether
-// the call is to stop.
+// TestScriptNote: a repeated note is written once. A note of an entry that is there changes it in its place, and says
+// whether the call is to stop.
 func TestScriptNote(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		want := func(what, entries string) {

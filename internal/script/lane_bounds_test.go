@@ -10,8 +10,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// wideLanes is a queue with lanes in which one message may make a call give, or take back, many turns. What is left of that work is done call
-// by call.
+// wideLanes is a queue with lanes in which one message may make a call give, or take back, many turns. What is left
+// of that work is done call by call.
 type wideLanes struct {
 	*rig
 	left int        // so many messages, flaws or turns
@@ -125,8 +125,8 @@ func (w *wideLanes) sweeps() {
 	}
 }
 
-// TestTurnsOfOneCall: a call ends behind the message with which it has looked at many turns, has given or has taken back many. Other calls
-// do the rest.
+// TestTurnsOfOneCall: a call ends behind the message with which it has looked at many turns, has given or has taken
+// back many. Other calls do the rest.
 func TestTurnsOfOneCall(t *testing.T) {
 	c := newCosts(t)
 	each := func(do func(w *wideLanes, l int)) func(w *wideLanes) {
@@ -189,7 +189,8 @@ func TestTurnsOfOneCall(t *testing.T) {
 	}
 }
 
-// TestTurnsOfRequeued: an ack of a message that was requeued finds its turn by its tag, and looks at no others. So one call ends a hundred.
+// TestTurnsOfRequeued: an ack of a message that was requeued finds its turn by its tag, and looks at no others. So
+// one call ends a hundred.
 func TestTurnsOfRequeued(t *testing.T) {
 	w := &wideLanes{rig: newRig(t, false)}
 	w.fill(0, 100, 100, 99, 0, 0)
@@ -209,8 +210,8 @@ func TestTurnsOfRequeued(t *testing.T) {
 	}
 }
 
-// TestScriptStaleTurn: a consumer that knows no lanes has given up a message, which is requeued and waits behind its own old turn. The sweep
-// ends that turn.
+// TestScriptStaleTurn: a consumer that knows no lanes has given up a message, which is requeued and waits behind its
+// own old turn. The sweep ends that turn.
 func TestScriptStaleTurn(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", 0))

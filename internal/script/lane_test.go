@@ -91,7 +91,8 @@ func TestScriptLane(t *testing.T) {
 	})
 }
 
-// TestScriptLaneWidths: put says where messages of a lane ask for different widths, and the smallest of those that have a turn holds.
+// TestScriptLaneWidths: put says where messages of a lane ask for different widths, and the smallest of those that
+// have a turn holds.
 func TestScriptLaneWidths(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		sends := func(uneven string, ms ...*SendMessage) {
@@ -215,8 +216,8 @@ func TestScriptLanes(t *testing.T) {
 	})
 }
 
-// TestScriptPutLooksAtFewTurns: each message takes a turn of a wide lane from one that is due later, so all turns are looked at for each. The
-// call ends when it has looked at 1,000, and says of the others nothing.
+// TestScriptPutLooksAtFewTurns: each message takes a turn of a wide lane from one that is due later, so all turns are
+// looked at for each. The call ends when it has looked at 1,000, and says of the others nothing.
 func TestScriptPutLooksAtFewTurns(t *testing.T) {
 	onReal(t, func(r *rig) {
 		by, batch := NewCaller(), many(2*message.MaxWidth, func(i int) *SendMessage {

@@ -22,8 +22,8 @@ func (r *rig) lease(name string) check.Lease {
 	return r.read().Leases[r.leases[tagFor(name)].Name]
 }
 
-// TestLeaseTakenBackByParts: a large lease that is over is taken back 100 deliveries a call. Its holder has none of it from the first
-// of these calls on.
+// TestLeaseTakenBackByParts: a large lease that is over is taken back 100 deliveries a call. Its holder has none of
+// it from the first of these calls on.
 func TestLeaseTakenBackByParts(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		const n = 250
@@ -85,7 +85,8 @@ func TestLeaseWithoutACallRecord(t *testing.T) {
 	})
 }
 
-// TestLeaseSettledTwice: a settlement that comes again after its record was forgotten takes nothing off the count of its lease.
+// TestLeaseSettledTwice: a settlement that comes again after its record was forgotten takes nothing off the count of
+// its lease.
 func TestLeaseSettledTwice(t *testing.T) {
 	t.Parallel()
 	for name, outcomes := range map[string][]Settlement{
@@ -106,7 +107,8 @@ func TestLeaseSettledTwice(t *testing.T) {
 	}
 }
 
-// beforeRead does something between a fetch and the call that reads its envelopes, and says how many such calls there were.
+// beforeRead does something between a fetch and the call that reads its envelopes, and says how many such calls there
+// were.
 func (r *rig) beforeRead(do func() error) (reads *int) {
 	reads = new(int)
 	r.t.Cleanup(link.Interpose(r.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
@@ -129,8 +131,8 @@ func (r *rig) cancelAll(all ...string) {
 	}
 }
 
-// TestLeaseWithoutACount: another program deleted the count of a lease. In a queue with places fetches go on, and what is held comes back at the
-// end of the lease.
+// TestLeaseWithoutACount: another program deleted the count of a lease. In a queue with places fetches go on, and
+// what is held comes back at the end of the lease.
 func TestLeaseWithoutACount(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.limits = RateLimits{Concurrency: 3}
@@ -142,7 +144,8 @@ func TestLeaseWithoutACount(t *testing.T) {
 	})
 }
 
-// TestLeaseWithoutARecord: another program deleted the fail record of what is held. Its ack counts, and what is not acked is lost.
+// TestLeaseWithoutARecord: another program deleted the fail record of what is held. Its ack counts, and what is not
+// acked is lost.
 func TestLeaseWithoutARecord(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
@@ -155,7 +158,8 @@ func TestLeaseWithoutARecord(t *testing.T) {
 	})
 }
 
-// TestCancelForgotten: a failover forgets a Cancel that the holder was told of, and another Cancel follows. The holder is told of that, too.
+// TestCancelForgotten: a failover forgets a Cancel that the holder was told of, and another Cancel follows. The
+// holder is told of that, too.
 func TestCancelForgotten(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.hand(msg("a", 0), msg("b", 0))
@@ -179,8 +183,8 @@ func TestCancelForgotten(t *testing.T) {
 	})
 }
 
-// TestFetchApart: a fetch of many messages reads their envelopes by a call of its own. If that call fails, or a message is gone by then, a
-// repeat of the fetch brings what is held.
+// TestFetchApart: a fetch of many messages reads their envelopes by a call of its own. If that call fails, or a
+// message is gone by then, a repeat of the fetch brings what is held.
 func TestFetchApart(t *testing.T) {
 	t.Parallel()
 	errCut := errors.New("cut")
@@ -229,7 +233,8 @@ func TestFetchApart(t *testing.T) {
 	})
 }
 
-// TestKeepBeforeSettlement: a settlement that comes after its lease was parted ends nothing that has left it, and the lease lasts.
+// TestKeepBeforeSettlement: a settlement that comes after its lease was parted ends nothing that has left it, and the
+// lease lasts.
 func TestKeepBeforeSettlement(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]Settlement{"plain": ack("a"), "with a key": ack("b", "k"), "a failure": fails("a")} {

@@ -39,7 +39,8 @@ func (r *rig) gives(want int, tags string, next time.Duration) {
 	}
 }
 
-// TestScriptManyThatAreOver: expired messages hold up others for one call per megabyte. TestModel compares those of few bytes.
+// TestScriptManyThatAreOver: expired messages hold up others for one call per megabyte. TestModel compares those of
+// few bytes.
 func TestScriptManyThatAreOver(t *testing.T) {
 	onReal(t, limited(RateLimits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
 		r.put(many(40, func(i int) *SendMessage {
@@ -196,7 +197,8 @@ func throttles(name string, d time.Duration, text string) Settlement {
 	return s
 }
 
-// TestScriptLimitsAtTheirBounds: the slowest rate lets its largest burst out, and a throttle lasts an hour at most. TestModel compares the rest.
+// TestScriptLimitsAtTheirBounds: the slowest rate lets its largest burst out, and a throttle lasts an hour at most.
+// TestModel compares the rest.
 func TestScriptLimitsAtTheirBounds(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"one in a year": {limited(RateLimits{Rate: 1, Per: maxPer, Burst: maxRate}, func(r *rig) {

@@ -24,7 +24,8 @@ type lookReply struct {
 	Earlier      []string // ids of groups that have left the key
 }
 
-// Look finds a message by "id" or "key"; nil if it is nowhere. It reads no message of more than most bytes; 0: of any number.
+// Look finds a message by "id" or "key"; nil if it is nowhere. It reads no message of more than most bytes; 0: of any
+// number.
 func (s *Store) Look(ctx context.Context, by, what string, most int) (*lookReply, error) {
 	args := []any{by, what}
 	if most > 0 {
@@ -145,8 +146,8 @@ type Listed struct {
 	Next         Spot   // behind which the next page begins: Spot, but of what is held a place in a scan, and in ready how many stand behind
 }
 
-// Target is the entry for steer, which passes over it if the message stands elsewhere by then, or was changed by a send. The envelope of a
-// message that was too large to be read is not compared.
+// Target is the entry for steer, which passes over it if the message stands elsewhere by then, or was changed by a
+// send. The envelope of a message that was too large to be read is not compared.
 func (l *Listed) Target() Spot {
 	if _, large := Unread(l.Text); large {
 		return l.Spot

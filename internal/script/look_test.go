@@ -130,8 +130,8 @@ func TestScriptLook(t *testing.T) {
 	})
 }
 
-// TestScriptList: a list returns each message once, forwards and backwards, in pages of any size, also if the last message of a
-// page is deleted meanwhile.
+// TestScriptList: a list returns each message once, forwards and backwards, in pages of any size, also if the last
+// message of a page is deleted meanwhile.
 func TestScriptList(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		var all []string

@@ -46,7 +46,8 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 	})
 }
 
-// TestScriptGraceAfterAnOutage: leases that ran out while nobody fetched are not lost before their consumers had time to renew them.
+// TestScriptGraceAfterAnOutage: leases that ran out while nobody fetched are not lost before their consumers had time
+// to renew them.
 func TestScriptGraceAfterAnOutage(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"grace after an outage": {func(r *rig) {
@@ -116,7 +117,8 @@ func (r *rig) errorsOf(name string) string {
 	return strings.Join(all, " ")
 }
 
-// TestScriptErrors: errors are kept when a message has no room in a reply. TestModel compares those of failures and losses.
+// TestScriptErrors: errors are kept when a message has no room in a reply. TestModel compares those of failures and
+// losses.
 func TestScriptErrors(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a reply without room": {func(r *rig) {
@@ -223,7 +225,8 @@ func TestScriptTickHeldUp(t *testing.T) {
 	})
 }
 
-// TestScriptTickNeverComes: if the consumer that is to tick for a lease that is over does not, another is woken a second later.
+// TestScriptTickNeverComes: if the consumer that is to tick for a lease that is over does not, another is woken a
+// second later.
 func TestScriptTickNeverComes(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0))

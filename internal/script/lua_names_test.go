@@ -84,8 +84,8 @@ func luaFileNames(t *testing.T) (names []string) {
 	return names
 }
 
-// TestLuaTakes: a script, and each part of a subject, takes exactly the names that its text uses and does not make. A subject takes
-// exactly what its parts need of others. Something needs each part.
+// TestLuaTakes: a script, and each part of a subject, takes exactly the names that its text uses and does not make. A
+// subject takes exactly what its parts need of others. Something needs each part.
 func TestLuaTakes(t *testing.T) {
 	used := map[*luaPart]bool{}
 	uses := func(text string) {
@@ -171,9 +171,9 @@ func TestLuaTexts(t *testing.T) {
 	}
 }
 
-// One function of a script may have so many registers, for its locals and what it computes: a server refuses more than 200 locals. A
-// script may have so many bytes, because a server gets the whole text when it does not know the script. settle has all that may be
-// sent with an ack.
+// One function of a script may have so many registers, for its locals and what it computes: a server refuses more
+// than 200 locals. A script may have so many bytes, because a server gets the whole text when it does not know the
+// script. settle has all that may be sent with an ack.
 const (
 	mostRegisters   = 120
 	mostBytes       = 40_000

@@ -143,8 +143,8 @@ func generator(seed int64) func(width int) int64 {
 	}
 }
 
-// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock. again: this
-// consumer has ticked before.
+// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the
+// clock. again: this consumer has ticked before.
 func (m *model) age(again bool) (byAge, byPages bool) {
 	const hour, minute = 3600e6, 60e6
 	last := m.now // when somebody ticked who would know of it
@@ -159,8 +159,8 @@ func (m *model) age(again bool) (byAge, byPages bool) {
 	return m.aging <= m.now, m.aging != 0
 }
 
-// sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
-// were too much.
+// sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of
+// those were too much.
 func (m *model) sweepMessages(dead int, byAge bool) (swept, overflow int) {
 	old, trimmed := m.aged(dead, byAge)
 	for _, id := range old {
@@ -197,8 +197,8 @@ func (m *model) freeKeys(byAge bool) (more bool) {
 	return len(over) == MaxBatch
 }
 
-// sweep is what a tick does every ten minutes: old callers are forgotten, but the one who calls, and in a queue without messages
-// nothing is left that a send has changed.
+// sweep is what a tick does every ten minutes: old callers are forgotten, but the one who calls, and in a queue
+// without messages nothing is left that a send has changed.
 func (m *model) sweep(c Caller) {
 	if since := m.now - m.swept; since >= 0 && since <= 600e6 {
 		return
@@ -220,7 +220,8 @@ func (m *model) quiet() bool {
 	return m.armed == 0 || m.armed > m.now
 }
 
-// reclaim takes back deliveries whose leases ran out. It returns whether any lease was over, and whether there may be more.
+// reclaim takes back deliveries whose leases ran out. It returns whether any lease was over, and whether there may be
+// more.
 func (m *model) reclaim(out *TickReply, jitter func(int) int64) (ended, more bool) {
 	var expired []string // leases, and places
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {

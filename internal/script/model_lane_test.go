@@ -64,7 +64,8 @@ func (m *model) shift(id string, due int64) {
 	m.layDown(id, due)
 }
 
-// skip ends the turn of a message that no handler has: it goes to garbage, or waits behind those of its lane that are due.
+// skip ends the turn of a message that no handler has: it goes to garbage, or waits behind those of its lane that are
+// due.
 func (m *model) skip(id, what, text string) Steered {
 	tag, place, score := m.found(id, "")
 	r, l := m.record(id), m.laneOf(id)
@@ -111,8 +112,9 @@ type laned struct {
 	width   int
 }
 
-// turns gives the turns of a lane. The message that is due first of those that wait gets one, if as many as it and those that have one ask for
-// are not reached. Else, if that message is me, the last of those that are not due, and have not begun, loses its turn, if it comes after me.
+// turns gives the turns of a lane. The message that is due first of those that wait gets one, if as many as it and
+// those that have one ask for are not reached. Else, if that message is me, the last of those that are not due, and
+// have not begun, loses its turn, if it comes after me.
 func (m *model) turns(lane, me string) {
 	for {
 		n, most := 0, message.MaxWidth

@@ -235,7 +235,8 @@ func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	}
 }
 
-// taken is how many places are taken: what leases count, but what was canceled lately; so many are those of a fetch that is repeated.
+// taken is how many places are taken: what leases count, but what was canceled lately; so many are those of a fetch
+// that is repeated.
 func (m *model) taken(places, repeated int) int {
 	taken := repeated
 	for _, name := range m.leases() {

@@ -229,7 +229,8 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	return a, wait
 }
 
-// bounded is latest, unless an earlier send has said until when the message may be put off, and it was not handed out since.
+// bounded is latest, unless an earlier send has said until when the message may be put off, and it was not handed out
+// since.
 func (m *model) bounded(id string, o *SendMessage, latest int64, fresh bool) int64 {
 	limit := m.envelope(id).Latest
 	since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When

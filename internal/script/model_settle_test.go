@@ -220,8 +220,8 @@ func (m *model) trim(set map[string]int64, room, most int) int {
 	return len(oldest)
 }
 
-// ends says whether an outcome counts: its delivery is held under a lease that is alive, or it was handled and waits again where it was
-// before, because the server forgot that it was handed out.
+// ends says whether an outcome counts: its delivery is held under a lease that is alive, or it was handled and waits
+// again where it was before, because the server forgot that it was handed out.
 func (m *model) ends(o Settlement, alive bool) bool {
 	if alive {
 		return m.isHeld(o.Tag) && slices.Contains(strings.Fields(m.listed[o.Lease.Name]), o.Tag)
@@ -272,8 +272,8 @@ func (m *model) lastChance(tag string) bool {
 	return losses > 0 && losses >= m.with.MaxLosses-1
 }
 
-// toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is
-// anything else behind that.
+// toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as
+// there is anything else behind that.
 func (m *model) toGo(n int) (going []string) {
 	const spare = 5_000_000
 	var spared []string

@@ -159,8 +159,8 @@ var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage"
 
 func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
 
-// countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for those after
-// them, but for those that are over: each of them counts.
+// countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for
+// those after them, but for those that are over: each of them counts.
 func (m *model) countLate(tags, over []string) {
 	var late, latest int64
 	add := func(tags []string, most int) {

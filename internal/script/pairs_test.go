@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A fault stands in a queue before a call: a key of another program in the place of a structure, or a field of state that is
-// missing and would tell scripts what else there is.
+// A fault stands in a queue before a call: a key of another program in the place of a structure, or a field of state
+// that is missing and would tell scripts what else there is.
 type fault struct{ key, field string }
 
 func (f fault) String() string { return strings.TrimSuffix(f.key+" without "+f.field, " without ") }
@@ -89,8 +89,9 @@ func (r *rig) restore(s snapshot, faults ...fault) {
 	}
 }
 
-// TestScriptWritesAllOrNothing: whatever key, or two keys, belong to another program, a script that fails has written nothing.
-// A script that passes has done to all other keys what it does without the faults. With the key back, a call that failed works.
+// TestScriptWritesAllOrNothing: whatever key, or two keys, belong to another program, a script that fails has written
+// nothing. A script that passes has done to all other keys what it does without the faults. With the key back, a call
+// that failed works.
 func TestScriptWritesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range contractCalls {

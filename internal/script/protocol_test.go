@@ -201,8 +201,8 @@ var (
 	keysNote  = regexp.MustCompile(`-- KEYS: (?:.*,\n--       )*.*`)
 )
 
-// TestScriptText: every command has a literal KEYS[i] of a declared key, because a Cluster and some hosts want that. No instant
-// becomes text by Lua's own rules, which keep 14 digits of 16.
+// TestScriptText: every command has a literal KEYS[i] of a declared key, because a Cluster and some hosts want that.
+// No instant becomes text by Lua's own rules, which keep 14 digits of 16.
 func TestScriptText(t *testing.T) {
 	for _, script := range everyScript {
 		var keys []string
@@ -253,8 +253,8 @@ func TestScriptText(t *testing.T) {
 	}
 }
 
-// TestScriptOfALargeCall: a large call goes with the text of its script at once. If it went by the hash, and the server did not
-// know that, all bytes would have to be sent again.
+// TestScriptOfALargeCall: a large call goes with the text of its script at once. If it went by the hash, and the
+// server did not know that, all bytes would have to be sent again.
 func TestScriptOfALargeCall(t *testing.T) {
 	f := queuetest.NewBase(t)
 	cli := f.Client()

@@ -89,7 +89,8 @@ func (q *SendRequest) putArgs(c *Caller, shards any) []any {
 // noPut are the options of a message that asks for none.
 var noPut PutOptions
 
-// record appends what a message needs and the word of what is to be done, each with its fields, as put.lua and lib/put.lua have them.
+// record appends what a message needs and the word of what is to be done, each with its fields, as put.lua and
+// lib/put.lua have them.
 func (m *SendMessage) record(args []any) []any {
 	o := m.Put
 	if o == nil {

@@ -204,8 +204,9 @@ func ontoKeys(on Conflict, n int) []*SendMessage {
 	})
 }
 
-// TestScriptPutIsBoundedByWhatItReads: a call ends before it has read more than half a megabyte of those that have the keys, or
-// deleted the parts of more groups than that, and says of the others nothing; what is kept it does not read.
+// TestScriptPutIsBoundedByWhatItReads: a call ends before it has read more than half a megabyte of those that have
+// the keys, or deleted the parts of more groups than that, and says of the others nothing; what is kept it does not
+// read.
 func TestScriptPutIsBoundedByWhatItReads(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -88,7 +88,8 @@ func TestScriptPauseSays(t *testing.T) {
 	})
 }
 
-// TestScriptPauseRubbish: whatever bytes the field `paused` holds, counts answer, and the next pause writes the field anew.
+// TestScriptPauseRubbish: whatever bytes the field `paused` holds, counts answer, and the next pause writes the field
+// anew.
 func TestScriptPauseRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
 		r.do("HSET", r.Keys.State, "swept", "0") // there is such a queue
@@ -146,8 +147,8 @@ func (r *rig) there() (names []string) {
 	return names
 }
 
-// TestConsumersOfRubbish: entries from the future, as after a step of the clock, or with rubbish numbers are returned as they
-// are. They go in time, and do not keep a queue from being deleted.
+// TestConsumersOfRubbish: entries from the future, as after a step of the clock, or with rubbish numbers are returned
+// as they are. They go in time, and do not keep a queue from being deleted.
 func TestConsumersOfRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
 		dead := map[string]string{
@@ -197,7 +198,8 @@ func TestConsumersExpire(t *testing.T) {
 	})
 }
 
-// TestDropOfAnothersKeys: another program's key in the place of any structure is deleted with the queue, but for the journal.
+// TestDropOfAnothersKeys: another program's key in the place of any structure is deleted with the queue, but for the
+// journal.
 func TestDropOfAnothersKeys(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		for _, key := range r.Keys.all {

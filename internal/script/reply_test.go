@@ -67,8 +67,9 @@ func within(n int, err error, lists ...[]int) error {
 	return err
 }
 
-// A repliesCase is a typed call, with replies that it takes and replies that it refuses. Their parts stand between bars.
-// The call refuses also the first good reply without its last part, with one part more, and with a word in place of a number.
+// A repliesCase is a typed call, with replies that it takes and replies that it refuses. Their parts stand between
+// bars. The call refuses also the first good reply without its last part, with one part more, and with a word in
+// place of a number.
 type repliesCase struct {
 	call    func(s *Store) error
 	numbers []int // parts of the first good reply that are numbers

@@ -45,8 +45,8 @@ func runScripts(t *testing.T, cases map[string]scriptCase) {
 	}
 }
 
-// onBoth runs a test on the embedded server and on a real server. A short test runs on the real server alone. Each has the
-// test's clock, which only r.at moves.
+// onBoth runs a test on the embedded server and on a real server. A short test runs on the real server alone. Each
+// has the test's clock, which only r.at moves.
 func onBoth(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	for _, embedded := range testkit.Size([]bool{false, true}, []bool{false}) {
@@ -57,8 +57,8 @@ func onBoth(t *testing.T, test func(r *rig)) {
 	}
 }
 
-// onReal runs a test on a real server alone. It is about how much one call does, or about what another program wrote, and so takes
-// many calls, which an embedded server makes slowly.
+// onReal runs a test on a real server alone. It is about how much one call does, or about what another program wrote,
+// and so takes many calls, which an embedded server makes slowly.
 func onReal(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	test(newRig(t, false))

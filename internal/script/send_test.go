@@ -123,8 +123,8 @@ func (r *rig) steered(do SteerRequest) string {
 	return strings.Join(words, " ")
 }
 
-// TestScriptKeyHoldThen: a message that follows an ack takes over the key that the ack holds, and after it the key is held on.
-// TestModel compares the rest.
+// TestScriptKeyHoldThen: a message that follows an ack takes over the key that the ack holds, and after it the key is
+// held on. TestModel compares the rest.
 func TestScriptKeyHoldThen(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.hand(msg("a", 0, keyed("k")))

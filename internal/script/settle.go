@@ -124,7 +124,8 @@ type SettleReply struct {
 	TooMuch      []int // index of the one of these whose followers would change too much, if there is one
 }
 
-// A FollowerAnswer is what became of a message that was to follow an ack and was not stored: another message has its key.
+// A FollowerAnswer is what became of a message that was to follow an ack and was not stored: another message has its
+// key.
 type FollowerAnswer struct {
 	Settlement, Follower int // indices
 	SendAnswer
@@ -144,8 +145,8 @@ func (s *Store) Settle(ctx context.Context, c *Caller, all []Settlement, fetches
 	return call.read(s.run(ctx, call.script, call.args))
 }
 
-// newSettleCall makes one. The call keeps nothing of the slice, because an attempt that nobody waits for any longer may still write its
-// arguments.
+// newSettleCall makes one. The call keeps nothing of the slice, because an attempt that nobody waits for any longer
+// may still write its arguments.
 func newSettleCall(c *Caller, all []Settlement, fetches bool) settleCall {
 	leases, of := leasesOf(all)
 	canceled := int64(math.MaxInt64)

@@ -23,9 +23,8 @@ func TestScriptErrorOfAnyBytes(t *testing.T) {
 	})
 }
 
-// TestScriptSettleForgottenFetch: if a failover undid the fetch, an ack counts all the same, unless the message may be another
-// one by now.
-// TestModel compares the rest.
+// TestScriptSettleForgottenFetch: if a failover undid the fetch, an ack counts all the same, unless the message may
+// be another one by now. TestModel compares the rest.
 func TestScriptSettleForgottenFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
@@ -44,8 +43,9 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 	})
 }
 
-// TestScriptFailoverForgetsFetch: a failover forgets that A was handed a message, a send changes what waits, and B is handed that under
-// the same tag. A's renewal says that the delivery is lost, A's ack is void, and the message is there until B settles it.
+// TestScriptFailoverForgetsFetch: a failover forgets that A was handed a message, a send changes what waits, and B is
+// handed that under the same tag. A's renewal says that the delivery is lost, A's ack is void, and the message is
+// there until B settles it.
 func TestScriptFailoverForgetsFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a replaced message": {func(r *rig) {
@@ -85,8 +85,8 @@ func then(s Settlement, follows ...*SendMessage) Settlement {
 	return s
 }
 
-// follows settles twice, by a new caller, and returns which settlements were void and which followers were not stored, as
-// `<settlement>.<follower>` and the answer as inWords has it.
+// follows settles twice, by a new caller, and returns which settlements were void and which followers were not
+// stored, as `<settlement>.<follower>` and the answer as inWords has it.
 func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	r.t.Helper()
 	c := newCall()
@@ -99,7 +99,8 @@ func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	return first.Void, strings.Join(words, " ")
 }
 
-// TestScriptThen: a message that follows an ack is noted if it is long, and may have a key that another program left behind.
+// TestScriptThen: a message that follows an ack is noted if it is long, and may have a key that another program left
+// behind.
 func TestScriptThen(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"a long one": {func(r *rig) {

@@ -18,7 +18,8 @@ const MaxShards = 64
 // slots are those of a Redis Cluster.
 const slots = 16384
 
-// crcTable is of CRC-16/XMODEM, as the Cluster specification has it (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+// crcTable is of CRC-16/XMODEM, as the Cluster specification has it
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
@@ -37,7 +38,8 @@ func crc16[T string | []byte](crc uint16, text T) uint16 {
 	return crc
 }
 
-// HashTag is the part of a name that decides on its slot: what stands between the first { and the first } behind it, if that is anything.
+// HashTag is the part of a name that decides on its slot: what stands between the first { and the first } behind it,
+// if that is anything.
 func HashTag(name string) string {
 	if _, rest, found := strings.Cut(name, "{"); found {
 		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
@@ -53,8 +55,8 @@ func Slot(name string) int { return int(crc16(0, HashTag(name)) % slots) }
 // ShardOf is the shard of a name, one of so many.
 func ShardOf(name string, of int) int { return Slot(name) * of / slots }
 
-// shardName is the name under which shard i of so many lies, and the name of the queue for the first. The slots of the shards divide
-// the circle of slots evenly. A name ends in the smallest number that leads to its slot.
+// shardName is the name under which shard i of so many lies, and the name of the queue for the first. The slots of
+// the shards divide the circle of slots evenly. A name ends in the smallest number that leads to its slot.
 func shardName(prefix, name string, i, of int) string {
 	if i == 0 {
 		return name

@@ -44,7 +44,8 @@ var (
 	sequenceScript  = loadScript("sequence")
 )
 
-// plainSettle and plainPut are called without the keys of lanes, which come last, because each key costs the server about one percent of a call.
+// plainSettle and plainPut are called without the keys of lanes, which come last, because each key costs the server
+// about one percent of a call.
 var plainSettle, plainPut = SettleScript.plain(), PutScript.plain()
 
 // ScriptTexts are those of all scripts.

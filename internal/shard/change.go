@@ -11,11 +11,12 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file has what changes a queue or one message of it. The calls hide those of the first shard. A change is tried until Redis answers or
-// ctx ends, in each shard by a call of its own. If that fails in some shards, the others have changed, and the error is a *MissingError.
+// This file has what changes a queue or one message of it. The calls hide those of the first shard. A change is tried
+// until Redis answers or ctx ends, in each shard by a call of its own. If that fails in some shards, the others have
+// changed, and the error is a *MissingError.
 
-// change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue has it, because the change
-// must hold there too when messages come. If there is no queue, change makes no key.
+// change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue
+// has it, because the change must hold there too when messages come. If there is no queue, change makes no key.
 func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
 	set, err := q.Reach(ctx)
 	if err != nil {
@@ -58,8 +59,8 @@ func (q *Queue) Pause(ctx context.Context, calls *script.LimitedCalls, until int
 	return err
 }
 
-// PauseFor pauses for so many us by the clock of the first shard, and returns until when. It does nothing in the others if the first fails. If that
-// instant is over by the clock of another shard, that is no error.
+// PauseFor pauses for so many us by the clock of the first shard, and returns until when. It does nothing in the
+// others if the first fails. If that instant is over by the clock of another shard, that is no error.
 func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int64, by, why string) (until int64, err error) {
 	set, err := q.Reach(ctx)
 	if err == nil {

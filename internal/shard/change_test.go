@@ -28,7 +28,8 @@ func (r *rig) each() (all []script.CountsReply) {
 	return all
 }
 
-// TestPauseOfAllShards: a pause holds in all shards, also where no message has ever come, and ends in all at one instant.
+// TestPauseOfAllShards: a pause holds in all shards, also where no message has ever come, and ends in all at one
+// instant.
 func TestPauseOfAllShards(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -328,7 +329,8 @@ func TestDropInPart(t *testing.T) {
 	}
 }
 
-// TestOneShardCostsOneCall: a queue that is not divided makes one call for each, and now and then one that asks for the number of shards.
+// TestOneShardCostsOneCall: a queue that is not divided makes one call for each, and now and then one that asks for
+// the number of shards.
 func TestOneShardCostsOneCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0)

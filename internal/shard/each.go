@@ -8,11 +8,11 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file has lists over all shards, and finds the shard that has something. The calls hide those of the first shard. They are tried until Redis
-// answers, as link.Read does.
+// This file has lists over all shards, and finds the shard that has something. The calls hide those of the first
+// shard. They are tried until Redis answers, as link.Read does.
 
-// Sequences finds one sequence, or, without a name, a page of all. The pages go through one shard after the other. A page may be empty although
-// others follow.
+// Sequences finds one sequence, or, without a name, a page of all. The pages go through one shard after the other. A
+// page may be empty although others follow.
 func (q *Queue) Sequences(ctx context.Context, name, cursor string) (got script.SequencesReply, err error) {
 	read := func(ctx context.Context, s *script.Store, cursor string) (string, error) {
 		got, err = s.Sequences(ctx, name, cursor)
@@ -22,7 +22,8 @@ func (q *Queue) Sequences(ctx context.Context, name, cursor string) (got script.
 	return got, err
 }
 
-// Lanes reads one lane, or a page of the lanes. The pages go through one shard after the other. A page may be empty although others follow.
+// Lanes reads one lane, or a page of the lanes. The pages go through one shard after the other. A page may be empty
+// although others follow.
 func (q *Queue) Lanes(ctx context.Context, ask script.LanesRequest) (got script.LanesReply, err error) {
 	read := func(ctx context.Context, s *script.Store, after string) (string, error) {
 		ask.After = after
@@ -60,8 +61,8 @@ func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 	return next, nil
 }
 
-// Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not answer, the entries of the
-// others come beside a *MissingError.
+// Consumers are the entries of all consumers in all shards. A consumer has one in each shard. If some shards do not
+// answer, the entries of the others come beside a *MissingError.
 func (q *Queue) Consumers(ctx context.Context) ([]script.ConsumerEntry, error) {
 	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) ([]script.ConsumerEntry, error) {
 		return s.Consumers(ctx)

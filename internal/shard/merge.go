@@ -12,8 +12,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// This file has what is known of the whole queue by numbers. The calls hide those of the first shard. They are tried until Redis answers, as
-// link.Read does. If some shards do not answer, the reply is that of the others, beside a *MissingError.
+// This file has what is known of the whole queue by numbers. The calls hide those of the first shard. They are tried
+// until Redis answers, as link.Read does. If some shards do not answer, the reply is that of the others, beside a
+// *MissingError.
 
 // readEach calls f for all shards at once, for each of them until it answers.
 func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
@@ -33,8 +34,8 @@ func readAll[T any](ctx context.Context, q *Queue, f func(context.Context, *scri
 	return set, got, err
 }
 
-// ReadCounts adds up. Now is the latest of the clocks, so that nothing that was written before is later. It returns ErrNoQueue if no shard was
-// ever used.
+// ReadCounts adds up. Now is the latest of the clocks, so that nothing that was written before is later. It returns
+// ErrNoQueue if no shard was ever used.
 func (q *Queue) ReadCounts(ctx context.Context) (script.CountsReply, error) {
 	set, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.CountsReply, error) {
 		return s.Counts(ctx)
@@ -86,7 +87,8 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 	return all
 }
 
-// addPause: a queue is paused if a shard is, until all shards go on. Who has paused it and why is what the first of them says.
+// addPause: a queue is paused if a shard is, until all shards go on. Who has paused it and why is what the first of
+// them says.
 func addPause(all, c *script.QueueCounts) {
 	switch {
 	case !c.Paused:
@@ -114,8 +116,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// Balance adds up. Since is when the last of the shards opened its books. If a shard that has messages has no books, Since is zero, and Here alone
-// is known. A shard without any key counts for nothing. It returns ErrNoQueue if all are like that.
+// Balance adds up. Since is when the last of the shards opened its books. If a shard that has messages has no books,
+// Since is zero, and Here alone is known. A shard without any key counts for nothing. It returns ErrNoQueue if all
+// are like that.
 func (q *Queue) Balance(ctx context.Context) (all script.Balance, err error) {
 	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (*script.Balance, error) {
 		b, err := s.Balance(ctx)
@@ -206,8 +209,8 @@ func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration, n 
 
 // Limits of the whole queue and of a shard.
 
-// Divide is the part of a shard in limits of a queue with n shards. The shards together never go faster than the rate. The burst and the
-// concurrency are rounded up, so that each shard has at least 1.
+// Divide is the part of a shard in limits of a queue with n shards. The shards together never go faster than the
+// rate. The burst and the concurrency are rounded up, so that each shard has at least 1.
 func Divide(l script.RateLimits, n int) (script.RateLimits, error) {
 	l.Burst, l.Concurrency = (l.Burst+n-1)/n, l.Concurrency/n+min(l.Concurrency%n, 1)
 	whole := l.Per
@@ -242,7 +245,8 @@ func firstOf(shards []script.RateLimits) (all script.RateLimits) {
 	return all
 }
 
-// allOf are the limits that all shards have, as the first says them. What a call has set in some of them alone does not hold in the queue.
+// allOf are the limits that all shards have, as the first says them. What a call has set in some of them alone does
+// not hold in the queue.
 func allOf(shards []script.RateLimits) script.RateLimits {
 	all := firstOf(shards)
 	for _, l := range shards {
@@ -256,7 +260,8 @@ func allOf(shards []script.RateLimits) script.RateLimits {
 	return all
 }
 
-// cut reads a cursor over all shards: where the shard lies, a slash, and the cursor in that shard. Without a slash, it is one of the first shard.
+// cut reads a cursor over all shards: where the shard lies, a slash, and the cursor in that shard. Without a slash,
+// it is one of the first shard.
 func (s *Set) cut(cursor string) (i int, rest string) {
 	head, rest, found := strings.Cut(cursor, "/")
 	if !found {

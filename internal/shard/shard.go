@@ -1,6 +1,6 @@
-// Package shard makes one queue of several. A queue over many slots is n queues, its shards, under one name. What is named by a key, a
-// lane or a sequence is in the shard of that name, and what is named by an id in the shard that the id says. Calls for the whole queue go
-// to all shards at once, and their replies are put together here.
+// Package shard makes one queue of several. A queue over many slots is n queues, its shards, under one name. What is
+// named by a key, a lane or a sequence is in the shard of that name, and what is named by an id in the shard that the
+// id says. Calls for the whole queue go to all shards at once, and their replies are put together here.
 //
 // It may import script, link, message and conc. A Queue owns what its process knows of the number of shards. The
 // first shard has that number, and it does not change until the queue is deleted: the first call of a process that
@@ -24,8 +24,9 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the journal, events, schedules, and the
-// number of shards. Its other calls are for all shards. A Queue is safe for concurrent use.
+// A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the
+// journal, events, schedules, and the number of shards. Its other calls are for all shards. A Queue is safe for
+// concurrent use.
 type Queue struct {
 	*script.Store
 	Asked int // shards that this process asks for; 0: as many as the queue has
@@ -292,8 +293,8 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 
-// each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If some do not,
-// the error is a *MissingError. If none does, it is that of the first.
+// each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If
+// some do not, the error is a *MissingError. If none does, it is that of the first.
 func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
 	got, errs := make([]T, len(shards)), make([]error, len(shards))
 	var wait sync.WaitGroup

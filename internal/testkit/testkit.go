@@ -103,7 +103,8 @@ func Size[T any](full, short T) T {
 	return full
 }
 
-// A Usage is a wrong call of a program, or one that cannot be carried out: with this REDIS_ADDR, its exit code, and what stderr says.
+// A Usage is a wrong call of a program, or one that cannot be carried out: with this REDIS_ADDR, its exit code, and
+// what stderr says.
 type Usage struct {
 	Redis string
 	Args  []string

@@ -1,10 +1,11 @@
-// Package userlog contains the log of a user: whatever its handler does, nothing but its records suffers. It imports the
-// standard library alone.
+// Package userlog contains the log of a user: whatever its handler does, nothing but its records suffers. It imports
+// the standard library alone.
 //
-// A handler is the user's code. It may panic, end its goroutine (a test's handler calls t.FailNow), hang, or call the library.
-// So each method of it runs in a goroutine that the log owns, one call after the other, and never in a goroutine that has
-// other work or holds a lock. Whoever logs waits until the record is written, so that records are in order and none is
-// lost when the process ends. If that takes longer than maxWait the handler hangs: from then on nobody waits, until it goes on.
+// A handler is the user's code. It may panic, end its goroutine (a test's handler calls t.FailNow), hang, or call the
+// library. So each method of it runs in a goroutine that the log owns, one call after the other, and never in a
+// goroutine that has other work or holds a lock. Whoever logs waits until the record is written, so that records are
+// in order and none is lost when the process ends. If that takes longer than maxWait the handler hangs: from then on
+// nobody waits, until it goes on.
 package userlog
 
 import (
@@ -55,8 +56,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{owner: h.owner, from: h, make: func(of slog.Handler) slog.Handler { return of.WithGroup(name) }}
 }
 
-// made is the user's handler, in the owner's goroutine. If the user's code does not make it, it is the one that it was to
-// be made of.
+// made is the user's handler, in the owner's goroutine. If the user's code does not make it, it is the one that it
+// was to be made of.
 func (h *handler) made() (user slog.Handler) {
 	if h.user != nil {
 		return h.user

@@ -100,8 +100,8 @@ func TestWithoutAttributes(t *testing.T) {
 	}
 }
 
-// TestHangs: a handler that hangs is waited for once. What waits for it is written in order when it goes on, and what is too
-// much is counted.
+// TestHangs: a handler that hangs is waited for once. What waits for it is written in order when it goes on, and what
+// is too much is counted.
 func TestHangs(t *testing.T) {
 	goOn := make(chan struct{})
 	log, out := newLog(func(string) { <-goOn })

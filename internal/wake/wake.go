@@ -18,8 +18,8 @@ import (
 
 // A WakeListener waits for the wake marker of one queue, on a connection that queues may share (wakeLine).
 //
-// It takes one marker for each request, so that a consumer without a free worker leaves markers to others. A poller receives from its
-// channels.
+// It takes one marker for each request, so that a consumer without a free worker leaves markers to others. A poller
+// receives from its channels.
 type WakeListener struct {
 	store *script.Store
 	lines *wakeLines // of its link
@@ -70,8 +70,8 @@ func (l *WakeListener) Ask() {
 // leavePatience is how long End waits until a call has ended. Then it closes the connection. Only tests change it.
 var leavePatience = 250 * time.Millisecond
 
-// End ends the requests. When it returns, the server gives no marker to this listener, unless the connection had to be cut: the server
-// did not answer, or the user's Dialer made a connection that cannot be closed in one direction.
+// End ends the requests. When it returns, the server gives no marker to this listener, unless the connection had to
+// be cut: the server did not answer, or the user's Dialer made a connection that cannot be closed in one direction.
 func (l *WakeListener) End() {
 	l.lines.mu.Lock()
 	w := l.line
@@ -143,8 +143,8 @@ func (l *WakeListener) fail(err error) {
 // WakeUpsOffAfter is how often in a row a WakeListener may fail before its consumer goes on without wake-ups.
 const WakeUpsOffAfter = 5
 
-// wakeBackoff is how long to wait after the nth failure in a row. It grows to two minutes, because the server may have no room for another
-// connection.
+// wakeBackoff is how long to wait after the nth failure in a row. It grows to two minutes, because the server may
+// have no room for another connection.
 func wakeBackoff(n int) time.Duration {
 	if n <= WakeUpsOffAfter {
 		return link.Backoff(n)

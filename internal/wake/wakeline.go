@@ -14,21 +14,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file has the connections on which queues wait for their wake markers. They are not in the client's pool, where a blocking call would
-// outlive its context and keep a connection from other calls.
+// This file has the connections on which queues wait for their wake markers. They are not in the client's pool, where
+// a blocking call would outlive its context and keep a connection from other calls.
 
 const (
-	// maxWakeLines is how many connections the queues of one client share. In a Cluster each queue has a connection of its own, because no call
-	// may name keys of two slots.
+	// maxWakeLines is how many connections the queues of one client share. In a Cluster each queue has a connection of
+	// its own, because no call may name keys of two slots.
 	maxWakeLines = 8
 	// wakeBlock is how long one BZPOPMIN waits.
 	wakeBlock = 10 * time.Second
-	// In a Cluster there is a call for each queue, so calls wait longer if there are more than wakeCalls, up to longestBlock. An idle process makes that
-	// many calls in wakeBlock.
-	// longestBlock is less than the minute after which the link gives up a read.
+	// In a Cluster there is a call for each queue, so calls wait longer if there are more than wakeCalls, up to
+	// longestBlock. An idle process makes that many calls in wakeBlock. longestBlock is less than the minute after which
+	// the link gives up a read.
 	wakeCalls    = 3
 	longestBlock = 50 * time.Second
-	// wakeBrief is the wakeBlock of calls that cannot be interrupted, and wakeProbe that of calls that show whether a key is refused.
+	// wakeBrief is the wakeBlock of calls that cannot be interrupted, and wakeProbe that of calls that show whether a
+	// key is refused.
 	wakeBrief = 100 * time.Millisecond
 	wakeProbe = time.Millisecond
 	// wakeLinger is how long a line waits, after it has passed on a marker, for the next request of the same queue.
@@ -37,11 +38,13 @@ const (
 	wakeAge = time.Minute
 )
 
-// wakeGrace is how late the answer to a BZPOPMIN may be. So a connection that is half open is noticed. Only tests change it.
+// wakeGrace is how late the answer to a BZPOPMIN may be. So a connection that is half open is noticed. Only tests
+// change it.
 var wakeGrace = 2 * time.Second
 
-// A wakeLine is one connection on which queues wait for their wake markers, with one BZPOPMIN on the keys of all that ask. Each call takes at most
-// one marker, and the reply says of which queue. A queue that asks, or leaves, while a call is under way interrupts the call.
+// A wakeLine is one connection on which queues wait for their wake markers, with one BZPOPMIN on the keys of all that
+// ask. Each call takes at most one marker, and the reply says of which queue. A queue that asks, or leaves, while a
+// call is under way interrupts the call.
 type wakeLine struct {
 	lines    *wakeLines
 	alone    *link.Link  // of its only queue, which is in a Cluster; nil: queues share the line
@@ -77,8 +80,8 @@ func (w *wakeLine) end() {
 	}
 }
 
-// drop cuts the connection, with lines.mu held. That interrupts a call. run closes the client when the call has ended, because go-redis
-// complains if a connection comes back to a closed client.
+// drop cuts the connection, with lines.mu held. That interrupts a call. run closes the client when the call has
+// ended, because go-redis complains if a connection comes back to a closed client.
 func (w *wakeLine) drop() {
 	if w.conn != nil {
 		w.conn.Cut()
@@ -87,7 +90,8 @@ func (w *wakeLine) drop() {
 	}
 }
 
-// closeDropped closes clients that were dropped, and the last one if the line has ended. The line makes no call meanwhile.
+// closeDropped closes clients that were dropped, and the last one if the line has ended. The line makes no call
+// meanwhile.
 func (w *wakeLine) closeDropped() {
 	w.lines.mu.Lock()
 	if w.ctx.Err() != nil {
@@ -186,7 +190,8 @@ func (w *wakeLine) take() error {
 	return err
 }
 
-// begin begins a call for the listeners that ask, and returns nil if none does any more. A suspect listener is alone in its call.
+// begin begins a call for the listeners that ask, and returns nil if none does any more. A suspect listener is alone
+// in its call.
 func (w *wakeLine) begin() *wakeCall {
 	wait := wakeBlock
 	if w.alone != nil {
@@ -268,7 +273,8 @@ func (w *wakeLine) fail(listeners []*WakeListener, err error) {
 	}
 }
 
-// linger waits a moment for the next request of a listener that was served. Otherwise that request would interrupt the next call at once.
+// linger waits a moment for the next request of a listener that was served. Otherwise that request would interrupt
+// the next call at once.
 func (w *wakeLine) linger(served *WakeListener) {
 	late := time.NewTimer(wakeLinger)
 	defer late.Stop()
@@ -350,7 +356,8 @@ func (w *wakeLine) interrupt(s *script.Store) {
 	}
 }
 
-// unblockTries is how often CLIENT UNBLOCK is called. It does nothing while the call that it shall end is still on its way.
+// unblockTries is how often CLIENT UNBLOCK is called. It does nothing while the call that it shall end is still on
+// its way.
 const unblockTries = 5
 
 // unblock ends a call by CLIENT UNBLOCK, or by closing the connection.

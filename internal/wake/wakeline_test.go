@@ -126,7 +126,8 @@ func TestWakeLineIsFair(t *testing.T) {
 	}
 }
 
-// serverHangs runs a test alone with a server that answers, and with one that does not. The first is waited for, however slow it is.
+// serverHangs runs a test alone with a server that answers, and with one that does not. The first is waited for,
+// however slow it is.
 func serverHangs(t *testing.T, test func(t *testing.T, hung bool)) {
 	for name, hung := range map[string]bool{"server answers": false, "server is hung": true} {
 		t.Run(name, func(t *testing.T) {
@@ -173,8 +174,8 @@ func TestWakeLineIsLeft(t *testing.T) {
 	})
 }
 
-// TestWakeListenerEnds: when the last listener of a line has ended, the server gives no marker to its connection, also if it hears of
-// the end late. A server that answers nothing is not waited for.
+// TestWakeListenerEnds: when the last listener of a line has ended, the server gives no marker to its connection,
+// also if it hears of the end late. A server that answers nothing is not waited for.
 func TestWakeListenerEnds(t *testing.T) {
 	serverHangs(t, func(t *testing.T, hung bool) {
 		f, wire, cli := queuetest.WiredBase(t)
@@ -379,8 +380,8 @@ func TestWakeBackoff(t *testing.T) {
 	}
 }
 
-// TestWakeConnectionIsCutBeforeItIsClosed: a client is not closed while a call comes back from it, of which go-redis would
-// complain on stderr.
+// TestWakeConnectionIsCutBeforeItIsClosed: a client is not closed while a call comes back from it, of which go-redis
+// would complain on stderr.
 func TestWakeConnectionIsCutBeforeItIsClosed(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)

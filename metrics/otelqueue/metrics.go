@@ -9,7 +9,8 @@
 //	queue.WithMiddleware(tracing.Middleware("orders"))
 //	queue.Send(ctx, "42", append(tracing.Inject(ctx), delayqueue.WithDelay(time.Minute))...)
 //
-// Names are those of the messaging semantic conventions, if these have one. README.md of the module says what each metric means.
+// Names are those of the messaging semantic conventions, if these have one. README.md of the module says what each
+// metric means.
 package otelqueue
 
 import (
@@ -158,12 +159,12 @@ func (m *Metrics) Watch(monitors ...*delayqueue.Monitor) { m.queues.Add(monitors
 // Unwatch ends Watch for the queue of this name, if it is watched. From then on its gauges are gone.
 func (m *Metrics) Unwatch(name string) { m.queues.Remove(name) }
 
-// WatchSchedules has the schedules of a queue that is watched read at every collection: how many are not sent, and why. Each
-// collection reads all schedules. The Scheduler need not run them.
+// WatchSchedules has the schedules of a queue that is watched read at every collection: how many are not sent, and
+// why. Each collection reads all schedules. The Scheduler need not run them.
 func (m *Metrics) WatchSchedules(s Scheduler) { m.queues.AddSchedules(s) }
 
-// Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later counts as handling. Call
-// Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
+// Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
+// counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
 func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 	name := observe.Label(q.Name())
 	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))

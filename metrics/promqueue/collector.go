@@ -88,12 +88,12 @@ func (c *Collector) Watch(monitors ...*delayqueue.Monitor) { c.queues.Add(monito
 // Unwatch ends Watch for the queue of this name, if it is watched. From then on its gauges are gone.
 func (c *Collector) Unwatch(name string) { c.queues.Remove(name) }
 
-// WatchSchedules has the schedules of a queue that is watched read at every scrape: how many are not sent, and why. Each scrape reads
-// all schedules. The Scheduler need not run them.
+// WatchSchedules has the schedules of a queue that is watched read at every scrape: how many are not sent, and why.
+// Each scrape reads all schedules. The Scheduler need not run them.
 func (c *Collector) WatchSchedules(s Scheduler) { c.queues.AddSchedules(s) }
 
-// Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later counts as handling. Call
-// Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
+// Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
+// counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
 func (c *Collector) Instrument(q *delayqueue.DelayQueue) {
 	label := observe.Label(q.Name())
 	lateness := c.lateness.WithLabelValues(label)

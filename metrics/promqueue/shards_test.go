@@ -11,7 +11,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/metrics/internal/scenario"
 )
 
-// TestShards: the gauges are sums. If a shard cannot be read there are none, because a smaller sum would look as if messages had gone.
+// TestShards: the gauges are sums. If a shard cannot be read there are none, because a smaller sum would look as if
+// messages had gone.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	cli := redistest.Start(t).Client(t)

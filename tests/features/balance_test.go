@@ -34,7 +34,8 @@ func untilHandled(f *face.Fixture) {
 	})
 }
 
-// TestBalanceOfEvicted: messages that another program deletes are unaccounted for, before and after their tags are dropped.
+// TestBalanceOfEvicted: messages that another program deletes are unaccounted for, before and after their tags are
+// dropped.
 func TestBalanceOfEvicted(t *testing.T) {
 	t.Parallel()
 	face.OnServers(t, func(t *testing.T, f *face.Fixture) {
@@ -66,7 +67,8 @@ func TestBalanceOfEvicted(t *testing.T) {
 	})
 }
 
-// TestBalanceWhileInUse: the books balance at each instant while messages are sent, handled, fail, follow each other and are taken out.
+// TestBalanceWhileInUse: the books balance at each instant while messages are sent, handled, fail, follow each other
+// and are taken out.
 func TestBalanceWhileInUse(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -116,8 +118,8 @@ func TestBalanceWhileInUse(t *testing.T) {
 	}
 }
 
-// TestRolledBack: a server that comes back with older data is noticed by its consumer, once, also if more has been sent since. It says how much
-// was forgotten at most: all that it has seen since it started.
+// TestRolledBack: a server that comes back with older data is noticed by its consumer, once, also if more has been
+// sent since. It says how much was forgotten at most: all that it has seen since it started.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

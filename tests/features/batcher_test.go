@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestBatcherConcurrentSends: callers share script calls, of which they need a third of what one after the other would, and each
-// gets its own outcome.
+// TestBatcherConcurrentSends: callers share script calls, of which they need a third of what one after the other
+// would, and each gets its own outcome.
 func TestBatcherConcurrentSends(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

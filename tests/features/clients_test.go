@@ -104,8 +104,9 @@ func TestClientOptions(t *testing.T) {
 	}
 }
 
-// TestClientThatPretends: a client with a hook that is its server is refused, with a word for the package that is for tests, and
-// nothing reaches the address in its options. A hook that looks on, or keeps commands for another reason, is none.
+// TestClientThatPretends: a client with a hook that is its server is refused, with a word for the package that is for
+// tests, and nothing reaches the address in its options. A hook that looks on, or keeps commands for another reason,
+// is none.
 func TestClientThatPretends(t *testing.T) {
 	t.Parallel()
 	answers := func(err func(redis.Cmder) error) queuetest.CommandHook { // in place of a server

@@ -17,7 +17,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is kept.
+// TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is
+// kept.
 func TestConflictEvents(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -94,7 +95,8 @@ type badOptions struct {
 	texts   []string // of the error
 }
 
-// refusesOptions fails the test unless a message with each of these options is refused, with an error that has all texts.
+// refusesOptions fails the test unless a message with each of these options is refused, with an error that has all
+// texts.
 func refusesOptions(f *face.Fixture, all map[string]badOptions) {
 	f.T.Helper()
 	q := f.Queue(nil)
@@ -243,8 +245,8 @@ func TestWithKeyHold(t *testing.T) {
 	}
 }
 
-// TestKeyHoldIsRespected: what was handled once is not handled again because somebody requeues an earlier try, or all of them;
-// GetKey says why, and ReleaseKey lets it pass.
+// TestKeyHoldIsRespected: what was handled once is not handled again because somebody requeues an earlier try, or all
+// of them; GetKey says why, and ReleaseKey lets it pass.
 func TestKeyHoldIsRespected(t *testing.T) {
 	f := face.New(t)
 	opts := []delayqueue.MsgOption{delayqueue.WithKey("event-1", delayqueue.Keep), delayqueue.WithKeyHold(24 * time.Hour)}

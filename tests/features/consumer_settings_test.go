@@ -99,8 +99,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestTicksWhileSomethingIsInUnack: however long the fetch interval, a consumer looks every third of a lease, and notices what another
-// one has lost.
+// TestTicksWhileSomethingIsInUnack: however long the fetch interval, a consumer looks every third of a lease, and
+// notices what another one has lost.
 func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 	t.Parallel()
 	const lease = 9 * time.Second

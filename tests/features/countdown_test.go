@@ -25,8 +25,8 @@ func countsFor(key string, n int) []delayqueue.Outgoing {
 	return batch
 }
 
-// TestCountdown: a message that waits for 500 others is handled once, when all of them are acked, and at once, although no consumer looks
-// of its own accord.
+// TestCountdown: a message that waits for 500 others is handled once, when all of them are acked, and at once,
+// although no consumer looks of its own accord.
 func TestCountdown(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -69,8 +69,8 @@ func TestCountdown(t *testing.T) {
 	}
 }
 
-// TestCountdownAtItsInstant: a message whose acks do not all come is handled at its own instant, and knows how many are missing. It counts on
-// until it is acked.
+// TestCountdownAtItsInstant: a message whose acks do not all come is handled at its own instant, and knows how many
+// are missing. It counts on until it is acked.
 func TestCountdownAtItsInstant(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -140,7 +140,8 @@ func TestCountdownOptions(t *testing.T) {
 	f.Must(q.SendScheduleMsg("x", time.Now().Add(time.Hour), delayqueue.WithKey("l"), delayqueue.WithCountdown(1)))
 }
 
-// TestCountdownInABatch: a batch may begin with the message that waits, also while consumers run, because a batch is stored in its order.
+// TestCountdownInABatch: a batch may begin with the message that waits, also while consumers run, because a batch is
+// stored in its order.
 func TestCountdownInABatch(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -161,7 +162,8 @@ func TestCountdownInABatch(t *testing.T) {
 	f.Drained()
 }
 
-// TestThenAppends: the results of many handlers come together in one message, each once, although handlers run twice; it is due with the last.
+// TestThenAppends: the results of many handlers come together in one message, each once, although handlers run twice;
+// it is due with the last.
 func TestThenAppends(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -196,8 +198,8 @@ func TestThenAppends(t *testing.T) {
 	queuetest.Eventually(t, "it is told that the group moved", func() bool { return told.Load() == n-1 })
 }
 
-// TestThenChangesTooMuch: a message whose followers would change over 4 MB is garbage, and the garbage handler is told why. Its neighbours are
-// acked.
+// TestThenChangesTooMuch: a message whose followers would change over 4 MB is garbage, and the garbage handler is
+// told why. Its neighbours are acked.
 func TestThenChangesTooMuch(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

@@ -28,8 +28,8 @@ func drainIn(f *face.Fixture, q *delayqueue.DelayQueue) int {
 	return n
 }
 
-// TestDrainHandlesWhatIsDue: also what its handlers send and what fails and comes at once, and nothing that is due later. It
-// leaves no consumer, no goroutine and no lease.
+// TestDrainHandlesWhatIsDue: also what its handlers send and what fails and comes at once, and nothing that is due
+// later. It leaves no consumer, no goroutine and no lease.
 func TestDrainHandlesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	face.OnServers(t, func(t *testing.T, f *face.Fixture) {
@@ -195,7 +195,8 @@ func TestDrainInTrouble(t *testing.T) {
 	})
 }
 
-// TestDrainWithCallbacksThatRunOn: they keep no message from being handled, and Drain waits for none of them at its end.
+// TestDrainWithCallbacksThatRunOn: they keep no message from being handled, and Drain waits for none of them at its
+// end.
 func TestDrainWithCallbacksThatRunOn(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -271,7 +272,8 @@ func TestDrainAfterADeath(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestDrainLeavesWhatIsPutOff: a pause, a limit and a throttle put off what is due, and what another consumer holds is its own.
+// TestDrainLeavesWhatIsPutOff: a pause, a limit and a throttle put off what is due, and what another consumer holds
+// is its own.
 func TestDrainLeavesWhatIsPutOff(t *testing.T) {
 	t.Parallel()
 	face.OnServers(t, func(t *testing.T, f *face.Fixture) {

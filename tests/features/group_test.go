@@ -103,7 +103,8 @@ func TestGroupCallback(t *testing.T) {
 	}
 }
 
-// TestGroupCallbackPastItsLimit: a bare callback that ran past its limit with one part gets no more of them in that delivery.
+// TestGroupCallbackPastItsLimit: a bare callback that ran past its limit with one part gets no more of them in that
+// delivery.
 func TestGroupCallbackPastItsLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 50 * time.Millisecond
@@ -230,7 +231,8 @@ func TestGroupsByKey(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestGroupRepliesLost: each part is in one group, once, and the parts of one sender are in order, although replies are lost.
+// TestGroupRepliesLost: each part is in one group, once, and the parts of one sender are in order, although replies
+// are lost.
 func TestGroupRepliesLost(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

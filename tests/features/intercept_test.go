@@ -148,7 +148,8 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestCancelOfARunningMessage: its handler's context ends, and it is delivered no more; an interception leaves it alone.
+// TestCancelOfARunningMessage: its handler's context ends, and it is delivered no more; an interception leaves it
+// alone.
 func TestCancelOfARunningMessage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

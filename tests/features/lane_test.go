@@ -19,7 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLanes: 50 lanes of 40 messages over three consumers: each lane in order, one at a time, also beside failures; and beside each other.
+// TestLanes: 50 lanes of 40 messages over three consumers: each lane in order, one at a time, also beside failures;
+// and beside each other.
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -117,7 +118,8 @@ func sendsLane(f *face.Fixture, n int) {
 	f.Must(err)
 }
 
-// inOrder is a handler that wants the messages of sendsLane in their order, each once. It acks most, and gives up some. next counts them.
+// inOrder is a handler that wants the messages of sendsLane in their order, each once. It acks most, and gives up
+// some. next counts them.
 func inOrder(t *testing.T, next *atomic.Int64) delayqueue.Handler {
 	return func(ctx context.Context, msg *delayqueue.Message) error {
 		n := next.Add(1)
@@ -131,7 +133,8 @@ func inOrder(t *testing.T, next *atomic.Int64) delayqueue.Handler {
 	}
 }
 
-// TestLaneWithoutWakeUps: while a lane has a backlog, its consumer fetches the next message when it has settled one, without a wake-up.
+// TestLaneWithoutWakeUps: while a lane has a backlog, its consumer fetches the next message when it has settled one,
+// without a wake-up.
 func TestLaneWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 10} {

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestRateLimit: 600 messages at 100 a second through three consumers: never more than the rate allows, none asks in vain but
-// at its ticks, and all come.
+// TestRateLimit: 600 messages at 100 a second through three consumers: never more than the rate allows, none asks in
+// vain but at its ticks, and all come.
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -59,7 +59,8 @@ func seldomInVain(t *testing.T, book *queuetest.Ledger, most int) {
 	}
 }
 
-// TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all come.
+// TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all
+// come.
 func TestQueueConcurrency(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -94,8 +95,8 @@ func TestQueueConcurrency(t *testing.T) {
 	seldomInVain(t, &book, messages/2+6*int(time.Since(begun)/time.Second+1))
 }
 
-// TestQueueConcurrencyWithoutWakeUps: a consumer over a client of an unknown kind says that it cannot wait for wake-ups,
-// and notices the places that it frees itself.
+// TestQueueConcurrencyWithoutWakeUps: a consumer over a client of an unknown kind says that it cannot wait for
+// wake-ups, and notices the places that it frees itself.
 func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -182,7 +183,8 @@ func TestThrottle(t *testing.T) {
 	f.Log.Says(t, 1, "a handler throttles the queue", "for=1s", "error=boom")
 }
 
-// TestLimitsDiffer: the least that any consumer asks for holds, and the log names both; what a Monitor sets goes before it.
+// TestLimitsDiffer: the least that any consumer asks for holds, and the log names both; what a Monitor sets goes
+// before it.
 func TestLimitsDiffer(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -205,8 +207,8 @@ func TestLimitsDiffer(t *testing.T) {
 	})
 }
 
-// TestPlacesAreRefilled: while messages wait for a place, a consumer fetches for those that it frees as soon as they are settled. So a place
-// needs two round trips for a message, without a wake-up.
+// TestPlacesAreRefilled: while messages wait for a place, a consumer fetches for those that it frees as soon as they
+// are settled. So a place needs two round trips for a message, without a wake-up.
 func TestPlacesAreRefilled(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ places, messages, most int }{

@@ -99,8 +99,8 @@ func TestLogThatPanics(t *testing.T) {
 	}
 }
 
-// TestPublisherLogThatPanics: an outage, which a Publisher logs in goroutines of its own, ends no more than the sends, and a
-// panic in WithAttrs leaves no lock behind.
+// TestPublisherLogThatPanics: an outage, which a Publisher logs in goroutines of its own, ends no more than the
+// sends, and a panic in WithAttrs leaves no lock behind.
 func TestPublisherLogThatPanics(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int64

@@ -1,5 +1,6 @@
-// Package features has the tests of what the library can do, a file for each feature. No call of a queue ends because the machine is slow: the
-// bounds of attempts are long here. The tests beside this package, in tests/weather, have those that users have.
+// Package features has the tests of what the library can do, a file for each feature. No call of a queue ends because
+// the machine is slow: the bounds of attempts are long here. The tests beside this package, in tests/weather, have
+// those that users have.
 package features
 
 import (

@@ -169,7 +169,8 @@ func TestProgrammingMistakes(t *testing.T) {
 	f.CheckEmpty()
 }
 
-// TestShortDelays: a delay below a millisecond is taken as it is, because it may have been computed. The log asks once for its unit.
+// TestShortDelays: a delay below a millisecond is taken as it is, because it may have been computed. The log asks
+// once for its unit.
 func TestShortDelays(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -196,7 +197,8 @@ func TestShortDelays(t *testing.T) {
 	}
 }
 
-// TestForgottenUnit: a duration that is a number without its unit is refused by every setting that takes one, and nothing is stored.
+// TestForgottenUnit: a duration that is a number without its unit is refused by every setting that takes one, and
+// nothing is stored.
 func TestForgottenUnit(t *testing.T) {
 	f := face.New(t)
 	q, m := f.Queue(nil), ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))

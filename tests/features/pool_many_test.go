@@ -16,8 +16,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-// TestPoolOfManyQueues: many queues of a pool with one message each for one instant need no more than twice the scripts of queues
-// that are started alone.
+// TestPoolOfManyQueues: many queues of a pool with one message each for one instant need no more than twice the
+// scripts of queues that are started alone.
 func TestPoolOfManyQueues(t *testing.T) {
 	t.Parallel()
 	queues := testkit.Size(200, 40)
@@ -70,7 +70,8 @@ func TestPoolOfManyQueues(t *testing.T) {
 		p.StartConsume()
 		return p.Shutdown
 	})
-	// Each queue needs one at least: on a slow machine some are handled before the last is sent, and before fetches are counted.
+	// Each queue needs one at least: on a slow machine some are handled before the last is sent, and before fetches are
+	// counted.
 	if t.Logf("%d fetches by queues alone, %d in a pool", alone, together); together > 2*max(alone, int64(queues)) {
 		t.Errorf("%d fetches in a pool, and %d by queues alone", together, alone)
 	}

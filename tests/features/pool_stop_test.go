@@ -146,8 +146,8 @@ func TestPoolShutdown(t *testing.T) {
 	fs[0].CheckEmpty()
 }
 
-// TestPoolShutdownWithoutAServer: a queue whose server is away is not waited for beyond Shutdown's context, and the others
-// end as if it were not there.
+// TestPoolShutdownWithoutAServer: a queue whose server is away is not waited for beyond Shutdown's context, and the
+// others end as if it were not there.
 func TestPoolShutdownWithoutAServer(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)

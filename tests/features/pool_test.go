@@ -25,8 +25,9 @@ func poolFixture(t *testing.T, queues int) (fs []*face.Fixture) {
 	return fs
 }
 
-// unhurried is a queue none of whose leases end because the machine is slow, nor the calls of its consumers, which get a quarter of a
-// lease: a queue whose fetch has failed is not hungry, and leaves its workers to the others of its pool.
+// unhurried is a queue none of whose leases end because the machine is slow, nor the calls of its consumers, which
+// get a quarter of a lease: a queue whose fetch has failed is not hungry, and leaves its workers to the others of its
+// pool.
 func unhurried(q *delayqueue.DelayQueue) *delayqueue.DelayQueue { return q.WithLease(time.Hour) }
 
 // backlog sends n messages.

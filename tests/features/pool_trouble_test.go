@@ -40,7 +40,8 @@ func TestPoolStuckCallbacks(t *testing.T) {
 	}
 }
 
-// TestPoolLimitedQueue: a queue that may not go on for now, because of its own limits or those of the whole queue, is not waited for.
+// TestPoolLimitedQueue: a queue that may not go on for now, because of its own limits or those of the whole queue, is
+// not waited for.
 func TestPoolLimitedQueue(t *testing.T) {
 	t.Parallel()
 	for name, limited := range map[string]func(q *delayqueue.DelayQueue){

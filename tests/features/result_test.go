@@ -85,8 +85,8 @@ func TestSetResultOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestDoneLimitSparesCalls: where messages that are kept for long have filled the queue, a Call finds its result all the
-// same, and so does who awaits one of those that came last.
+// TestDoneLimitSparesCalls: where messages that are kept for long have filled the queue, a Call finds its result all
+// the same, and so does who awaits one of those that came last.
 func TestDoneLimitSparesCalls(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

@@ -45,8 +45,8 @@ func TestSequenceInBatch(t *testing.T) {
 	f.Send(q, "a name of 512 bytes", face.InAnHour, delayqueue.WithSequence(strings.Repeat("\xff", 512), 1))
 }
 
-// TestSequenceStops: what stands behind a message that is not stored, in the same SendBatch and the same sequence, is not
-// stored either, and all of it may be sent again.
+// TestSequenceStops: what stands behind a message that is not stored, in the same SendBatch and the same sequence, is
+// not stored either, and all of it may be sent again.
 func TestSequenceStops(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t, "--proto-max-bulk-len", "1mb")

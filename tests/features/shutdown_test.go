@@ -180,8 +180,8 @@ func TestShutdownTellsEverybody(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForFormerRuns: handlers of a run that a queue had alone are waited for, by the queue that has started
-// again, and by its pool, whether that has started or not.
+// TestShutdownWaitsForFormerRuns: handlers of a run that a queue had alone are waited for, by the queue that has
+// started again, and by its pool, whether that has started or not.
 func TestShutdownWaitsForFormerRuns(t *testing.T) {
 	t.Parallel()
 	for name, shutdown := range map[string]func(t *testing.T, q *delayqueue.DelayQueue) error{

@@ -140,7 +140,8 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	f.Drained()
 }
 
-// TestStopDoesNotWaitForAbandonedCallbacks: their failure at the limit, while the queue stops, is settled before done closes.
+// TestStopDoesNotWaitForAbandonedCallbacks: their failure at the limit, while the queue stops, is settled before done
+// closes.
 func TestStopDoesNotWaitForAbandonedCallbacks(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

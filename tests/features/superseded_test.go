@@ -51,8 +51,8 @@ func newReplacedOnce(t *testing.T, result func() error) *replacedOnce {
 	return r
 }
 
-// TestSupersededDelivery: whatever becomes of a delivery whose message is replaced while it is handled, the new one alone
-// goes on, and has the key.
+// TestSupersededDelivery: whatever becomes of a delivery whose message is replaced while it is handled, the new one
+// alone goes on, and has the key.
 func TestSupersededDelivery(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -107,7 +107,8 @@ func TestSupersededDelivery(t *testing.T) {
 	}
 }
 
-// TestCallOfSuperseded: who calls or awaits a message that is replaced while it is handled is told whether it was handled well.
+// TestCallOfSuperseded: who calls or awaits a message that is replaced while it is handled is told whether it was
+// handled well.
 func TestCallOfSuperseded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -155,8 +156,8 @@ func TestCallOfSuperseded(t *testing.T) {
 	}
 }
 
-// TestSupersededIsSeen: while its handler runs, a look says that a message is superseded, and finds the new one by the key. If it is
-// kept, a look says later whether it was acked.
+// TestSupersededIsSeen: while its handler runs, a look says that a message is superseded, and finds the new one by
+// the key. If it is kept, a look says later whether it was acked.
 func TestSupersededIsSeen(t *testing.T) {
 	t.Parallel()
 	for _, well := range []bool{false, true} {

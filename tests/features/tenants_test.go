@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestWakeLines: up to eight queues wait as if there were no lines, each on a connection of its own and without a command for others. More
-// queues wait on the same eight.
+// TestWakeLines: up to eight queues wait as if there were no lines, each on a connection of its own and without a
+// command for others. More queues wait on the same eight.
 func TestWakeLines(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)

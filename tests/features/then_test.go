@@ -16,7 +16,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestThen: what a handler names follows the message if it is acked, with its options; after anything else nothing does.
+// TestThen: what a handler names follows the message if it is acked, with its options; after anything else nothing
+// does.
 func TestThen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -55,9 +55,9 @@ func TestLimitOfStuckCallbacks(t *testing.T) {
 	}
 }
 
-// TestHandlerHasADeadline: what bounds a handler is the deadline of its context, and of all that is made of it, which end with
-// DeadlineExceeded then, and with the library's cause. However soon the handler returns, that is its failure. What ends the
-// handler before has another cause, and is no deadline.
+// TestHandlerHasADeadline: what bounds a handler is the deadline of its context, and of all that is made of it, which
+// end with DeadlineExceeded then, and with the library's cause. However soon the handler returns, that is its
+// failure. What ends the handler before has another cause, and is no deadline.
 func TestHandlerHasADeadline(t *testing.T) {
 	t.Parallel()
 	const limit, long = 100 * time.Millisecond, 9 * time.Second // a pause of the machine is shorter than long
@@ -117,8 +117,8 @@ func TestHandlerHasADeadline(t *testing.T) {
 	}
 }
 
-// TestRestartBesideStuckCallbacks: a queue that is started again while so many callbacks of its former runs go on that it
-// has no worker says so, and goes on when one returns.
+// TestRestartBesideStuckCallbacks: a queue that is started again while so many callbacks of its former runs go on
+// that it has no worker says so, and goes on when one returns.
 func TestRestartBesideStuckCallbacks(t *testing.T) {
 	t.Parallel()
 	f, release, started := face.New(t), make(chan struct{}), make(chan struct{}, 10)

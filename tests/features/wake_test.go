@@ -173,7 +173,8 @@ func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 	}
 }
 
-// TestWakeConnectionFindsNoRoom: it does not hammer a server that has no room for its connection, and says why it has none.
+// TestWakeConnectionFindsNoRoom: it does not hammer a server that has no room for its connection, and says why it has
+// none.
 func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	t.Parallel()
 	const full = "ERR max number of clients reached"

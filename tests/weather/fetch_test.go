@@ -18,7 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slowLine passes on what a server and its clients say, at so many bytes a second, each direction of a connection by itself.
+// slowLine passes on what a server and its clients say, at so many bytes a second, each direction of a connection by
+// itself.
 func slowLine(t *testing.T, server string, perSecond int) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,8 +131,8 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 	}
 }
 
-// TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing: with a loss it would be poison. How often it is given
-// back depends on the speed of the machine.
+// TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing: with a loss it would be
+// poison. How often it is given back depends on the speed of the machine.
 func TestFetchOutageIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)

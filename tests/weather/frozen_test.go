@@ -59,8 +59,8 @@ func TestStopAtFrozenServer(t *testing.T) {
 	}
 }
 
-// TestStopAtFrozenServerWithoutALink: neither does one over a client of a kind that tells no options, of which the library has no
-// connections of its own.
+// TestStopAtFrozenServerWithoutALink: neither does one over a client of a kind that tells no options, of which the
+// library has no connections of its own.
 func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
@@ -92,8 +92,8 @@ func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 	queuetest.Receive(t, "it has stopped", done)
 }
 
-// TestStopWhenNothingWasEverAnswered: a fetch for which no connection was ready has taken nothing, so nothing is waited for, and it
-// takes nothing when the server goes on. A send says that it is not stored.
+// TestStopWhenNothingWasEverAnswered: a fetch for which no connection was ready has taken nothing, so nothing is
+// waited for, and it takes nothing when the server goes on. A send says that it is not stored.
 func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
@@ -120,7 +120,8 @@ func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	}
 }
 
-// TestServerHangsUpOnTLS: a server at maxclients closes an encrypted connection without a word. The log and a send say what that may be.
+// TestServerHangsUpOnTLS: a server at maxclients closes an encrypted connection without a word. The log and a send
+// say what that may be.
 func TestServerHangsUpOnTLS(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)

@@ -38,7 +38,8 @@ func TestIdleLostWakeUp(t *testing.T) {
 	for _, g := range queues {
 		g.QueueOn(cli, func(payload string) bool { handled <- payload; return true }).StartConsume()
 	}
-	// A sender whose every call is made before, with the marker removed before anybody who waits is served; then it is a repeat.
+	// A sender whose every call is made before, with the marker removed before anybody who waits is served; then it is a
+	// repeat.
 	sender := f.Client()
 	t.Cleanup(link.Interpose(sender, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if cmd.Name() == "evalsha" {

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLinkFollowsClusterClient: what a Cluster's client learns of a failover holds for the queue, though the old primary
-// goes on answering.
+// TestLinkFollowsClusterClient: what a Cluster's client learns of a failover holds for the queue, though the old
+// primary goes on answering.
 func TestLinkFollowsClusterClient(t *testing.T) {
 	t.Parallel()
 	var holds atomic.Pointer[string]

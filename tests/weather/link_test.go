@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestWakeConnectionIsSilent: one that brings nothing although messages come due is replaced long before it is noticed to
-// be dead.
+// TestWakeConnectionIsSilent: one that brings nothing although messages come due is replaced long before it is
+// noticed to be dead.
 func TestWakeConnectionIsSilent(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)

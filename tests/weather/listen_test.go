@@ -14,8 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestListenerHearsAfterSilence: a connection that dies in silence is noticed, and made anew; the listener knows that it may have
-// missed something. So it is if the client is of another type, and if new connections are silent as well for a while.
+// TestListenerHearsAfterSilence: a connection that dies in silence is noticed, and made anew; the listener knows that
+// it may have missed something. So it is if the client is of another type, and if new connections are silent as well
+// for a while.
 func TestListenerHearsAfterSilence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -57,8 +58,8 @@ func TestListenerHearsAfterSilence(t *testing.T) {
 	}
 }
 
-// TestListenerFollowsTheOwner: after a connection to a node of a Cluster has died in silence, the next one leads to the node that
-// holds the queue by then.
+// TestListenerFollowsTheOwner: after a connection to a node of a Cluster has died in silence, the next one leads to
+// the node that holds the queue by then.
 func TestListenerFollowsTheOwner(t *testing.T) {
 	t.Parallel()
 	var holds atomic.Pointer[string]

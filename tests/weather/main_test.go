@@ -1,5 +1,5 @@
-// Package weather has the tests of what the world does to a queue: outages, broken lines, full servers, killed processes.
-// All bounds of the library are those that its users have.
+// Package weather has the tests of what the world does to a queue: outages, broken lines, full servers, killed
+// processes. All bounds of the library are those that its users have.
 package weather
 
 import (

@@ -54,8 +54,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestKeysVanish: a flush under a running consumer is said once, the settlement of what is handled just then is void, and what is
-// sent afterwards works.
+// TestKeysVanish: a flush under a running consumer is said once, the settlement of what is handled just then is void,
+// and what is sent afterwards works.
 func TestKeysVanish(t *testing.T) {
 	t.Parallel()
 	f, _ := face.OnDefaults(t)
@@ -90,7 +90,8 @@ func TestKeysVanish(t *testing.T) {
 	}
 }
 
-// TestOutageUnderLoad: a server that starts anew, or forgets its scripts, costs no send and no retry, and consuming goes on by itself.
+// TestOutageUnderLoad: a server that starts anew, or forgets its scripts, costs no send and no retry, and consuming
+// goes on by itself.
 func TestOutageUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, strike := range map[string]func(f *face.Fixture, server *redistest.Server){

@@ -15,8 +15,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
-// TestPoolTrouble: a queue that cannot be consumed, of a hundred times the weight or first in the order, does not hold up
-// the other one, and goes on once it can be.
+// TestPoolTrouble: a queue that cannot be consumed, of a hundred times the weight or first in the order, does not
+// hold up the other one, and goes on once it can be.
 func TestPoolTrouble(t *testing.T) {
 	t.Parallel()
 	broken := atomic.Bool{} // of "broken handler"

@@ -125,7 +125,8 @@ type told struct {
 	delivery int
 }
 
-// A crew is the consumer processes of a queue on the shared server. What they do is told in a list outside the queue's own keys.
+// A crew is the consumer processes of a queue on the shared server. What they do is told in a list outside the
+// queue's own keys.
 type crew struct {
 	*face.Fixture
 	spec childSpec
@@ -247,7 +248,8 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	if cause := crew.told("cause=", "work")[0].what; cause != "cause="+strings.ReplaceAll(delayqueue.ErrDeliveryLost.Error(), " ", "_") {
 		t.Errorf("its cause is %s, want ErrDeliveryLost", cause)
 	}
-	// Its handler has returned nil: an ack that must change nothing. Either the consumer knows that already, or Redis says it.
+	// Its handler has returned nil: an ack that must change nothing. Either the consumer knows that already, or Redis
+	// says it.
 	late := func() int {
 		return frozen.log.Count("its result is void") + frozen.log.Count("settlements came too late and changed nothing")
 	}

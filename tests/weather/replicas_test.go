@@ -136,8 +136,8 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	}
 }
 
-// TestRepeatWaitsAgain: a send whose confirmation may be that of a replica that loads is repeated with the whole time for the
-// replicas, however long the first attempt took.
+// TestRepeatWaitsAgain: a send whose confirmation may be that of a replica that loads is repeated with the whole time
+// for the replicas, however long the first attempt took.
 func TestRepeatWaitsAgain(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")

@@ -168,8 +168,8 @@ func TestShardsThen(t *testing.T) {
 	}
 }
 
-// TestShardsNodeAway: while a node is away, messages without a name go to the others, messages with a name of it wait, its shards stop alone, and
-// the log says so once.
+// TestShardsNodeAway: while a node is away, messages without a name go to the others, messages with a name of it
+// wait, its shards stop alone, and the log says so once.
 func TestShardsNodeAway(t *testing.T) {
 	t.Parallel()
 	s := onCluster(t)
@@ -213,7 +213,8 @@ func TestShardsNodeAway(t *testing.T) {
 	}
 }
 
-// TestShardsFirstAway: programs that start while the first shard does not answer, nor the next ones, learn the number of shards from others.
+// TestShardsFirstAway: programs that start while the first shard does not answer, nor the next ones, learn the number
+// of shards from others.
 func TestShardsFirstAway(t *testing.T) {
 	t.Parallel()
 	s := onCluster(t)

@@ -22,8 +22,8 @@ import (
 // Shared is the server of all tests that do not need one of their own.
 var Shared *redistest.Server
 
-// Spread is the Cluster of three primaries on which queues have shards, under go test -args -shards; nil otherwise. Tests that name Shared use
-// that one server also then.
+// Spread is the Cluster of three primaries on which queues have shards, under go test -args -shards; nil otherwise.
+// Tests that name Shared use that one server also then.
 var Spread *redistest.Cluster
 
 var shards = flag.Int("shards", 0, "how many shards the queues of tests have, on a Redis Cluster; 0: one server, and no option")
@@ -31,8 +31,8 @@ var shards = flag.Int("shards", 0, "how many shards the queues of tests have, on
 // Shards is how many shards the queues of tests have; 0: they have no option that says so.
 func Shards() int { return *shards }
 
-// RunTests runs the tests of a package beside the shared server, and returns the exit code. The server knows the scripts from the
-// start, so each call of a script names it by its sum.
+// RunTests runs the tests of a package beside the shared server, and returns the exit code. The server knows the
+// scripts from the start, so each call of a script names it by its sum.
 func RunTests(m *testing.M, scripts ...string) int {
 	flag.Parse()
 	return redistest.Quietly(func() int { return runTests(m, scripts) })
@@ -95,7 +95,8 @@ func load(ctx context.Context, cli *redis.Client, scripts []string) error {
 	return nil
 }
 
-// Base is one test's queue: a name of its own on a server, with a log that the test can read. It knows nothing of the library.
+// Base is one test's queue: a name of its own on a server, with a log that the test can read. It knows nothing of the
+// library.
 type Base struct {
 	T    testing.TB
 	Cli  redis.UniversalClient
@@ -114,10 +115,12 @@ func NewBase(t testing.TB) *Base {
 	return SharedBase(t)
 }
 
-// SharedBase is NewBase on the shared server also if there is a Cluster, for a test that makes clients of its own or needs INFO.
+// SharedBase is NewBase on the shared server also if there is a Cluster, for a test that makes clients of its own or
+// needs INFO.
 func SharedBase(t testing.TB) *Base { return BaseOn(t, PatientClient(Shared.Addr())) }
 
-// PatientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their second.
+// PatientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their
+// second.
 func PatientClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: Patience})
 }

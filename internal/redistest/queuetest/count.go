@@ -57,7 +57,8 @@ type Ledger struct {
 	all []handOut
 }
 
-// Add notes a reply to a fetch: behind so many envelopes as its last text says stand the tags, and the server's clock (lua/fetch.lua).
+// Add notes a reply to a fetch: behind so many envelopes as its last text says stand the tags, and the server's clock
+// (lua/fetch.lua).
 func (l *Ledger) Add(reply []string) {
 	envelopes, bad := strconv.Atoi(reply[len(reply)-1])
 	at, worse := strconv.ParseInt(reply[envelopes+1], 10, 64)
@@ -106,8 +107,8 @@ func (l *Ledger) Keeps(t *testing.T, burst, rate int, per time.Duration) (n int)
 	return n
 }
 
-// PartsOnce wants the parts `<sender> <n>` of so many senders to be in groups, each once, and those of one sender that are in one
-// group in a row.
+// PartsOnce wants the parts `<sender> <n>` of so many senders to be in groups, each once, and those of one sender
+// that are in one group in a row.
 func PartsOnce(t *testing.T, groups [][]string, senders, each int) {
 	t.Helper()
 	seen := map[string]int{}

@@ -27,7 +27,8 @@ func (h CommandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
 }
 
-// EachOf is a hook of pipelines that gives another one each of their commands. What calls next for the last of them makes the call.
+// EachOf is a hook of pipelines that gives another one each of their commands. What calls next for the last of them
+// makes the call.
 func EachOf(hook func(redis.ProcessHook) redis.ProcessHook, next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		process := func(ctx context.Context, _ redis.Cmder) error { return next(ctx, cmds) }

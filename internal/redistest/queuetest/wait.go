@@ -122,8 +122,8 @@ func (l *LogBuffer) Count(texts ...string) (n int) {
 	return n
 }
 
-// Says waits until n lines of the log hold all these texts, and complains of more. A line may be written a moment after what it
-// tells of has been seen.
+// Says waits until n lines of the log hold all these texts, and complains of more. A line may be written a moment
+// after what it tells of has been seen.
 func (l *LogBuffer) Says(t testing.TB, n int, texts ...string) {
 	t.Helper()
 	Reaches(t, fmt.Sprintf("the log says %q", texts), n, func() int { return l.Count(texts...) })

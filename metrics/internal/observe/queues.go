@@ -16,8 +16,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// DefaultTimeout is below any scrape timeout that is usual (Prometheus's own default is 10 s, many set 5 s): a page that
-// comes too late says nothing, and so not that the queue cannot be read.
+// DefaultTimeout is below any scrape timeout that is usual (Prometheus's own default is 10 s, many set 5 s): a page
+// that comes too late says nothing, and so not that the queue cannot be read.
 const DefaultTimeout = 3 * time.Second
 
 // Queues are those whose state is read. It is safe for concurrent use.

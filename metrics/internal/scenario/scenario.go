@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Workers is the concurrency of a scenario's consumer: one for each message, so that none is released because it waits for a worker.
+// Workers is the concurrency of a scenario's consumer: one for each message, so that none is released because it
+// waits for a worker.
 const Workers = 8
 
 // Servers are those that everything is tested on.
@@ -131,8 +132,8 @@ func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun ti
 	}, map[string]float64{"handler runs": 1})
 }
 
-// Hold pauses the queue, ends the handler that is being held, sends a message that must wait, and waits for the metrics that these
-// changes lead to.
+// Hold pauses the queue, ends the handler that is being held, sends a message that must wait, and waits for the
+// metrics that these changes lead to.
 func (s *Scenario) Hold(t testing.TB, read func() map[string]float64, oldestReady string, want map[string]float64) {
 	t.Helper()
 	begun := time.Now()
@@ -148,7 +149,8 @@ func (s *Scenario) Hold(t testing.TB, read func() map[string]float64, oldestRead
 	}
 }
 
-// Outage reads while the server does not answer. Each reading ends soon, with the value 0 for up, and with none for the gauge.
+// Outage reads while the server does not answer. Each reading ends soon, with the value 0 for up, and with none for
+// the gauge.
 func Outage(t testing.TB, server *redistest.Server, read func() map[string]float64, up, gauge string) {
 	t.Helper()
 	Eventually(t, read, map[string]float64{up: 1})
@@ -197,7 +199,8 @@ func (s *Scheduler) Stop() { s.Stopped = true }
 // Dropped are more than none.
 func (s *Scheduler) Dropped() int64 { return 3 }
 
-// Lane sends two messages of a lane to a queue that is paused, and wants the second one to be counted as waiting from its due instant on.
+// Lane sends two messages of a lane to a queue that is paused, and wants the second one to be counted as waiting from
+// its due instant on.
 func (s *Scenario) Lane(t testing.TB, read func() map[string]float64, waiting, oldest string) {
 	t.Helper()
 	if _, there := read()[oldest]; there {

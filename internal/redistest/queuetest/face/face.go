@@ -1,5 +1,6 @@
-// Package face is what tests of the root package and of ops share: a queuetest.Base whose queues are those of users, and readers of
-// their errors. It imports the root, so tests inside of the root and of the packages below it cannot use it.
+// Package face is what tests of the root package and of ops share: a queuetest.Base whose queues are those of users,
+// and readers of their errors. It imports the root, so tests inside of the root and of the packages below it cannot
+// use it.
 package face
 
 import (
@@ -30,7 +31,8 @@ type Fixture struct{ *queuetest.Base }
 
 func New(t testing.TB) *Fixture { return &Fixture{queuetest.NewBase(t)} }
 
-// OnShared is New on the shared server also if queues have shards on a Cluster, for a test that makes clients of its own.
+// OnShared is New on the shared server also if queues have shards on a Cluster, for a test that makes clients of its
+// own.
 func OnShared(t testing.TB) *Fixture { return &Fixture{queuetest.SharedBase(t)} }
 
 // Options are those of all queues: go test -args -shards.
@@ -45,7 +47,8 @@ func On(t testing.TB, cli redis.UniversalClient) *Fixture {
 	return &Fixture{queuetest.BaseOn(t, cli)}
 }
 
-// OwnServer is a fixture on a server of its own, which the test may pause, kill and set up as it likes, over a client that waits.
+// OwnServer is a fixture on a server of its own, which the test may pause, kill and set up as it likes, over a client
+// that waits.
 func OwnServer(t testing.TB, args ...string) (*Fixture, *redistest.Server) {
 	f, server := queuetest.OwnBase(t, args...)
 	return &Fixture{f}, server
@@ -85,14 +88,16 @@ func (f *Fixture) Publisher(cli redis.UniversalClient) *delayqueue.Publisher {
 	return delayqueue.NewPublisher(f.Name, cli, Options()...)
 }
 
-// LossyPublisher sends over a client of its own that loses replies now and then, as LoseReplies has it, and counts them.
+// LossyPublisher sends over a client of its own that loses replies now and then, as LoseReplies has it, and counts
+// them.
 func (f *Fixture) LossyPublisher(every int64, lost *atomic.Int64) *delayqueue.Publisher {
 	cli := f.Client()
 	f.T.Cleanup(link.Interpose(cli, queuetest.LoseReplies(every, lost)))
 	return f.Publisher(cli)
 }
 
-// Calls is for script calls that a test makes itself, once each, in the first shard. The answer may take as long as a test waits.
+// Calls is for script calls that a test makes itself, once each, in the first shard. The answer may take as long as a
+// test waits.
 func (f *Fixture) Calls() *script.Store {
 	s := script.NewStore(f.Cli, "dq", f.Name)
 	if n := queuetest.Shards(); n > 1 {
