@@ -30,9 +30,10 @@ const (
 	// Keep stores nothing.
 	Keep Conflict = Conflict(script.ConflictKeep)
 	// Replace gives the other message the payload, headers and options of this one, and forgets its failures. The other
-	// message keeps its id, and its place if it is due already and is to be due now. Without a delay or a schedule its
-	// due instant stays, or comes earlier by WithMaxWait. SendDelayMsg and SendScheduleMsg always have one. Its
-	// WithMsgTTL counts from its due instant, or from this send if that is later.
+	// message keeps its id. It is due when this message would be. If this send has neither a delay nor a schedule, the
+	// due instant of the other message stays, or comes earlier by WithMaxWait. SendDelayMsg always has a delay, and
+	// SendScheduleMsg a schedule. A message that is due already, and is to be due now, keeps its place. Its WithMsgTTL
+	// counts from its due instant, or from this send if that is later.
 	Replace Conflict = Conflict(script.ConflictReplace)
 	// Reschedule makes the other message due when this one would be, and changes nothing else. Its WithMsgTTL counts
 	// from that instant, or from this send if that is later. Reschedule and Replace cost the server as much as the other

@@ -85,9 +85,8 @@ func WithKey(key string, on ...Conflict) MsgOption {
 //     again before those behind it, however long it waits. Again ends the turn, and so does a call that makes the
 //     message due later, or gives it another lane or width.
 //   - A message that is not due yet stands in nobody's way.
-//   - A message that gets its turn comes behind all that is due already. So while messages wait for workers, those of
-//     a lane are handled more rarely: one, or as many as the lane is wide, each time that the backlog has been
-//     handled.
+//   - A message that gets its turn comes behind all messages that are due already. So while a backlog waits for
+//     workers, a lane handles as many messages as it is wide, and then the rest of the backlog comes first.
 //   - If the consumer that handles a message dies, the message comes first again when its lease is over.
 //   - If messages of a lane have different widths, the smallest width holds of those that have a turn, and of the
 //     next. Logs say so once.
@@ -152,9 +151,9 @@ func WithTimeout(d time.Duration) MsgOption {
 //     garbage when it would be handed out.
 //
 // The reason is ErrExpired around the last error. t must be after the instant at which the message is due, and before
-// 2200. The send checks that by its own clock (ErrBadOption). A Replace without a time leaves the other message due
-// when it was. Then t is compared with now alone, and a message that is due at t or later goes to garbage when it is
-// due.
+// 2200. The send checks that by its own clock (ErrBadOption). A Replace without a delay or a schedule does not know when
+// the other message is due, so it compares t with now. If the other message is due at t or later, it goes to garbage
+// when it is due.
 func WithDeadline(t time.Time) MsgOption {
 	return func(m *draft) error {
 		if t.IsZero() {

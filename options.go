@@ -349,10 +349,9 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 // messages that would expire first are deleted, and the log says how many. Default 100,000; 0: any number. It bounds
 // a number, not bytes: 100,000 results of 1 MB are 100 GB. If consumers of a queue differ, the smallest bound acts.
 //
-// Messages that were acked within the last 5 s are deleted last, so that a Call finds its result although messages
-// that are kept for longer have filled the queue. If all were acked within 5 s, roughly those that were acked first
-// are deleted, read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks
-// in some seconds.
+// Messages that were acked within the last 5 s are deleted last, because a Call may not have read its result yet. If
+// all messages were acked within 5 s, roughly the oldest acks are deleted, and a Call may miss its result. A Call
+// reads at most a second after the ack, so n must be larger than the number of acks in some seconds.
 func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(c *config) { c.DoneMax = n })
 }

@@ -24,8 +24,8 @@ import (
 //   - If the call takes a message with a turn out of its lane (WithLane), or makes it due later, the next of the lane
 //     comes into its state and may be changed, too, although States has no StateWaiting.
 //   - A call may miss a message that gets or loses its turn meanwhile, because handlers end or a message before it is
-//     sent. One that makes messages due earlier goes over those with a lane twice for that. Most calls do the others
-//     if they are called again; BulkRescheduleBy would shift messages twice.
+//     sent. Therefore a call that makes messages due earlier goes through the messages with a lane twice. If a call
+//     other than BulkRescheduleBy is made again, it changes what was missed.
 //
 // If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their
 // clocks.

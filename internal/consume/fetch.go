@@ -209,7 +209,7 @@ func (p *poller) tick() {
 	}
 }
 
-// reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
+// reportLimits logs a change of the limits in force, if they differ from the limits that this consumer asks for.
 func (p *poller) reportLimits(now script.AgreedLimits) {
 	before := p.limits
 	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {

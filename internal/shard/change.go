@@ -92,7 +92,7 @@ func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls, l scr
 		return before, err
 	}
 	got, err := changeIn(ctx, set, calls, func(s *script.Store, c *script.Caller) (script.RateLimits, error) { return s.SetLimits(ctx, c, part) })
-	return Whole(firstOf(got), len(set.All)), err
+	return Whole(commonLimits(got), len(set.All)), err
 }
 
 // LiftThrottle says whether a shard was throttled.

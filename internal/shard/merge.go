@@ -79,7 +79,7 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		}
 		asked, set = append(asked, c.Asked), append(set, c.Set)
 	}
-	all.Asked, all.Set = Whole(firstOf(asked), shards), Whole(allOf(set), shards)
+	all.Asked, all.Set = Whole(commonLimits(asked), shards), Whole(allOf(set), shards)
 	if paused > 0 && paused < len(got) {
 		only := fmt.Sprintf("only in %d of %d shards", paused, len(got))
 		all.PauseReason = strings.TrimSuffix(only+": "+all.PauseReason, ": ")
@@ -232,8 +232,8 @@ func Whole(l script.RateLimits, n int) script.RateLimits {
 	return l
 }
 
-// firstOf are the limits that shards have alike: those of the first that has any.
-func firstOf(shards []script.RateLimits) (all script.RateLimits) {
+// commonLimits returns the limits of the first shard that has limits. All shards have the same.
+func commonLimits(shards []script.RateLimits) (all script.RateLimits) {
 	for _, l := range shards {
 		if !all.Rated() {
 			all.Rate, all.Per, all.Burst = l.Rate, l.Per, l.Burst
@@ -248,7 +248,7 @@ func firstOf(shards []script.RateLimits) (all script.RateLimits) {
 // allOf are the limits that all shards have, as the first says them. What a call has set in some of them alone does
 // not hold in the queue.
 func allOf(shards []script.RateLimits) script.RateLimits {
-	all := firstOf(shards)
+	all := commonLimits(shards)
 	for _, l := range shards {
 		if !l.Rated() {
 			all.Rate, all.Per, all.Burst = 0, 0, 0

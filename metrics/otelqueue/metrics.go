@@ -166,7 +166,7 @@ func (m *Metrics) WatchSchedules(s Scheduler) { m.queues.AddSchedules(s) }
 // Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
 // counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
 func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
-	name := observe.Label(q.Name())
+	name := q.Name()
 	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))
 	q.WithMiddleware(observe.Handlers(func(ctx context.Context, h observe.Handled) {
 		if h.First {
@@ -184,7 +184,7 @@ func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 
 // InstrumentPublisher counts what this process sends. Call it once for a Publisher.
 func (m *Metrics) InstrumentPublisher(p *delayqueue.Publisher) {
-	m.count(observe.Label(p.Name()), p.ListenEvent)
+	m.count(p.Name(), p.ListenEvent)
 }
 
 // A Scheduler is a *schedule.Scheduler. This module does not need that module.
@@ -192,7 +192,7 @@ type Scheduler = observe.Scheduler
 
 // InstrumentSchedules counts the instants that this process sends, or passes over. Call it once for a Scheduler.
 func (m *Metrics) InstrumentSchedules(s Scheduler) {
-	name := observe.Label(s.Name())
+	name := s.Name()
 	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))
 	count := func(outcome string, n int64) {
 		m.instants.Add(context.Background(), n, queue, metric.WithAttributes(attribute.String("delayqueue.outcome", outcome)))

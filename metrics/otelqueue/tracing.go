@@ -69,7 +69,7 @@ func errorText(err error) (text string) {
 // back end can sample or show. The span's parent is whatever span WithBaseContext has, if any. Baggage reaches the
 // handler's context.
 func (t *Tracing) Middleware(queue string) func(delayqueue.Handler) delayqueue.Handler {
-	queue = observe.Label(queue)
+	queue = observe.Text(queue)
 	return func(next delayqueue.Handler) delayqueue.Handler {
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			attrs := append(attributes(queue),

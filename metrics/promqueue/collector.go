@@ -95,7 +95,7 @@ func (c *Collector) WatchSchedules(s Scheduler) { c.queues.AddSchedules(s) }
 // Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
 // counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
 func (c *Collector) Instrument(q *delayqueue.DelayQueue) {
-	label := observe.Label(q.Name())
+	label := q.Name()
 	lateness := c.lateness.WithLabelValues(label)
 	handling := map[observe.Outcome]prometheus.Observer{}
 	for _, o := range observe.Outcomes {
@@ -112,7 +112,7 @@ func (c *Collector) Instrument(q *delayqueue.DelayQueue) {
 
 // InstrumentPublisher counts what this process sends. Call it once for a Publisher.
 func (c *Collector) InstrumentPublisher(p *delayqueue.Publisher) {
-	c.count(observe.Label(p.Name()), p.ListenEvent)
+	c.count(p.Name(), p.ListenEvent)
 }
 
 // A Scheduler is a *schedule.Scheduler. This module does not need that module.
@@ -120,7 +120,7 @@ type Scheduler = observe.Scheduler
 
 // InstrumentSchedules counts the instants that this process sends, or passes over. Call it once for a Scheduler.
 func (c *Collector) InstrumentSchedules(s Scheduler) {
-	label := observe.Label(s.Name())
+	label := s.Name()
 	lateness := c.instantLateness.WithLabelValues(label)
 	for outcome := range observe.InstantOutcomes { // so that they are there before anything happens
 		c.instants.WithLabelValues(label, outcome)

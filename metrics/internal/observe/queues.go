@@ -44,28 +44,6 @@ type Reading struct {
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 }
 
-// Label is a queue's name as a label: a name may hold any bytes, a label is UTF-8. What is none stands in it as the
-// replacement character and two digits for each byte, so different names have different labels.
-func Label(name string) string {
-	if utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError) {
-		return name
-	}
-	var b strings.Builder
-	for i := 0; i < len(name); {
-		r, n := utf8.DecodeRuneInString(name[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, "%c%02x", utf8.RuneError, name[i])
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, "%c%c", utf8.RuneError, utf8.RuneError)
-		default:
-			b.WriteRune(r)
-		}
-		i += n
-	}
-	return b.String()
-}
-
 // Text is what others wrote, as UTF-8: one that is none makes an exporter refuse all that it has.
 func Text(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
 
@@ -123,7 +101,7 @@ func (q *Queues) Read(ctx context.Context) []Reading {
 }
 
 func (q *Queues) read(ctx context.Context, one *queue) Reading {
-	r := Reading{Queue: Label(one.monitor.Name())}
+	r := Reading{Queue: one.monitor.Name()}
 	var err error
 	if r.Counts, err = one.monitor.Counts(ctx); err == nil {
 		r.Consumers, err = one.monitor.Consumers(ctx)
