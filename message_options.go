@@ -151,9 +151,9 @@ func WithTimeout(d time.Duration) MsgOption {
 //     garbage when it would be handed out.
 //
 // The reason is ErrExpired around the last error. t must be after the instant at which the message is due, and before
-// 2200. The send checks that by its own clock (ErrBadOption). A Replace without a delay or a schedule does not know when
-// the other message is due, so it compares t with now. If the other message is due at t or later, it goes to garbage
-// when it is due.
+// the year 2200. The send checks that by its own clock (ErrBadOption). A Replace without a delay or a schedule does not
+// know when the other message is due, so it compares t with now. If the other message is due at t or later, it goes to
+// garbage when it is due.
 func WithDeadline(t time.Time) MsgOption {
 	return func(m *draft) error {
 		if t.IsZero() {

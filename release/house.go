@@ -42,7 +42,7 @@ var bounds = []bound{
 	{"test files of the root package", rootTests, 8, "the root shows the product, and tests/ the tests by feature"},
 	{"exported names of the root package", exported("."), 326, "a user has to learn them, and each is a promise"},
 	{"exported names of ops", exported("ops"), 302, "a person on call looks for one of them in a hurry"},
-	{"lines over 120 characters in Go files", longLines(".go"), 2191, "a review shows two versions side by side"},
+	{"lines over 120 characters in Go files", longLines(".go"), 2190, "a review shows two versions side by side"},
 	{"lines over 120 characters in Lua files", longLines(".lua"), 303, "a review shows two versions side by side"},
 	{"lines over 120 characters in Markdown files", longLines(".md"), 474, "a diff of a long line hides what changed"},
 	{"calls of a computed command in Lua files", linesThat(".lua", computed.MatchString), 0, "some hosts refuse them"},

@@ -109,8 +109,8 @@ func (p *part) remember(now *reading) {
 
 const rememberEvery = 10 * time.Minute
 
-// askLasts reads the instants up to which entries are settled. It reads those of entries whose instant is not known, and
-// of entries that have been open for long, which it completes.
+// askLasts reads the instants up to which entries are settled. It reads those of entries whose instant is not known,
+// and of entries that have been open for long, which it completes.
 func (p *part) askLasts(ctx context.Context, now *reading) error {
 	var ask, open []*entry
 	for _, e := range p.entries {
