@@ -81,7 +81,7 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: strings.Repeat("x", 3000)}))
 	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules,
-		"retries", `{"v":1,"gen":1,"since":1,"every":5,"options":{"retries":-5}}`,
+		"kept", `{"v":1,"gen":1,"since":1,"every":5,"options":{"retention":1}}`,
 		"waits", `{"v":1,"gen":1,"since":1,"every":5,"options":{"countdown":5}}`,
 		"a\nname", `{"v":1,"gen":1,"since":1,"every":5}`,
 		"last", fmt.Sprintf(`{"v":1,"gen":%d,"since":1,"every":5}`, maxGen),
@@ -99,7 +99,7 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	if n, err := f.s.Stuck(f.ctx()); err != nil || len(n) != 6 || n["refused"] != 1 || n["unreadable"] != 7 {
 		t.Errorf("stuck are %v, %v", n, err)
 	}
-	for _, name := range []string{"retries", "waits", "a\nname", "last", "newer", "field", "option"} {
+	for _, name := range []string{"kept", "waits", "a\nname", "last", "newer", "field", "option"} {
 		one := f.status(name)
 		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil || !errors.Is(one.Trouble, ErrBadEntry) ||
 			errors.Is(one.Broken, ErrNewer) != newer || !one.Next.IsZero() {
@@ -121,7 +121,7 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 			t.Errorf("%s became %s", before, after)
 		}
 	}
-	for _, name := range []string{"retries", "waits", "a\nname", "last", "newer", "field"} {
+	for _, name := range []string{"kept", "waits", "a\nname", "last", "newer", "field"} {
 		f.must(f.s.Remove(f.ctx(), name))
 	}
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: "small"}))

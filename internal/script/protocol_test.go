@@ -117,7 +117,7 @@ var writing = regexp.MustCompile(`^(ZADD|ZREM|ZREMRANGEBYRANK|HSET|HDEL|LPOP|RPU
 func TestProtocolScripts(t *testing.T) {
 	page := queuetest.ProtocolSection(t, "## Scripts")
 	aside := regexp.MustCompile(`\([^)]*\)`)
-	keysLine, code := regexp.MustCompile("(?m)^- KEYS: (.*)$"), regexp.MustCompile("`(\\w+)`")
+	keysLine, code := regexp.MustCompile(`(?s)\n- KEYS: (.*?)\n- `), regexp.MustCompile("`(\\w+)`")
 	for _, script := range everyScript {
 		if !strings.Contains(page, "`lua/"+script.name+".lua`") {
 			t.Errorf("%s is not named", script.name)
