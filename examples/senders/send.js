@@ -41,7 +41,10 @@ function sender(redis) {
 }
 
 async function main([queue, payload, delay, retries = "3", key]) {
-  const redis = createClient({ url: `redis://${process.env.REDIS_ADDR || "127.0.0.1:6379"}` });
+  const redis = createClient({
+    url: `redis://${process.env.REDIS_ADDR || "127.0.0.1:6379"}`,
+    socket: { reconnectStrategy: (n) => (n < 6 ? 100 * 2 ** n : new Error("no server")) }, // by default for ever
+  });
   redis.on("error", () => {}); // calls say what is wrong
   await redis.connect();
   try {

@@ -43,7 +43,7 @@ class Sender:
         keys = ["{dq:%s}:%s" % (queue, name) for name in ("pending", "msg", "key", "wake", "state", "holds")]
         message = new_id()
         args = [len(keys), *keys, self.caller, self.number, "1+" if key else "1", math.ceil(delay * 1e6), 1, 1, message, envelope]
-        for attempt in range(10):  # the same number: a call that comes twice has the effect of one
+        for attempt in range(6):  # the same number: a call that comes twice has the effect of one
             try:
                 redis = self.connect()
                 try:
@@ -54,7 +54,7 @@ class Sender:
                     _, refused = redis.call("EVAL", SCRIPT, *args)
                 break
             except OSError:  # no answer: the message may be stored
-                if attempt == 9:
+                if attempt == 5:
                     raise
                 time.sleep(0.1 * 2**attempt)
         if refused:

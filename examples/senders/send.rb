@@ -27,14 +27,14 @@ class Sender
   private
 
   # A call that comes twice has the effect of one, because its number is the same.
-  def call(keys, argv, attempts = 10)
+  def call(keys, argv, attempts = 6)
     @redis.evalsha(Digest::SHA1.hexdigest(SCRIPT), keys, argv)
   rescue Redis::CommandError => e
     raise unless e.message.start_with?("NOSCRIPT")
     @redis.eval(SCRIPT, keys, argv)
   rescue Redis::BaseConnectionError
     raise if attempts <= 1
-    sleep 0.1 * 2**(10 - attempts)
+    sleep 0.1 * 2**(6 - attempts)
     call(keys, argv, attempts - 1)
   end
 

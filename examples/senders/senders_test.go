@@ -89,6 +89,18 @@ func TestSenders(t *testing.T) {
 	}
 }
 
+// TestSendersWithoutServer: they give up, and say so.
+func TestSendersWithoutServer(t *testing.T) {
+	for language, command := range languages {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if said, sent := run(t, "127.0.0.1:1", command, []string{"q", "x"}); sent || !strings.HasPrefix(said, "not sent: ") {
+				t.Errorf("%q, sent: %v", said, sent)
+			}
+		})
+	}
+}
+
 // TestSendersSayWhy: the error of a queue that they cannot send to has the server's words.
 func TestSendersSayWhy(t *testing.T) {
 	for language, command := range languages {
