@@ -236,7 +236,7 @@ func (r *Rig) move(to time.Time) {
 		q.mu.Unlock()
 		if state := keyOf(q.prefix, q.Name(), "state"); r.server.HGet(state, "seen") != "" {
 			now := r.Now().UnixMicro()
-			r.server.HSet(state, "seen", strconv.FormatInt(now, 10), "ticked", strconv.FormatInt(now-1e6, 10))
+			r.server.HSet(state, "seen", strconv.FormatInt(now, 10), "ticked", strconv.FormatInt(now-60e6, 10))
 		}
 	}
 }

@@ -169,7 +169,7 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	}
 }
 
-// tick does what is to be done once a second for all consumers of the queue, because a fetch has asked this one to do
+// tick does what is to be done at intervals for all consumers of the queue, because a fetch has asked this one to do
 // it. If that fails, a later fetch asks again.
 func (p *poller) tick() {
 	got, err := p.store.Tick(p.lifecycle.pollCtx, p.caller, script.TickRequest{Again: p.ticked, Seed: p.settings.seed,

@@ -15,6 +15,10 @@ import (
 
 func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	defer m.sinceTurned() // it looks for what is next
+	every := int64(20e6)
+	if len(m.pending)+len(m.retry)+len(m.ready)+len(m.unack) > 0 {
+		every = 1e6
+	}
 	call, called := m.calls[c.ID]
 	if called && call.n > c.N {
 		return errStale
@@ -97,7 +101,7 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	for _, at := range m.unack {
 		out.Tick = out.Tick || m.lasts(at) <= m.now
 	}
-	out.Tick = out.Tick || !byAlarm && (m.ticked > m.now || m.now-m.ticked >= 1e6)
+	out.Tick = out.Tick || !byAlarm && (m.ticked > m.now || m.now-m.ticked >= every)
 	m.calls[c.ID], m.used = answered{n: c.N, at: m.now, before: before}, true
 	return out
 }
@@ -130,7 +134,7 @@ func (m *model) tick(c Caller, a TickRequest) any {
 		m.freed()
 	}
 	if m.ticked, m.used = m.now, true; out.More {
-		m.ticked -= 1e6
+		m.ticked -= 20e6
 	}
 	return out
 }

@@ -37,7 +37,7 @@ type TickReply struct {
 // A DeadMessage became poison. Its envelope is "" if there was no room for it.
 type DeadMessage struct{ ID, Envelope, Fail string }
 
-// Tick does what is to be done once a second for all consumers of the queue. A repeat does no harm.
+// Tick does what is to be done at intervals for all consumers of the queue. A repeat does no harm.
 func (s *Store) Tick(ctx context.Context, c *Caller, q TickRequest) (TickReply, error) {
 	set := q.Settings
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)

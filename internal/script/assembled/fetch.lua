@@ -649,6 +649,7 @@ return next, full
 end
 local c, answer = read()
 if not c then return answer end
+local busy = c.pended or c.retried or c.ready[1] or c.leased
 local seen = whole(c.seen) or 0
 if seen > now then seen = 0 end
 local cut = now - c.heard > c.leaseUS / 2 or c.leased and c.leased <= now and now - seen > c.leaseUS * 2 / 3
@@ -705,7 +706,7 @@ remember(c.known)
 local books = (stored or '0') .. ' ' .. (acked or '0')
 if #books > 40 then books = '' end
 local ticked = whole(c.ticked) or 0
-local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= 1000000)
+local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= (busy and 1000000 or 20000000))
 local out, fails, missing, parts = c.out, c.fails, c.missing, c.parts
 local envelopes = #out
 local numbers = {

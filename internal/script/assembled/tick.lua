@@ -767,7 +767,7 @@ if c.limited and c.ended then
 local putOff = freed(c.limited, c.armed)
 if putOff then mark('limited', putOff) end
 end
-mark('ticked', us(c.more and now - 1000000 or now))
+mark('ticked', us(c.more and now - 20000000 or now))
 redis.call('HSET', KEYS[11], unpack(marks))
 local out = {us(now), c.more and 1 or 0, c.lost, c.overflow, c.replaced, #c.dead / 3, #c.missing / 2}
 for _, list in ipairs({c.dead, c.missing, c.parts}) do

@@ -19,7 +19,8 @@
 --       fails, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
---       tick: 1 if this consumer is to call tick now, because the last one was a second ago, or a lease is over
+--       tick: 1 if this consumer is to call tick now, because a lease is over, or the last one was a second ago; 20 seconds if no
+--             message waits or is handled
 --       lost: 1 if a message has not come through alone, and its lease ends (10); dropped: tags without an envelope
 --       first: 1 if no consumer has called since state was there; leaseUS: ARGV 5 as it holds for all
 --       limits: ARGV 11 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
@@ -53,6 +54,7 @@
 
 local c, answer = read()
 if not c then return answer end
+local busy = c.pended or c.retried or c.ready[1] or c.leased
 local seen = whole(c.seen) or 0 -- the last call of any consumer
 if seen > now then seen = 0 end
 local cut = now - c.heard > c.leaseUS / 2 or c.leased and c.leased <= now and now - seen > c.leaseUS * 2 / 3
@@ -117,7 +119,7 @@ remember(c.known)
 local books = (stored or '0') .. ' ' .. (acked or '0')
 if #books > 40 then books = '' end -- another program's
 local ticked = whole(c.ticked) or 0
-local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= 1000000)
+local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= (busy and 1000000 or 20000000))
 local out, fails, missing, parts = c.out, c.fails, c.missing, c.parts
 local envelopes = #out
 local numbers = {

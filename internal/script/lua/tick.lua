@@ -1,4 +1,4 @@
--- tick does once a second what is to be done once for all consumers of a queue: it takes back the deliveries of dead consumers, deletes old
+-- tick does at intervals what is to be done once for all consumers of a queue: it takes back the deliveries of dead consumers, deletes old
 -- garbage, done messages and holds, gives turns in lanes that were forgotten, and moves counts to history. A fetch says which consumer calls it.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, history, done, result, holds, parts, lanes, waiting
@@ -46,7 +46,7 @@ if c.limited and c.ended then
   local putOff = freed(c.limited, c.armed)
   if putOff then mark('limited', putOff) end
 end
-mark('ticked', us(c.more and now - 1000000 or now)) -- the next fetch asks for another tick if there is more
+mark('ticked', us(c.more and now - 20000000 or now)) -- the next fetch asks for another tick if there is more
 redis.call('HSET', KEYS.state, unpack(marks))
 
 local out = {us(now), c.more and 1 or 0, c.lost, c.overflow, c.replaced, #c.dead / 3, #c.missing / 2}
