@@ -21,10 +21,7 @@ type Result struct {
 	Err   string    // garbage, or superseded: its last error, which may be of an earlier delivery; "" if it has none
 	At    time.Time // when it was acked, became garbage, or ended because it was superseded, by the server's clock
 
-	// Superseded: the message is done, but was not acked. Another send took its key while it was handled (Replace,
-	// Reschedule), and its handler did not return nil, so the message ended there: see Conflict. Await and Call return
-	// ErrSuperseded beside the Result.
-	Superseded bool
+	superseded bool // Await and Call return ErrSuperseded beside it
 }
 
 // ErrSuperseded: the message has ended and was not handled well. Another send took its key while it was handled
@@ -62,21 +59,10 @@ func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 	return r, s.failed(err, "await %s", id) // with an error r is nil but for ErrSuperseded
 }
 
-// Reasons why a Call with a key that was taken (Keep, Reschedule, Append) has no result. ErrNoResult is in the error,
-// too.
-var (
-	// ErrHandledBefore: the message that holds the key (WithKeyHold) was handled before this call, and its result is not
-	// kept any longer.
-	ErrHandledBefore = errors.New("the message that keeps the key was handled before")
-	// ErrOtherMessage: the message that had the key has ended, or was taken out, and its result is not kept. Its own
-	// sender has set how long it is kept (WithRetention).
-	ErrOtherMessage = errors.New("another send made the message that had the key, and did not have its result kept so long")
-)
-
 // failed is the error of a message that was superseded; nil for all others.
 func (r *Result) failed() error {
 	switch {
-	case !r.Superseded:
+	case !r.superseded:
 		return nil
 	case r.Err == "":
 		return ErrSuperseded
@@ -94,8 +80,8 @@ const callRetention = time.Minute
 // ErrNoResult.
 //
 // If the key of the message is taken (Keep, Reschedule, Append), Call waits for the message that has the key. The
-// sender of that message has set whether its result is kept. If not, the error is ErrOtherMessage or
-// ErrHandledBefore.
+// sender of that message has set whether its result is kept. If not, the error is ErrNoResult, and its text says
+// whether that message was handled before this call.
 //
 // If an error comes after the message was sent, the Result has the ID alone, for an Await later. The message is
 // handled whether anybody waits or not. With ErrSuperseded the Result is complete, because there is nothing more to
@@ -111,11 +97,11 @@ func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) 
 		return r, nil
 	}
 	if errors.Is(failed, ErrNoResult) && info.Existed {
-		why := ErrOtherMessage
+		why := "another send made the message that had the key, and did not have its result kept so long"
 		if info.Due.IsZero() { // it was acked
-			why = ErrHandledBefore
+			why = "the message that keeps the key was handled before"
 		}
-		failed = fmt.Errorf("%w: %w", why, failed)
+		failed = fmt.Errorf("%s: %w", why, failed)
 	}
 	if r == nil {
 		r = &Result{ID: info.ID}

@@ -229,7 +229,7 @@ func TestDrainIsStopped(t *testing.T) {
 		want error
 	}{
 		"by its context":  {func(_ *delayqueue.DelayQueue, cancel func()) { cancel() }, context.Canceled},
-		"by StopConsume":  {func(q *delayqueue.DelayQueue, _ func()) { q.StopConsume() }, delayqueue.ErrStopped},
+		"by StopConsume":  {func(q *delayqueue.DelayQueue, _ func()) { q.StopConsume() }, delayqueue.ErrShutdown},
 		"before it began": {nil, context.Canceled},
 	} {
 		t.Run(how, func(t *testing.T) {

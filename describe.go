@@ -1,13 +1,10 @@
 package delayqueue
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -46,7 +43,7 @@ type Description struct {
 // Describe describes options. If one of them is wrong, the others are described all the same.
 //
 //	if got := delayqueue.Describe(opts...); got.Delay != 15*time.Minute || got.Key != "order-42" {
-//		t.Errorf("sent with %v", got)
+//		t.Errorf("sent with %+v", got)
 //	}
 func Describe(opts ...MsgOption) Description {
 	m := draft{}
@@ -80,62 +77,38 @@ func Describe(opts ...MsgOption) Description {
 // notSaid stands for retries that no option has set.
 const notSaid = -1
 
-// A saying is one thing that a Description says.
-type saying struct {
-	name  string
-	value any
-	opt   MsgOption // nil: an option before it says that, too
-}
-
-// all are the things that it says.
-func (d Description) all() (all []saying) {
-	say := func(said bool, name string, value any, opt MsgOption) {
-		if said {
-			all = append(all, saying{name, value, opt})
-		}
-	}
-	say(d.Timed && d.Schedule.IsZero(), "delay", d.Delay, WithDelay(d.Delay))
-	say(!d.Schedule.IsZero(), "schedule", d.Schedule.UTC().Format(time.RFC3339Nano), WithSchedule(d.Schedule))
-	say(d.Key != "", "key", d.Key, WithKey(d.Key, d.OnConflict))
-	say(d.PayloadKey, "key", "of the payload", WithPayloadKey(d.OnConflict))
-	say(d.OnConflict != Refuse, "on-conflict", d.OnConflict, nil)
-	say(d.KeyHold != 0, "key-hold", d.KeyHold, WithKeyHold(d.KeyHold))
-	say(d.MaxWait != 0, "max-wait", d.MaxWait, WithMaxWait(d.MaxWait))
-	say(d.MaxParts != 0, "max-parts", d.MaxParts, WithMaxParts(d.MaxParts))
-	say(d.Sequence != "", "sequence", fmt.Sprintf("%s:%d", d.Sequence, d.Number), WithSequence(d.Sequence, d.Number))
-	if d.Countdown != nil {
-		say(true, "countdown", *d.Countdown, WithCountdown(*d.Countdown))
-	}
-	say(d.Counts != "", "counts", d.Counts, WithCounts(d.Counts))
-	say(d.Lane != "", "lane", fmt.Sprintf("%s:%d", d.Lane, d.LaneWidth), WithLane(d.Lane, max(d.LaneWidth, 1)))
-	if d.Retries != nil {
-		say(true, "retries", *d.Retries, WithRetryCount(*d.Retries))
-	}
-	say(d.TTL != 0, "ttl", d.TTL, WithMsgTTL(d.TTL))
-	if d.Timeout != nil {
-		say(true, "timeout", *d.Timeout, WithTimeout(*d.Timeout))
-	}
-	say(!d.Deadline.IsZero(), "deadline", d.Deadline.UTC().Format(time.RFC3339Nano), WithDeadline(d.Deadline))
-	say(d.Retention != 0, "retention", d.Retention, WithRetention(d.Retention))
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		say(true, "header "+name, fmt.Sprintf("%q", d.Headers[name]), WithHeader(name, d.Headers[name]))
-	}
-	say(d.Err != nil, "error", d.Err, func(*draft) error { return d.Err })
-	return all
-}
-
 // Options returns options that say the same. If Err is set, a send refuses the last of them with Err.
 func (d Description) Options() (opts []MsgOption) {
-	for _, s := range d.all() {
-		if s.opt != nil {
-			opts = append(opts, s.opt)
+	say := func(said bool, opt MsgOption) {
+		if said {
+			opts = append(opts, opt)
 		}
 	}
+	say(d.Timed && d.Schedule.IsZero(), WithDelay(d.Delay))
+	say(!d.Schedule.IsZero(), WithSchedule(d.Schedule))
+	say(d.Key != "", WithKey(d.Key, d.OnConflict))
+	say(d.PayloadKey, WithPayloadKey(d.OnConflict))
+	say(d.KeyHold != 0, WithKeyHold(d.KeyHold))
+	say(d.MaxWait != 0, WithMaxWait(d.MaxWait))
+	say(d.MaxParts != 0, WithMaxParts(d.MaxParts))
+	say(d.Sequence != "", WithSequence(d.Sequence, d.Number))
+	if d.Countdown != nil {
+		say(true, WithCountdown(*d.Countdown))
+	}
+	say(d.Counts != "", WithCounts(d.Counts))
+	say(d.Lane != "", WithLane(d.Lane, max(d.LaneWidth, 1)))
+	if d.Retries != nil {
+		say(true, WithRetryCount(*d.Retries))
+	}
+	say(d.TTL != 0, WithMsgTTL(d.TTL))
+	if d.Timeout != nil {
+		say(true, WithTimeout(*d.Timeout))
+	}
+	say(!d.Deadline.IsZero(), WithDeadline(d.Deadline))
+	say(d.Retention != 0, WithRetention(d.Retention))
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		say(true, WithHeader(name, d.Headers[name]))
+	}
+	say(d.Err != nil, func(*draft) error { return d.Err })
 	return opts
-}
-
-// String names the fields that are set, as in "delay=15m0s key=order-42".
-func (d Description) String() string {
-	words := conc.Mapped(d.all(), func(s *saying) string { return fmt.Sprintf("%s=%v", s.name, s.value) })
-	return strings.Join(words, " ")
 }

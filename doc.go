@@ -22,7 +22,7 @@
 //   - Messages of a lane (WithLane) are handled in order, and at most so many at a time as its width says, as far as
 //     their leases last.
 //   - The books balance: what ever entered a queue has left it by a cause that is counted, or is in it.
-//     Monitor.Balance says how many messages have vanished without a word, and a RolledBackEvent that the server has
+//     ops.Queue.Balance says how many messages have vanished without a word, and a RolledBackEvent that the server has
 //     gone back to an earlier state.
 //   - A message that a handler names with Then is sent only if its delivery is acked, in the same step. An ack counts
 //     in the same step, and once, for the message that waits for it (WithCountdown).

@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -10,12 +9,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/consume"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 )
-
-// ErrConsuming: the queue is consuming, another Drain of it is under way, or it is in a Pool.
-var ErrConsuming = errors.New("it is consumed already")
-
-// ErrStopped: StopConsume or Shutdown was called before the work was done.
-var ErrStopped = errors.New("the queue was stopped")
 
 // Drain handles all messages that are due, with the queue's workers and settings, and returns when none is due and
 // none is in its hands. It is for a program that starts, works and ends, such as a cron job. handled is how many
@@ -26,7 +19,7 @@ var ErrStopped = errors.New("the queue was stopped")
 // consumer would get it at once. So Drain does not wait for:
 //   - a message or a retry that is due later;
 //   - a queue that is paused;
-//   - messages that a limit or a Throttle puts off (Counts.Limited, Counts.LimitedUntil);
+//   - messages that a limit or a Throttle puts off (ops.Counts.Limited, ops.Counts.LimitedUntil);
 //   - messages that other consumers hold. After the death of a consumer, two runs may notice that its lease is over,
 //     and the next one handles the message;
 //   - messages of a newer version of this library.
@@ -38,9 +31,9 @@ var ErrStopped = errors.New("the queue was stopped")
 // If ctx ends, Drain stops as StopConsume does, waits for the running handlers, and returns an error that wraps
 // ctx's. A Shutdown meanwhile bounds that wait. Without Redis it tries until ctx ends. It returns:
 //   - an answer of Redis that no repeat mends (ErrWrongType, a missing right, a read-only disk);
-//   - ErrConsuming while the queue consumes, and if it is in a Pool;
+//   - ErrWrongState while the queue consumes or another Drain of it is under way, and if it is in a Pool;
 //   - an error at once if ctx is that of one of the queue's own handlers;
-//   - ErrStopped after StopConsume or Shutdown.
+//   - ErrShutdown after StopConsume or Shutdown.
 //
 // Messages that were not handled are in the queue as before. Drain leaves no goroutine but those of callbacks that
 // run on past their limit, or past the end of Shutdown's context. It panics without a callback or handler.
@@ -66,12 +59,12 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	}
 	r := q.startDrain(settings)
 	if r == nil {
-		return 0, failed(ErrConsuming)
+		return 0, failed(fmt.Errorf("%w: it is consumed already", ErrWrongState))
 	}
 	defer r.Drained()
 	set, err := r.Find(ctx)
 	if err != nil && r.Stopping() && ctx.Err() == nil {
-		err = ErrStopped
+		err = ErrShutdown
 	}
 	if err != nil {
 		return 0, failed(err)
@@ -80,7 +73,7 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 		before := n.Load()
 		done, err := r.Drain(ctx, set)
 		if err == nil && !done {
-			err = ErrStopped
+			err = ErrShutdown
 		}
 		if err != nil {
 			return int(n.Load()), failed(err)

@@ -39,8 +39,8 @@ var (
 	// ErrCanceled: the message was taken out while it was being handled (Cancel), or its queue was deleted.
 	// The result of the handler has no effect.
 	ErrCanceled = consume.ErrCanceled
-	// ErrShutdown: the context given to Shutdown ended. The message has been
-	// released and will be delivered again.
+	// ErrShutdown: the context given to Shutdown ended. The message has been released and will be delivered again. Drain
+	// returns ErrShutdown after StopConsume or Shutdown.
 	ErrShutdown = consume.ErrShutdown
 )
 
@@ -53,7 +53,8 @@ var (
 	// will be delivered unless a failover loses it. Beside ErrDuplicateKey or ErrSequence, the message that was there
 	// before is meant.
 	ErrNotReplicated = link.ErrNotReplicated
-	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning.
+	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning. SetResult and Then
+	// return ErrBadOption if their context is not that of a handler that runs.
 	ErrBadOption = message.ErrBadOption
 	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result
 	// (SetResult) is over 1 MB, or too much follows one message (Then).
@@ -72,10 +73,9 @@ var (
 
 // A DuplicateKeyError says which message has the key. errors.Is finds ErrDuplicateKey in it.
 type DuplicateKeyError struct {
-	Queue string // the name of the queue
-	Key   string // the key of the refused message
-	ID    string // of the live message that has the key, or of the acked one that holds it (WithKeyHold)
-	Held  bool   // the message with this ID was acked, and holds the key
+	Key  string // the key of the refused message
+	ID   string // of the live message that has the key, or of the acked one that holds it (WithKeyHold)
+	Held bool   // the message with this ID was acked, and holds the key
 }
 
 func (e *DuplicateKeyError) Error() string {
@@ -115,30 +115,29 @@ var ErrSequenceStopped = errors.New("a lower number of the sequence in the same 
 
 // A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it, or ErrSequenceStopped.
 type SequenceError struct {
-	Queue   string // the name of the queue
-	Name    string // the name of the sequence
-	N       int64  // the number of the refused message
-	Last    int64  // the last number of the sequence; if Stopped, the first in the batch that was not stored, whose own error says why
-	Stopped bool   // it is ErrSequenceStopped
+	Last int64 // the last number of the sequence; of ErrSequenceStopped, the first in the batch that was not stored, whose own error says why
+
+	name    string // of the sequence
+	n       int64  // the number of the refused message
+	stopped bool   // it is ErrSequenceStopped
 }
 
 func (e *SequenceError) Error() string {
-	if e.Stopped {
-		return fmt.Sprintf("sequence %q: %d stands before %d in the same batch, and was not stored", e.Name, e.Last, e.N)
+	if e.stopped {
+		return fmt.Sprintf("sequence %q: %d stands before %d in the same batch, and was not stored", e.name, e.Last, e.n)
 	}
-	return fmt.Sprintf("sequence %q is at %d, and this is %d", e.Name, e.Last, e.N)
+	return fmt.Sprintf("sequence %q is at %d, and this is %d", e.name, e.Last, e.n)
 }
 
 // Is makes errors.Is(err, ErrSequence) true, or errors.Is(err, ErrSequenceStopped).
 func (e *SequenceError) Is(target error) bool {
-	return target == ErrSequence && !e.Stopped || target == ErrSequenceStopped && e.Stopped
+	return target == ErrSequence && !e.stopped || target == ErrSequenceStopped && e.stopped
 }
 
 // A SendError is the error of every send. It wraps why the send failed.
 type SendError struct {
 	Queue  string // the name of the queue
 	ID     string // the id of the message; "" if none was made, because of a bad option for example
-	Key    string // the key of the message; "" if it has none
 	Stored Stored // whether the message is in Redis
 	Err    error  // why the send failed
 }
@@ -177,13 +176,12 @@ func (e *batchError) Error() string {
 func (e *batchError) Unwrap() []error { return e.failed }
 
 // ErrWrongState: the state does not allow the call. From a call for a message the error is a *StateError, which has
-// the state.
-var ErrWrongState = errors.New("message is in the wrong state")
+// the state. Drain returns ErrWrongState while its queue consumes.
+var ErrWrongState = errors.New("it is in the wrong state")
 
 // A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if the message
 // is gone.
 type StateError struct {
-	Queue string // the name of the queue
 	ID    string // the id of the call; "" if the call had a key
 	Key   string // the key of the call; "" if the call had an id
 	State State  // the state of the message

@@ -118,9 +118,6 @@ func judge(err error) (v consume.Verdict) {
 	return v
 }
 
-// ErrNotHandling: the context does not belong to a handler, or the handler has returned or ran past its limit.
-var ErrNotHandling = consume.ErrNotHandling
-
 // maxResult is how long a result may be.
 const maxResult = 1 << 20
 
@@ -130,7 +127,7 @@ const maxResult = 1 << 20
 // error.
 //
 // A result is any bytes, at most 1 MB. A longer one is ErrPayloadTooLarge, and the result that was set before stays.
-// With another context, and after the handler has returned or ran past its limit, SetResult returns ErrNotHandling.
+// With another context, and after the handler has returned or ran past its limit, SetResult returns ErrBadOption.
 // It is safe for concurrent use.
 func SetResult(ctx context.Context, value string) error {
 	if len(value) > maxResult {
@@ -158,7 +155,7 @@ func SetResult(ctx context.Context, value string) error {
 //
 // An error says that this message will not be sent; messages that were named before still are. errors.Is finds
 // ErrBadOption or ErrPayloadTooLarge in it. With another context, and after the handler has returned or ran past its
-// limit, it is ErrNotHandling. A follower does not wait for WithReplicaAck, and a full Redis takes it, as it takes
+// limit, it is ErrBadOption. A follower does not wait for WithReplicaAck, and a full Redis takes it, as it takes
 // the ack.
 func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	h := consume.HandlingOf(ctx)

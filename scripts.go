@@ -21,7 +21,7 @@ func resultOf(id string, said *script.AwaitReply) *Result {
 	r := &Result{ID: id, At: message.InstantTime(said.At)}
 	switch said.Word {
 	case script.AwaitSuperseded:
-		r.State, r.Superseded, r.Err = StateDone, true, said.Text
+		r.State, r.superseded, r.Err = StateDone, true, said.Text
 	case script.StateDone:
 		r.State, r.Value = StateDone, said.Text
 	default:
@@ -64,7 +64,7 @@ func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) 
 		return s.failed(err, "reschedule %s", what)
 	}
 	ids := []string{what}
-	no := &StateError{Queue: s.store.Queue, ID: what, State: stateOf(done.State)}
+	no := &StateError{ID: what, State: stateOf(done.State)}
 	if by == "key" {
 		ids, no.ID, no.Key = nil, "", what // with an id that is not known
 	}

@@ -245,18 +245,18 @@ func (p *producer) sendError(m *produce.BatchItem) error {
 	if err == nil {
 		return nil
 	}
-	return &SendError{Queue: p.store.Queue, ID: cmp.Or(keptFor(m), m.ID), Key: m.Key, Stored: Stored(m.Stored), Err: err}
+	return &SendError{Queue: p.store.Queue, ID: cmp.Or(keptFor(m), m.ID), Stored: Stored(m.Stored), Err: err}
 }
 
 // refusal is why a message was refused, or its send failed.
 func (p *producer) refusal(m *produce.BatchItem) error {
 	switch answer := &m.Answer; answer.Kind {
 	case script.AnswerTaken:
-		return refusedFor(&DuplicateKeyError{Queue: p.store.Queue, Key: m.Key, ID: answer.Holder, Held: answer.Held}, m.Err)
+		return refusedFor(&DuplicateKeyError{Key: m.Key, ID: answer.Holder, Held: answer.Held}, m.Err)
 	case script.AnswerPassed:
-		return refusedFor(&SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: answer.Last}, m.Err)
+		return refusedFor(&SequenceError{Last: answer.Last, name: m.Put.Sequence, n: m.Put.Number}, m.Err)
 	case script.AnswerStopped:
-		return &SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: m.Put.After, Stopped: true}
+		return &SequenceError{Last: m.Put.After, name: m.Put.Sequence, n: m.Put.Number, stopped: true}
 	default:
 		return m.Err
 	}
@@ -312,7 +312,7 @@ func findStops(items []produce.BatchItem, results []SendResult) {
 
 // notMade is the error of a message that gets no id.
 func (p *producer) notMade(d *draft, err error) error {
-	return &SendError{Queue: p.store.Queue, Key: d.Key, Stored: StoredNo, Err: err}
+	return &SendError{Queue: p.store.Queue, Stored: StoredNo, Err: err}
 }
 
 // makeMessage makes m of a draft. If there is no error, m has an id.

@@ -21,10 +21,14 @@ type Sender interface {
 	Send(ctx context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error)
 }
 
-type fakeSender struct{ sent []string }
+type fakeSender struct {
+	payloads []string
+	options  []delayqueue.Description
+}
 
 func (f *fakeSender) Send(_ context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
-	f.sent = append(f.sent, payload+": "+delayqueue.Describe(opts...).String())
+	f.payloads = append(f.payloads, payload)
+	f.options = append(f.options, delayqueue.Describe(opts...))
 	return &delayqueue.MessageInfo{}, nil
 }
 
@@ -39,8 +43,11 @@ func TestRemindsOnceADay(t *testing.T) {
 	if err := remind(t.Context(), queue, "ann"); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"ann: delay=24h0m0s key=remind-ann on-conflict=Replace"}; !slices.Equal(queue.sent, want) {
-		t.Errorf("sent %q, want %q", queue.sent, want)
+	if len(queue.payloads) != 1 || queue.payloads[0] != "ann" {
+		t.Fatalf("sent %q", queue.payloads)
+	}
+	if got := queue.options[0]; got.Delay != 24*time.Hour || got.Key != "remind-ann" || got.OnConflict != delayqueue.Replace {
+		t.Errorf("sent with %+v", got)
 	}
 }
 

@@ -341,7 +341,7 @@ func (q *rigged) why(err error) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case errors.Is(err, delayqueue.ErrConsuming):
+	case errors.Is(err, delayqueue.ErrWrongState):
 		return fmt.Sprintf("queue %q is started, or in a Pool: in a rig Advance consumes, so leave that out in the test", q.Name())
 	case q.endless != "":
 		return fmt.Sprintf("queue %q has handled %d messages at one instant, the last with payload %s: "+

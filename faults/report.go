@@ -79,7 +79,7 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 	fmt.Fprintf(&b, "\n%s, in %s. There are %d producer and %d consumer processes, unless a row says otherwise. "+
 		"Of every 1,000 payloads 20 are slow, 52 fail, and 5 are given up on by their handlers, which counts as handled. "+
 		"Early is judged by the server's clock. A duplicate is a start of a handler that no failure of it explains. "+
-		"Unaccounted is what the books of the queue do not explain (`Monitor.Balance`). "+
+		"Unaccounted is what the books of the queue do not explain (`ops.Queue.Balance`). "+
 		"The longest gap is the longest time between two starts of handlers while messages were sent, outages included. "+
 		"The allowance is the most by which a bound of the last column was exceeded, because the machine was slow: a bound "+
 		"is widened by the %d longest delays that a timer and a PING to another server had meanwhile.\n\n",

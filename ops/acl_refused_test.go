@@ -50,7 +50,7 @@ var userActs = map[string]func(ctx context.Context, as, admin redis.UniversalCli
 		return queuetest.Failure(m.List(ctx, delayqueue.StatePending, Filter{}, ""))
 	}),
 	"look at a message": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Get(ctx, id)) }),
-	"await":             onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Await(ctx, "nobody")) }),
+	"await":             onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Monitor().Await(ctx, "nobody")) }),
 	"see lanes": func(ctx context.Context, as, admin redis.UniversalClient) error {
 		_, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithLane("l"))
 		return errors.Join(err, queuetest.Failure(Of(delayqueue.NewMonitor("orders", as)).Lanes(ctx, 0, "")))

@@ -191,7 +191,7 @@ func consumes(f *face.Fixture, cli redis.UniversalClient) {
 // reads does what a reader does.
 func reads(f *face.Fixture, cli redis.UniversalClient) {
 	m := Of(delayqueue.NewMonitor(f.Name, cli))
-	sub, err := m.ListenEvent(queuetest.CtxB, func(delayqueue.Event) {})
+	sub, err := m.Monitor().ListenEvent(queuetest.CtxB, func(delayqueue.Event) {})
 	if err == nil {
 		sub.Stop()
 	}
@@ -210,7 +210,7 @@ func reads(f *face.Fixture, cli redis.UniversalClient) {
 		"listen":    err,
 		"counts":    queuetest.Failure(m.Counts(queuetest.CtxB)),
 		"get":       queuetest.Failure(m.Get(queuetest.CtxB, garbage.Messages[0].ID)),
-		"await":     queuetest.Failure(m.Await(queuetest.CtxB, garbage.Messages[0].ID)),
+		"await":     queuetest.Failure(m.Monitor().Await(queuetest.CtxB, garbage.Messages[0].ID)),
 		"consumers": queuetest.Failure(m.Consumers(queuetest.CtxB)),
 		"history":   queuetest.Failure(m.History(queuetest.CtxB, Hourly, 1)),
 		"find":      queuetest.Failure(m.Find(queuetest.CtxB, "a", Find{}, "")),

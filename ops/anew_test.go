@@ -37,7 +37,7 @@ func TestExpiredIsRefused(t *testing.T) {
 	for what, err := range map[string]error{
 		"requeue": m.Requeue(ctx, dies.ID), "reschedule": m.Reschedule(ctx, later.ID, beyond),
 		"reschedule by": m.RescheduleBy(ctx, later.ID, time.Hour), "key": m.RescheduleKey(ctx, "k", beyond),
-		"of the sender": q.Reschedule(ctx, later.ID, beyond), "of a Monitor": m.Monitor.RescheduleKey(ctx, "k", beyond),
+		"of the sender": q.Reschedule(ctx, later.ID, beyond), "of a Monitor": m.Monitor().RescheduleKey(ctx, "k", beyond),
 	} {
 		if !errors.Is(err, delayqueue.ErrExpired) {
 			t.Errorf("%s: %v", what, err)
@@ -58,7 +58,7 @@ func TestExpiredIsRefused(t *testing.T) {
 
 	late := f.Send(q, "late", delayqueue.WithMsgTTL(time.Millisecond))
 	queuetest.Eventually(t, "its TTL is over", func() bool { return errors.Is(m.RunNow(ctx, late.ID), delayqueue.ErrExpired) })
-	anew := Of(m.Monitor).Anew()
+	anew := Of(m.Monitor()).Anew()
 	f.Must(anew.RunNow(ctx, late.ID))
 	f.Must(anew.RescheduleBy(ctx, later.ID, time.Hour))
 	if s := statusInQueue(f, m, later.ID); !s.Deadline.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -245,7 +246,7 @@ func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error
 func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (r *BulkResult, err error) {
 	places := o.places()
 	o.who, o.entry.Token = m.who, newToken()
-	if err := m.noteBulk(ctx, o, BulkRunning, nil); err != nil {
+	if err := m.noteBulk(ctx, o, journal.Running, nil); err != nil {
 		return o.result(places), m.failed(err, "%s", verbs[o.What])
 	}
 	defer func() { // also if Progress panicked or ended this goroutine: then the call has stopped
@@ -259,7 +260,7 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 			o.position = position{Place: len(places)}
 		}
 		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
-			err = m.noteBulk(ctx, o, BulkRunning, nil)
+			err = m.noteBulk(ctx, o, journal.Running, nil)
 		}
 		if err != nil {
 			return o.result(places), m.failed(err, "%s", verbs[o.What])
@@ -305,7 +306,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 			o.meet(e)
 		}
 	} else if len(targets) > 0 {
-		if err := m.noteBulk(ctx, o, BulkRunning, nil); err != nil {
+		if err := m.noteBulk(ctx, o, journal.Running, nil); err != nil {
 			return 0, err
 		}
 		do := o.request(p, targets, len(got.entries))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -401,7 +402,7 @@ func TestBulkWithAWildProgress(t *testing.T) {
 				t.Errorf("the caller recovers %v", got)
 			}
 			entry := entryOf(f, m)
-			if entry.Bulk.Phase != BulkStopped || entry.Messages != 1 || entry.Bulk.Task == nil {
+			if entry.Bulk.Phase != journal.Stopped || entry.Messages != 1 || entry.Bulk.Task == nil {
 				t.Errorf("the journal: %+v, %+v", entry, entry.Bulk)
 			}
 			rest, ok := entry.Rest()

@@ -5,6 +5,31 @@
 //	groups, err := queue.ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{}, 1000, "") // what goes wrong, by the texts of errors
 //	result, err := queue.BulkRequeue(ctx, ops.Bulk{Filter: ops.Filter{ErrorLike: "connection refused"}})
 //
+// # What each verb does
+//
+// All others only look. An entry of the journal has the operator and the reason. Listeners hear an event only of what
+// was changed.
+//
+//	verb                                  changes                                  while it is handled       writes
+//	Intercept InterceptKey                a message in any state but done          stays, State is Unack     journal, event
+//	Cancel CancelKey                      a message in any state but done          its handler is canceled   journal, event
+//	Delete                                a message                                ErrWrongState             journal, event
+//	Requeue                               a message in garbage                     ErrWrongState             journal, event
+//	RunNow Reschedule… RescheduleBy       a message that is to be delivered        ErrWrongState             journal, event
+//	SkipToEnd SkipToGarbage               a message that its lane waits for        ErrWrongState             journal, event
+//	ReleaseKey                            a key that an acked message holds        –                         journal
+//	BulkDelete                            all that match                           see StateUnack of Bulk    journal, events
+//	BulkRequeue BulkRunNow BulkResched…   all that match                           ErrBadOption              journal, events
+//	StopBulk                              a call for many                          –                         journal
+//	Pause PauseFor PauseUntil Resume      the queue: nothing is handed out         goes on                   journal, event
+//	SetLimits Unthrottle                  the queue: how much is handed out        goes on                   journal
+//	DropSequence PassSequence             a sequence                               –                         journal
+//	AcceptBalance                         the books, no message                    –                         journal
+//	DeleteQueue                           everything                               ErrNotEmpty, or canceled  journal, event
+//	Note                                  nothing                                  –                         journal
+//
+// The verbs of the same names of a delayqueue.Monitor, DelayQueue and Publisher write no journal.
+//
 // A call for many (BulkRequeue, BulkDelete, …) changes the messages that were there when it began, each of them once.
 // A message is changed only if it still is where the call has seen it. A call that was cut off is made again with
 // Bulk.Before and does the rest, except BulkRescheduleBy, which would shift messages twice.

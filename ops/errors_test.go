@@ -21,7 +21,7 @@ func TestPrefixOnce(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		delayqueue.ErrSkipRetry, delayqueue.ErrNacked, delayqueue.ErrPanicked, delayqueue.ErrConsumeTimeout, delayqueue.ErrExpired, delayqueue.ErrPoison, delayqueue.ErrDeliveryLost, delayqueue.ErrCanceled, delayqueue.ErrShutdown,
-		delayqueue.ErrDuplicateKey, delayqueue.ErrNotReplicated, delayqueue.ErrBadOption, delayqueue.ErrPayloadTooLarge, script.ErrBadReply, delayqueue.ErrConsuming, delayqueue.ErrStopped,
+		delayqueue.ErrDuplicateKey, delayqueue.ErrNotReplicated, delayqueue.ErrBadOption, delayqueue.ErrPayloadTooLarge, script.ErrBadReply,
 		delayqueue.ErrWrongType, delayqueue.ErrSnoozed, delayqueue.ErrWrongState,
 		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, message.ErrNewerVersion, link.ErrNoNode, delayqueue.Snooze(time.Second),
 		delayqueue.RetryAfter(time.Second, nil),

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -22,66 +23,26 @@ import (
 
 // The journal says who did what to a queue. Only Queues write it: sends and deliveries are not in it.
 
-// An Act is what a person did to a queue, with a Queue, the command or the page.
-type Act string
-
-// The acts.
-const (
-	ActPause        Act = "pause"
-	ActResume       Act = "resume"
-	ActReschedule   Act = "reschedule"
-	ActRunNow       Act = "run now"
-	ActRequeue      Act = "requeue"
-	ActDelete       Act = "delete"
-	ActReleaseKey   Act = "release key"
-	ActIntercept    Act = "intercept"
-	ActCancel       Act = "cancel"
-	ActSetLimits    Act = "set limits"
-	ActUnthrottle   Act = "lift throttle"
-	ActDropSequence Act = "drop sequence"
-	ActPassSequence Act = "pass sequence"
-	ActSkip         Act = "skip" // SkipToEnd, SkipToGarbage
-
-	ActAcceptBalance Act = "accept balance"
-
-	// Acts on entries of schedules (the module schedule/). The target is the name of the entry.
-	ActSetSchedule    Act = "set schedule"
-	ActPauseSchedule  Act = "pause schedule"
-	ActResumeSchedule Act = "resume schedule"
-	ActRemoveSchedule Act = "remove schedule"
-	ActRunSchedule    Act = "run schedule"
-
-	ActDeleteQueue Act = "delete queue"
-	ActStopBulk    Act = "stop" // StopBulk; the target is the ID of the entry of the call for many
-)
-
 // A JournalEntry is one act, or one call for many.
 type JournalEntry struct {
-	ID       string     // of the entry
-	At       time.Time  // when the act was done, or the call began, by the server's clock
-	By       string     // who acted (WithOperator); "" if unknown
-	Reason   string     // why (WithReason); "" if unknown
-	Act      Act        // what was done
+	ID     string    // of the entry
+	At     time.Time // when the act was done, or the call began, by the server's clock
+	By     string    // who acted (WithOperator); "" if unknown
+	Reason string    // why (WithReason); "" if unknown
+	// Act says what was done: "pause", "resume", "reschedule", "run now", "requeue", "delete", "release key", "intercept",
+	// "cancel", "set limits", "lift throttle", "drop sequence", "pass sequence", "skip", "accept balance", "delete queue";
+	// "stop" of StopBulk; of schedules "set schedule", "pause schedule", "resume schedule", "remove schedule", "run
+	// schedule".
+	Act      string
 	Target   string     // the id or key of a message, the name of a sequence or schedule, or the ID of another entry
 	Detail   string     // in words: until when, by how much, which messages
 	Messages int64      // how many messages were changed until now, or were accepted as missing or too many
 	Bulk     *BulkState // of a call for many; else nil
 }
 
-// A BulkPhase says whether a call for many still runs, and how it ended.
-type BulkPhase string
-
-// The phases.
-const (
-	BulkRunning  BulkPhase = "running"
-	BulkFinished BulkPhase = "finished"
-	BulkStopped  BulkPhase = "stopped" // by its Progress, StopBulk, or the end of its context
-	BulkFailed   BulkPhase = "failed"
-)
-
 // A BulkState is how far a call for many has come.
 type BulkState struct {
-	Phase BulkPhase
+	Phase string // "running", "finished", "failed"; "stopped": by its Progress, StopBulk, or the end of its context
 	// Updated is when the process of the call wrote the entry last, by the server's clock: before each step that changes
 	// something, and after about a second without such a step. Silent is how long ago that was.
 	Updated   time.Time
@@ -96,7 +57,7 @@ type BulkState struct {
 
 // Interrupted says whether a call that runs has written nothing for a minute: it has probably ended with its process.
 // JournalEntry.Rest is for the call that does the rest.
-func (b *BulkState) Interrupted() bool { return b.Phase == BulkRunning && b.Silent > time.Minute }
+func (b *BulkState) Interrupted() bool { return b.Phase == journal.Running && b.Silent > time.Minute }
 
 // A BulkTask is what a call for many was told.
 type BulkTask struct {
@@ -132,7 +93,7 @@ func (t *task) public(begun int64) *BulkTask {
 // interrupted. ok is false if there is no rest, if the call still runs, if its task was too long for the journal, or
 // if it was BulkRescheduleBy, which would shift messages twice.
 func (e *JournalEntry) Rest() (b Bulk, ok bool) {
-	if e.Bulk == nil || e.Bulk.Task == nil || e.Bulk.Phase == BulkFinished || e.Bulk.Phase == BulkRunning && !e.Bulk.Interrupted() {
+	if e.Bulk == nil || e.Bulk.Task == nil || e.Bulk.Phase == journal.Finished || e.Bulk.Phase == journal.Running && !e.Bulk.Interrupted() {
 		return b, false
 	}
 	t := e.Bulk.Task
@@ -181,7 +142,7 @@ func newToken() string { return fmt.Sprintf("%016x", rand.Uint64()) }
 type journalRecord struct {
 	By     string      `json:"by,omitempty"`
 	Why    string      `json:"why,omitempty"`
-	Act    Act         `json:"act"`
+	Act    string      `json:"act"`
 	Target string      `json:"to,omitempty"`
 	Detail string      `json:"how,omitempty"`
 	N      int64       `json:"n"`
@@ -189,7 +150,7 @@ type journalRecord struct {
 }
 
 type bulkRecord struct {
-	Phase  BulkPhase        `json:"is"`
+	Phase  string           `json:"is"`
 	Total  int64            `json:"of"`
 	Looked int64            `json:"looked"`
 	Passed map[Reason]int64 `json:"passed,omitempty"`
@@ -213,12 +174,12 @@ func journalEntryOf(l *script.JournalLine, now int64) (e JournalEntry, ok bool) 
 		return e, false
 	}
 	e = JournalEntry{
-		ID: name.String(), At: message.InstantTime(at), By: script.OneLine(r.By, script.MaxBy), Reason: script.OneLine(r.Why, script.MaxWhy), Act: Act(script.OneLine(string(r.Act), script.MaxBy)),
+		ID: name.String(), At: message.InstantTime(at), By: script.OneLine(r.By, script.MaxBy), Reason: script.OneLine(r.Why, script.MaxWhy), Act: script.OneLine(r.Act, script.MaxBy),
 		Target: script.OneLine(r.Target, maxTarget), Detail: script.OneLine(r.Detail, maxDetail), Messages: r.N,
 	}
 	if b := r.Bulk; b != nil {
 		e.Bulk = &BulkState{
-			Phase: BulkPhase(script.OneLine(string(b.Phase), script.MaxBy)), Updated: message.InstantTime(updated), Total: b.Total, Looked: b.Looked,
+			Phase: script.OneLine(b.Phase, script.MaxBy), Updated: message.InstantTime(updated), Total: b.Total, Looked: b.Looked,
 			Passed: b.Passed,
 			Error:  script.OneLine(b.Error, message.MaxErrorText), StopAsked: script.JournalWord(words[1]) == script.JournalStop,
 		}
@@ -320,7 +281,7 @@ func (m *Queue) StopBulk(ctx context.Context, id string) error {
 	if err != nil {
 		return m.failed(err, "stop %s", id)
 	}
-	m.done(ctx, journalRecord{Act: ActStopBulk, Target: id})
+	m.done(ctx, journalRecord{Act: journal.StopBulk, Target: id})
 	return nil
 }
 
@@ -346,14 +307,14 @@ var journalTime = 2 * time.Second
 
 // Note writes an act into the journal that was done by other means than a Queue, as schedule/ does for its entries.
 // target names the object of the act, detail says how. If the entry cannot be written, the log says so: see Journal.
-func (m *Queue) Note(ctx context.Context, act Act, target, detail string) {
+func (m *Queue) Note(ctx context.Context, act string, target, detail string) {
 	m.done(ctx, journalRecord{Act: act, Target: target, Detail: detail})
 }
 
 // done writes the entry of an act that is done, or logs that it cannot: see Journal.
 func (m *Queue) done(ctx context.Context, r journalRecord) {
 	keep := time.Duration(0) // for ever
-	if r.Act == ActDeleteQueue {
+	if r.Act == journal.DeleteQueue {
 		keep = journalOutlives
 	}
 	ctx, cancel := briefly(ctx)
@@ -398,7 +359,7 @@ func (m *Queue) missing(r *journalRecord, err error) {
 		m.unwritable.Store(true)
 		text += ": this user may not write it, and what it does next by this Queue will not be there either"
 	}
-	userlog.Contain(cmp.Or(m.log, slog.Default())).Error(text, slog.String("queue", m.store.Queue), slog.String("act", string(r.Act)), slog.String("by", m.who.by),
+	userlog.Contain(cmp.Or(m.log, slog.Default())).Error(text, slog.String("queue", m.store.Queue), slog.String("act", r.Act), slog.String("by", m.who.by),
 		slog.String("reason", m.who.why), slog.String("target", r.Target), slog.String("detail", r.Detail),
 		slog.Int64("messages", r.N), slog.Any("error", err))
 }

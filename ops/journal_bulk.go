@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -19,20 +20,20 @@ import (
 var ErrBulkStopped = errors.New("the call was asked to stop")
 
 // actOf is the Act of a change.
-func actOf(what string, us int64) Act {
+func actOf(what string, us int64) string {
 	switch {
 	case what == script.SteerAt && us == 0:
-		return ActRunNow
+		return journal.RunNow
 	case what == script.SteerRequeue:
-		return ActRequeue
+		return journal.Requeue
 	case what == script.SteerDelete:
-		return ActDelete
+		return journal.Delete
 	case what == script.SteerRelease:
-		return ActReleaseKey
+		return journal.ReleaseKey
 	case what == script.SteerLast || what == script.SteerGarbage:
-		return ActSkip
+		return journal.Skip
 	default:
-		return ActReschedule
+		return journal.Reschedule
 	}
 }
 
@@ -116,18 +117,18 @@ func (f *Filter) words() string {
 func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err error) {
 	switch {
 	case err == nil && finished:
-		_ = m.noteBulk(ctx, o, BulkFinished, nil)
+		_ = m.noteBulk(ctx, o, journal.Finished, nil)
 	case err == nil, errors.Is(err, ErrBulkStopped), ctx.Err() != nil:
-		_ = m.noteBulk(ctx, o, BulkStopped, nil)
+		_ = m.noteBulk(ctx, o, journal.Stopped, nil)
 	default:
-		_ = m.noteBulk(ctx, o, BulkFailed, err)
+		_ = m.noteBulk(ctx, o, journal.Failed, err)
 	}
 }
 
 // noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be
 // reached, a call that goes on waits here, as it would in its next step; otherwise nobody could see or stop it later.
 // For the end of a call there are only the attempts of journalTime.
-func (m *Queue) noteBulk(ctx context.Context, o *operation, phase BulkPhase, failure error) error {
+func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failure error) error {
 	if o.dry || o.mute {
 		return nil
 	}
@@ -139,7 +140,7 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase BulkPhase, fai
 		b.Error = message.ErrorText(failure)
 	}
 	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: o.Result.Done, Bulk: b}
-	word, ends := script.JournalRuns, phase != BulkRunning
+	word, ends := script.JournalRuns, phase != journal.Running
 	if ends {
 		word = script.JournalDone
 		brief, cancel := briefly(ctx)

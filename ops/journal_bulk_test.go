@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -57,8 +58,8 @@ func TestJournalOfBulk(t *testing.T) {
 		one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
 		f.Must(err)
 		b := one.Bulk
-		if one.By != "ann" || one.Reason != "why" || one.Act != ActDelete || one.Detail != `what is pending; payload "1"` ||
-			b.Phase != BulkRunning || b.Total != 10 || b.Task == nil || b.Task.Action != "delete" || b.StopAsked {
+		if one.By != "ann" || one.Reason != "why" || one.Act != journal.Delete || one.Detail != `what is pending; payload "1"` ||
+			b.Phase != journal.Running || b.Total != 10 || b.Task == nil || b.Task.Action != "delete" || b.StopAsked {
 			t.Errorf("while it runs: %+v, %+v", one, b)
 		}
 		return true
@@ -68,7 +69,7 @@ func TestJournalOfBulk(t *testing.T) {
 	if len(journalIn(f, m)) != 1 || steps != 4 {
 		t.Errorf("after %d steps: %+v", steps, journalIn(f, m))
 	}
-	if one := entryOf(f, m); one.Messages != 1 || one.Bulk.Phase != BulkFinished || one.Bulk.Looked != 10 ||
+	if one := entryOf(f, m); one.Messages != 1 || one.Bulk.Phase != journal.Finished || one.Bulk.Looked != 10 ||
 		one.Bulk.Error != "" {
 		t.Errorf("finished: %+v, %+v", one, one.Bulk)
 	}
@@ -77,15 +78,15 @@ func TestJournalOfBulk(t *testing.T) {
 	got, err = m.BulkReschedule(queuetest.CtxB, few, at)
 	f.Must(err)
 	if one := entryOf(f, m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" || one.Messages != 3 ||
-		one.Bulk.Phase != BulkStopped || !one.Bulk.Task.To.Equal(at) || !one.Bulk.Task.At.Equal(got.At) {
+		one.Bulk.Phase != journal.Stopped || !one.Bulk.Task.To.Equal(at) || !one.Bulk.Task.At.Equal(got.At) {
 		t.Errorf("stopped by its Progress: %+v, %+v", one, one.Bulk)
 	}
 	few.Progress, few.Before = nil, got.At
 	again, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob").BulkReschedule(queuetest.CtxB, few, at)
 	bulked(f, "again", again, err, 6, 6, nil)
 	all := journalIn(f, m)
-	if len(all) != 3 || all[0].By != "bob" || all[0].Bulk.Phase != BulkFinished || all[0].Messages != 6 ||
-		all[1].By != "ann" || all[1].Bulk.Phase != BulkStopped {
+	if len(all) != 3 || all[0].By != "bob" || all[0].Bulk.Phase != journal.Finished || all[0].Messages != 6 ||
+		all[1].By != "ann" || all[1].Bulk.Phase != journal.Stopped {
 		t.Errorf("again: %+v", all)
 	}
 	few.Before = time.Time{}
@@ -95,8 +96,8 @@ func TestJournalOfBulk(t *testing.T) {
 	if _, err = m.BulkRescheduleBy(ctx, few, time.Second); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	if one := entryOf(f, m); one.Act != ActReschedule || !strings.HasSuffix(one.Detail, "; by 1s") ||
-		one.Bulk.Phase != BulkStopped || one.Bulk.Task.By != time.Second {
+	if one := entryOf(f, m); one.Act != journal.Reschedule || !strings.HasSuffix(one.Detail, "; by 1s") ||
+		one.Bulk.Phase != journal.Stopped || one.Bulk.Task.By != time.Second {
 		t.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
 	_, err = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
@@ -108,7 +109,7 @@ func TestJournalOfBulk(t *testing.T) {
 	if !errors.Is(err, delayqueue.ErrWrongType) {
 		t.Errorf("with a key of somebody else: %v", err)
 	}
-	if one := entryOf(f, m); one.Bulk.Phase != BulkFailed || !strings.Contains(one.Bulk.Error, "WRONGTYPE") {
+	if one := entryOf(f, m); one.Bulk.Phase != journal.Failed || !strings.Contains(one.Bulk.Error, "WRONGTYPE") {
 		t.Errorf("failed: %+v, %+v", one, one.Bulk)
 	}
 	f.Must(f.Cli.Del(queuetest.CtxB, f.Key("msg"), f.Key("pending")).Err())
@@ -126,7 +127,7 @@ func TestStopBulk(t *testing.T) {
 			f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
 			one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
 			f.Must(err)
-			if !one.Bulk.StopAsked || one.Bulk.Phase != BulkRunning {
+			if !one.Bulk.StopAsked || one.Bulk.Phase != journal.Running {
 				t.Errorf("asked to stop: %+v", one.Bulk)
 			}
 			f.Must(bob.StopBulk(queuetest.CtxB, r.Entry)) // again
@@ -139,10 +140,10 @@ func TestStopBulk(t *testing.T) {
 	}
 	one, err := m.JournalEntry(queuetest.CtxB, got.Entry)
 	f.Must(err)
-	if one.Bulk.Phase != BulkStopped || one.Messages != 6 || one.Bulk.StopAsked {
+	if one.Bulk.Phase != journal.Stopped || one.Messages != 6 || one.Bulk.StopAsked {
 		t.Errorf("stopped: %+v, %+v", one, one.Bulk)
 	}
-	if all := journalIn(f, m); len(all) != 3 || all[0].Act != ActStopBulk || all[0].By != "bob" || all[0].Target != got.Entry {
+	if all := journalIn(f, m); len(all) != 3 || all[0].Act != journal.StopBulk || all[0].By != "bob" || all[0].Target != got.Entry {
 		t.Errorf("%+v", all)
 	}
 	if err := bob.StopBulk(queuetest.CtxB, got.Entry); !errors.Is(err, delayqueue.ErrWrongState) {
@@ -219,7 +220,7 @@ func TestJournalOfTheDead(t *testing.T) {
 					_, err := m.BulkDelete(ctx, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}})
 					return err
 				})
-				if _, ok := left.Rest(); ok || left.Bulk.Phase != BulkRunning || left.Messages != int64(3*(k-1)) || left.Bulk.Total != n ||
+				if _, ok := left.Rest(); ok || left.Bulk.Phase != journal.Running || left.Messages != int64(3*(k-1)) || left.Bulk.Total != n ||
 					left.Bulk.Task.Action != "delete" {
 					t.Errorf("the dead left %+v, %+v", left, left.Bulk)
 				}
@@ -252,14 +253,14 @@ func TestJournalRest(t *testing.T) {
 		ok   bool
 		most int64
 	}{
-		"stopped":                 {BulkState{Phase: BulkStopped, Task: &BulkTask{}}, 5, true, 0},
-		"failed, with a bound":    {BulkState{Phase: BulkFailed, Task: &BulkTask{Most: 7}}, 5, true, 2},
-		"it has done all":         {BulkState{Phase: BulkStopped, Task: &BulkTask{Most: 7}}, 7, false, 0},
-		"finished":                {BulkState{Phase: BulkFinished, Task: &BulkTask{}}, 5, false, 0},
-		"it runs":                 {BulkState{Phase: BulkRunning, Task: &BulkTask{}}, 5, false, 0},
-		"interrupted":             {BulkState{Phase: BulkRunning, Silent: 2 * time.Minute, Task: &BulkTask{}}, 5, true, 0},
-		"what shifted":            {BulkState{Phase: BulkStopped, Task: &BulkTask{By: time.Hour}}, 5, false, 0},
-		"its task was not stored": {BulkState{Phase: BulkStopped}, 5, false, 0},
+		"stopped":                 {BulkState{Phase: journal.Stopped, Task: &BulkTask{}}, 5, true, 0},
+		"failed, with a bound":    {BulkState{Phase: journal.Failed, Task: &BulkTask{Most: 7}}, 5, true, 2},
+		"it has done all":         {BulkState{Phase: journal.Stopped, Task: &BulkTask{Most: 7}}, 7, false, 0},
+		"finished":                {BulkState{Phase: journal.Finished, Task: &BulkTask{}}, 5, false, 0},
+		"it runs":                 {BulkState{Phase: journal.Running, Task: &BulkTask{}}, 5, false, 0},
+		"interrupted":             {BulkState{Phase: journal.Running, Silent: 2 * time.Minute, Task: &BulkTask{}}, 5, true, 0},
+		"what shifted":            {BulkState{Phase: journal.Stopped, Task: &BulkTask{By: time.Hour}}, 5, false, 0},
+		"its task was not stored": {BulkState{Phase: journal.Stopped}, 5, false, 0},
 	} {
 		if c.is.Task != nil {
 			c.is.Task.At = at
@@ -305,7 +306,7 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 	if !errors.Is(err, ErrBulkStopped) || got.Done != 4 || refused == 0 {
 		t.Errorf("after %d refusals: %+v, %v", refused, got, err)
 	}
-	if one := entryOf(f, bob); one.Bulk.Phase != BulkStopped || one.Messages != 4 {
+	if one := entryOf(f, bob); one.Bulk.Phase != journal.Stopped || one.Messages != 4 {
 		t.Errorf("%+v, %+v", one, one.Bulk)
 	}
 	got, err = bob.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Before: got.At})

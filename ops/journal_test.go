@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
@@ -111,23 +112,23 @@ func TestJournal(t *testing.T) {
 	f.Must(ann.Requeue(queuetest.CtxB, dead))
 	f.Must(queuetest.Failure(ann.Intercept(queuetest.CtxB, dead)))
 	taken := f.Send(q, "c", face.InAnHour)
-	f.Must(queuetest.Failure(ann.TryIntercept(taken)))
+	f.Must(queuetest.Failure(ann.Intercept(queuetest.CtxB, taken.ID)))
 	before := []JournalEntry{
-		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: taken.ID, Detail: "was pending", Messages: 1},
-		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: dead, Detail: "was retry", Messages: 1},
-		{By: "ann", Reason: "a reason", Act: ActRequeue, Target: dead, Messages: 1},
-		{By: "ann", Reason: "a reason", Act: ActUnthrottle},
-		{By: "ann", Reason: "a reason", Act: ActSetLimits, Detail: "5 at a time; before: no limit"},
-		{By: "bob", Act: ActDropSequence, Target: "s"},
-		{By: "bob", Act: ActPassSequence, Target: "s", Detail: "to 7"},
-		{By: "bob", Act: ActCancel, Target: b.ID, Detail: "was pending", Messages: 1},
-		{By: "ann", Reason: "a reason", Act: ActDelete, Target: a.ID, Messages: 1},
-		{Act: ActRunNow, Target: b.ID, Messages: 1},
-		{By: "bob", Act: ActReschedule, Target: a.ID, Detail: "by -1m0s", Messages: 1},
-		{By: "ann", Reason: "a reason", Act: ActReschedule, Target: "of a", Detail: "due 2100-01-02T03:04:05Z", Messages: 1},
-		{By: "bob", Act: ActResume},
-		{By: "ann", Reason: "a reason", Act: ActPause},
-		{By: "ann", Reason: "a reason", Act: ActPause, Detail: "until 2100-01-02T03:04:05Z"},
+		{By: "ann", Reason: "a reason", Act: journal.Intercept, Target: taken.ID, Detail: "was pending", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Intercept, Target: dead, Detail: "was retry", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Requeue, Target: dead, Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Unthrottle},
+		{By: "ann", Reason: "a reason", Act: journal.SetLimits, Detail: "5 at a time; before: no limit"},
+		{By: "bob", Act: journal.DropSequence, Target: "s"},
+		{By: "bob", Act: journal.PassSequence, Target: "s", Detail: "to 7"},
+		{By: "bob", Act: journal.Cancel, Target: b.ID, Detail: "was pending", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Delete, Target: a.ID, Messages: 1},
+		{Act: journal.RunNow, Target: b.ID, Messages: 1},
+		{By: "bob", Act: journal.Reschedule, Target: a.ID, Detail: "by -1m0s", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Reschedule, Target: "of a", Detail: "due 2100-01-02T03:04:05Z", Messages: 1},
+		{By: "bob", Act: journal.Resume},
+		{By: "ann", Reason: "a reason", Act: journal.Pause},
+		{By: "ann", Reason: "a reason", Act: journal.Pause, Detail: "until 2100-01-02T03:04:05Z"},
 	}
 	journalIs(f, m, before...)
 	f.Send(q, "c", face.InAnHour)
@@ -139,7 +140,7 @@ func TestJournal(t *testing.T) {
 	}
 	expires(-1)
 	f.Must(ann.DeleteQueue(queuetest.CtxB, true))
-	journalIs(f, m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: ActDeleteQueue, Messages: 1}}, before...)...)
+	journalIs(f, m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: journal.DeleteQueue, Messages: 1}}, before...)...)
 	expires(journalOutlives)
 	f.Send(q, "d", face.InAnHour)
 	f.Must(ann.Pause(queuetest.CtxB))
@@ -182,10 +183,10 @@ func TestJournalOnce(t *testing.T) {
 	m := Of(delayqueue.NewMonitor(f.Name, cli)).WithOperator("ann")
 	m.log = f.Logger()
 	f.Must(m.Pause(queuetest.CtxB))
-	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)), JournalEntry{By: "ann", Act: ActPause})
+	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)), JournalEntry{By: "ann", Act: journal.Pause})
 	lost, never = 1, true
 	f.Must(m.WithReason("it is over").Resume(queuetest.CtxB))
-	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)), JournalEntry{By: "ann", Act: ActPause})
+	journalIs(f, Of(delayqueue.NewMonitor(f.Name, f.Cli)), JournalEntry{By: "ann", Act: journal.Pause})
 	for _, text := range []string{"is not in the journal", "act=resume", "by=ann", `reason="it is over"`} {
 		queuetest.Eventually(t, "the log says "+text, func() bool { return f.Log.Count(text) > 0 })
 	}
@@ -225,9 +226,9 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 	for _, reason := range []Reason{PassedMoved, PassedNew, PassedKey} {
 		all[reason] = 1 << 53
 	}
-	b := &bulkRecord{Phase: BulkFinished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Task: &task{Filter: coldFilter{Contains: make([]byte, 34<<10)}},
+	b := &bulkRecord{Phase: journal.Finished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Task: &task{Filter: coldFilter{Contains: make([]byte, 34<<10)}},
 		Error: strings.Repeat("\x01", message.MaxErrorText)}
-	r := journalRecord{By: m.who.by, Why: m.who.why, Act: ActReschedule, Target: strings.Repeat(">", maxTarget),
+	r := journalRecord{By: m.who.by, Why: m.who.why, Act: journal.Reschedule, Target: strings.Repeat(">", maxTarget),
 		Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
 	_, err := m.writeDown(queuetest.CtxB, &r, script.JournalNote{Word: script.JournalDone, Token: newToken()})
 	f.Must(err)
@@ -241,7 +242,7 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 	f.Send(f.Queue(nil), "x", face.InAnHour)
 	_, err = m.BulkRunNow(queuetest.CtxB, Bulk{Filter: Filter{Contains: strings.Repeat("x", maxEntryTask)}})
 	f.Must(err)
-	if one := entryOf(f, m); one.Bulk.Phase != BulkFinished || one.Bulk.Task != nil {
+	if one := entryOf(f, m); one.Bulk.Phase != journal.Finished || one.Bulk.Task != nil {
 		t.Errorf("what was told at length: %+v", one.Bulk)
 	}
 }
@@ -262,7 +263,7 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 					t.Fatalf("%q at %s: page %d: %v", member, score, pages, err)
 				}
 				for _, e := range page.Entries {
-					if e.Act == ActPause {
+					if e.Act == journal.Pause {
 						found++
 					}
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -28,7 +29,7 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 	l.Per = script.RatePer(l.Per)
 	was, err := m.store.SetLimits(ctx, &m.calls, script.RateLimits(l))
 	if before = Limits(was); err == nil || partly(err) != "" {
-		r := journalRecord{Act: ActSetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)}
+		r := journalRecord{Act: journal.SetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)}
 		m.done(ctx, r.partly(err))
 	}
 	if err != nil {
@@ -42,7 +43,7 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
 	lifted, err = m.store.LiftThrottle(ctx, &m.calls)
 	if lifted {
-		r := journalRecord{Act: ActUnthrottle}
+		r := journalRecord{Act: journal.Unthrottle}
 		m.done(ctx, r.partly(err))
 	}
 	if err != nil {

@@ -43,7 +43,7 @@ func TestUnthrottle(t *testing.T) {
 	for range 3 {
 		unthrottle(false)
 	}
-	counts := func() delayqueue.Counts {
+	counts := func() Counts {
 		c, err := m.Counts(queuetest.CtxB)
 		f.Must(err)
 		return c

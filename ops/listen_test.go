@@ -17,7 +17,7 @@ import (
 // monitorTellsWhatPeopleDo: every call that changes a queue is told, with who did it.
 func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)
-	sub, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	sub, err := delayqueue.NewMonitor(f.Name, f.Cli).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 	f.Must(err)
 	defer sub.Stop()
 	q := f.Queue(nil)
@@ -66,7 +66,7 @@ func TestListenerStops(t *testing.T) {
 			wire := redistest.NewWire(t, queuetest.Shared.Addr())
 			cli := queuetest.RedisClient(t, wire.Addr())
 			m := Of(delayqueue.NewMonitor(f.Name, cli))
-			sub, err := m.ListenEvent(queuetest.CtxB, func(delayqueue.Event) {})
+			sub, err := m.Monitor().ListenEvent(queuetest.CtxB, func(delayqueue.Event) {})
 			f.Must(err)
 			defer sub.Stop()
 			end(cli, sub, wire)
@@ -86,17 +86,17 @@ func TestListenEventObeysItsContext(t *testing.T) {
 	m := Of(delayqueue.NewMonitor("orders", cli))
 	over, cancel := context.WithCancel(queuetest.CtxB)
 	cancel()
-	if sub, err := m.ListenEvent(over, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.Canceled) {
+	if sub, err := m.Monitor().ListenEvent(over, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	if sub, err := m.ListenEvent(queuetest.CtxB, nil); sub != nil || !errors.Is(err, delayqueue.ErrBadOption) {
+	if sub, err := m.Monitor().ListenEvent(queuetest.CtxB, nil); sub != nil || !errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("without a listener: %v", err)
 	}
 	server.Pause()
 	defer server.Resume()
 	ctx, cancel := context.WithTimeout(queuetest.CtxB, 50*time.Millisecond)
 	defer cancel()
-	if sub, err := m.ListenEvent(ctx, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.DeadlineExceeded) {
+	if sub, err := m.Monitor().ListenEvent(ctx, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("on a server that hangs: %v", err)
 	}
 	for name, err := range Queues(ctx, cli) {
@@ -108,7 +108,7 @@ func TestListenEventObeysItsContext(t *testing.T) {
 
 func monitorReports(f *face.Fixture, m *Queue) {
 	heard := make(chan delayqueue.Event, 100)
-	sub, err := m.ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	sub, err := m.Monitor().ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 	f.Must(err)
 	defer sub.Stop()
 	other := delayqueue.NewPublisher(f.Name, f.Cli)

@@ -77,7 +77,7 @@ func first(all iter.Seq2[*MessageStatus, error]) error {
 func monitorCounts(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return false }).WithNackRedeliveryDelay(time.Hour)
-	counts := func(what string, want delayqueue.Counts) {
+	counts := func(what string, want Counts) {
 		f.T.Helper()
 		got, err := m.Counts(queuetest.CtxB)
 		if err != nil || got != want {
@@ -86,15 +86,15 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 		for name, c := range map[string]struct {
 			get  func(context.Context) (int64, error)
 			want int64
-		}{"pending": {m.GetPendingCount, want.Pending}, "ready": {m.GetReadyCount, want.Ready},
-			"processing": {m.GetProcessingCount, want.Unack}} {
+		}{"pending": {m.Monitor().GetPendingCount, want.Pending}, "ready": {m.Monitor().GetReadyCount, want.Ready},
+			"processing": {m.Monitor().GetProcessingCount, want.Unack}} {
 			if n, err := c.get(queuetest.CtxB); err != nil || n != c.want {
 				f.T.Errorf("%s: %d %s, %v; want %d", what, n, name, err, c.want)
 			}
 		}
 	}
 	far := f.Send(q, "far", face.InAnHour)
-	counts("one that waits", delayqueue.Counts{Pending: 1, NextDue: far.Due})
+	counts("one that waits", Counts{Counts: delayqueue.Counts{Pending: 1, NextDue: far.Due}})
 	f.Send(q, "now")
 	f.Send(q, "now")
 	got, err := m.Counts(queuetest.CtxB)
@@ -108,20 +108,19 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	}
 	close(release)
 	queuetest.Eventually(f.T, "both wait for their retry", func() bool { return len(f.Check().Retry) == 2 })
-	counts("after two failures", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
+	counts("after two failures", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}})
 	since := func() time.Time {
 		var us int64
 		f.Must(queuetest.Failure(fmt.Sscan(f.Check().Fields["paused"], &us)))
 		return time.UnixMicro(us)
 	}
 	f.Must(m.Pause(queuetest.CtxB))
-	counts("paused", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedSince: since()})
+	counts("paused", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true, PausedSince: since()})
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, until))
-	counts("paused for an hour", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until,
-		PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
+	counts("paused for an hour", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true, PausedUntil: until, PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
 	f.Must(m.Resume(queuetest.CtxB))
-	counts("resumed", delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due})
+	counts("resumed", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}})
 }
 
 func monitorGet(f *face.Fixture, m *Queue) {
@@ -266,9 +265,9 @@ func TestMonitorWithoutRedis(t *testing.T) {
 	m := Of(delayqueue.NewMonitor("nobody-there", cli))
 	var all sync.WaitGroup
 	for what, call := range map[string]func() error{
-		"count":  func() error { _, err := m.GetReadyCount(queuetest.CtxB); return err },
+		"count":  func() error { _, err := m.Monitor().GetReadyCount(queuetest.CtxB); return err },
 		"get":    func() error { _, err := m.Get(queuetest.CtxB, queuetest.IDOf("a")); return err },
-		"listen": func() error { _, err := m.ListenEvent(queuetest.CtxB, func(delayqueue.Event) {}); return err },
+		"listen": func() error { _, err := m.Monitor().ListenEvent(queuetest.CtxB, func(delayqueue.Event) {}); return err },
 		"drop":   func() error { return m.DeleteQueue(queuetest.CtxB, false) },
 		"steer": func() error {
 			ctx, cancel := context.WithTimeout(queuetest.CtxB, 50*time.Millisecond)
@@ -318,7 +317,7 @@ func TestNoQueue(t *testing.T) {
 		"Counts":      func() error { return queuetest.Failure(m.Counts(queuetest.CtxB)) },
 		"Get":         func() error { return queuetest.Failure(m.Get(queuetest.CtxB, id)) },
 		"GetKey":      func() error { return queuetest.Failure(m.GetKey(queuetest.CtxB, "order-42")) },
-		"GetPending":  func() error { return queuetest.Failure(m.GetPendingCount(queuetest.CtxB)) },
+		"GetPending":  func() error { return queuetest.Failure(m.Monitor().GetPendingCount(queuetest.CtxB)) },
 		"List":        func() error { return queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, "")) },
 		"All":         func() error { return first(m.All(queuetest.CtxB, delayqueue.StateReady, Filter{})) },
 		"Find":        func() error { return queuetest.Failure(m.Find(queuetest.CtxB, "x", Find{}, "")) },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
@@ -48,10 +49,10 @@ func (m *Queue) paused(ctx context.Context, until int64, err error) error {
 	if err != nil && partly(err) == "" {
 		return m.failed(err, "pause or resume")
 	}
-	code, r := delayqueue.PausedEvent, journalRecord{Act: ActPause}
+	code, r := delayqueue.PausedEvent, journalRecord{Act: journal.Pause}
 	switch until {
 	case 0:
-		code, r.Act = delayqueue.ResumedEvent, ActResume
+		code, r.Act = delayqueue.ResumedEvent, journal.Resume
 	case message.Forever:
 	default:
 		r.Detail = "until " + instantText(message.InstantTime(until))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
@@ -18,9 +19,8 @@ import (
 // onBehalf is the person who acts, and the reason, as given.
 type onBehalf struct{ by, why string }
 
-// A Queue is a queue as a person on call sees it. Of makes one of a Monitor, which it embeds. A Queue lists, finds
-// and counts more than a Monitor does, and changes one message, many, or the queue itself. Its changes stand in the
-// journal of the queue. It is safe for concurrent use.
+// A Queue is a queue as a person on call sees it: it counts, lists and finds, and changes one message, many, or the
+// queue itself. Its changes stand in the journal of the queue. It is safe for concurrent use.
 //
 // All calls are about the whole queue, however many shards it has. A change of the queue itself (Pause, SetLimits) is
 // made in each shard. If a shard does not answer, the call goes on until its context ends. Then the error and the
@@ -28,7 +28,7 @@ type onBehalf struct{ by, why string }
 // Lanes, Lane and Limits return what the other shards say beside the error. Lists, searches and calls for many end
 // with an error that names the shard.
 type Queue struct {
-	*delayqueue.Monitor
+	monitor    *delayqueue.Monitor
 	store      *shard.Queue
 	calls      script.LimitedCalls
 	who        onBehalf
@@ -41,8 +41,14 @@ type Queue struct {
 // Of returns the queue of a Monitor.
 func Of(m *delayqueue.Monitor) *Queue {
 	cli, prefix := m.Redis()
-	return &Queue{Monitor: m, store: shard.New(script.NewStore(cli, prefix, m.Name()), 0)}
+	return &Queue{monitor: m, store: shard.New(script.NewStore(cli, prefix, m.Name()), 0)}
 }
+
+// Name is the name of the queue.
+func (m *Queue) Name() string { return m.store.Queue }
+
+// Monitor is the Monitor of which Of made the Queue. Its calls do not stand in the journal.
+func (m *Queue) Monitor() *delayqueue.Monitor { return m.monitor }
 
 // WithOperator says in whose name the Queue acts. The name stands in the events of its calls (Event.By), with a pause
 // (Counts.PausedBy) and in the journal. At most 200 bytes are kept, as one line. Call it before all other methods.
@@ -148,7 +154,7 @@ func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
 	if err == nil {
 		m.tell(delayqueue.QueueDeletedEvent, 0)
 	}
-	m.done(ctx, journalRecord{Act: ActDeleteQueue, N: int64(messages)}.partly(err))
+	m.done(ctx, journalRecord{Act: journal.DeleteQueue, N: int64(messages)}.partly(err))
 	if err != nil {
 		return m.failed(err, "delete it")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -90,7 +91,7 @@ func (m *Queue) DropSequence(ctx context.Context, name string) error {
 	if err != nil {
 		return m.failed(err, "drop sequence %q", name)
 	}
-	m.done(ctx, journalRecord{Act: ActDropSequence, Target: name})
+	m.done(ctx, journalRecord{Act: journal.DropSequence, Target: name})
 	return nil
 }
 
@@ -105,7 +106,7 @@ func (m *Queue) PassSequence(ctx context.Context, name string, n int64) (before 
 			err = delayqueue.ErrNotFound
 		}
 		if m.who.by != "" && (err == nil || errors.Is(err, delayqueue.ErrNotFound)) { // without an operator a program calls, such as a scheduler
-			m.done(ctx, journalRecord{Act: ActPassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
+			m.done(ctx, journalRecord{Act: journal.PassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
 		}
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -50,7 +51,7 @@ func TestBulkOfShards(t *testing.T) {
 	got, err = d.m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}, Filter: Filter{Limit: 1}}, time.Hour)
 	bulked(d.Fixture, "by an hour", got, err, 6, 6, nil)
 	entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry)
-	if err != nil || entry.Messages != 6 || entry.Bulk.Phase != BulkFinished {
+	if err != nil || entry.Messages != 6 || entry.Bulk.Phase != journal.Finished {
 		t.Errorf("%+v, %v", entry, err)
 	}
 	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage}

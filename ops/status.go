@@ -59,7 +59,6 @@ type KeptError struct {
 // A KeyHeldError says that no live message has a key, because a message that was acked holds it (WithKeyHold).
 // errors.Is finds delayqueue.ErrNotFound in it.
 type KeyHeldError struct {
-	Queue string    // the name of the queue
 	Key   string    // the key that was looked for
 	ID    string    // the id of the acked message
 	Until time.Time // when the key becomes free, by the server's clock
@@ -90,7 +89,7 @@ func statusIn(ctx context.Context, s *script.Store, by, what string, most int) (
 		return nil, err
 	}
 	if r.Held {
-		return nil, &KeyHeldError{Queue: s.Queue, Key: what, ID: r.ID, Until: message.InstantTime(r.At)}
+		return nil, &KeyHeldError{Key: what, ID: r.ID, Until: message.InstantTime(r.At)}
 	}
 	m := statusWithin(r.ID, stateAs(r.State), r.At, r.Text, r.Record, most)
 	m.Result, m.Earlier, m.CountdownLeft = r.Result, r.Earlier, r.Missing

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// Reschedule is Monitor.Reschedule with an entry in the journal.
+// Reschedule is delayqueue.Monitor.Reschedule with an entry in the journal.
 func (m *Queue) Reschedule(ctx context.Context, id string, t time.Time) error {
 	return m.reschedule(ctx, "", id, t)
 }
 
-// RescheduleKey is Monitor.RescheduleKey with an entry in the journal.
+// RescheduleKey is delayqueue.Monitor.RescheduleKey with an entry in the journal.
 func (m *Queue) RescheduleKey(ctx context.Context, key string, t time.Time) error {
 	return m.reschedule(ctx, "key", key, t)
 }
@@ -27,19 +28,6 @@ func (m *Queue) reschedule(ctx context.Context, by, what string, t time.Time) er
 	}
 	return m.steerOne(ctx, script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
 }
-
-// TryIntercept is Monitor.TryIntercept with an entry in the journal.
-func (m *Queue) TryIntercept(info *delayqueue.MessageInfo) (*delayqueue.InterceptResult, error) {
-	if info == nil {
-		return m.Monitor.TryIntercept(nil)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-	defer cancel()
-	return m.Intercept(ctx, info.ID)
-}
-
-// tryTime bounds TryIntercept, which has no context.
-const tryTime = 10 * time.Second
 
 // RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption
 // if d is not 0 and less than 1ms either way, because that is a number without its unit.
@@ -94,7 +82,7 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 	}
 	switch {
 	case one.Holder != "":
-		dup := &delayqueue.DuplicateKeyError{Queue: s.store.Queue, ID: one.Holder, Held: one.Held}
+		dup := &delayqueue.DuplicateKeyError{ID: one.Holder, Held: one.Held}
 		if msg, err := s.statusBy(ctx, "id", name, 0); err == nil && msg != nil {
 			dup.Key = msg.Key
 		}
@@ -103,7 +91,7 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 		return s.failed(fmt.Errorf("%w: its deadline or TTL is over by then; Anew lifts it", delayqueue.ErrExpired), "%s %s",
 			verbs[do.What], name)
 	case !one.Done:
-		no := &delayqueue.StateError{Queue: s.store.Queue, ID: name, State: stateAs(one.State)}
+		no := &delayqueue.StateError{ID: name, State: stateAs(one.State)}
 		if do.Only == "key" {
 			no.ID, no.Key = "", name
 		}
@@ -127,28 +115,28 @@ var acts = map[string]delayqueue.EventCode{script.SteerAt: delayqueue.Reschedule
 	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent, script.SteerLast: delayqueue.RescheduledEvent,
 	script.SteerGarbage: delayqueue.FinalFailedEvent}
 
-// Intercept is Monitor.Intercept with an entry in the journal.
+// Intercept is delayqueue.Monitor.Intercept with an entry in the journal.
 func (m *Queue) Intercept(ctx context.Context, id string) (*delayqueue.InterceptResult, error) {
-	return m.intercept(ctx, ActIntercept, "id", id)
+	return m.intercept(ctx, journal.Intercept, "id", id)
 }
 
-// InterceptKey is Monitor.InterceptKey with an entry in the journal.
+// InterceptKey is delayqueue.Monitor.InterceptKey with an entry in the journal.
 func (m *Queue) InterceptKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error) {
-	return m.intercept(ctx, ActIntercept, "key", key)
+	return m.intercept(ctx, journal.Intercept, "key", key)
 }
 
-// Cancel is Monitor.Cancel with an entry in the journal.
+// Cancel is delayqueue.Monitor.Cancel with an entry in the journal.
 func (m *Queue) Cancel(ctx context.Context, id string) (*delayqueue.InterceptResult, error) {
-	return m.intercept(ctx, ActCancel, "id", id)
+	return m.intercept(ctx, journal.Cancel, "id", id)
 }
 
-// CancelKey is Monitor.CancelKey with an entry in the journal.
+// CancelKey is delayqueue.Monitor.CancelKey with an entry in the journal.
 func (m *Queue) CancelKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error) {
-	return m.intercept(ctx, ActCancel, "key", key)
+	return m.intercept(ctx, journal.Cancel, "key", key)
 }
 
-func (m *Queue) intercept(ctx context.Context, act Act, by, what string) (*delayqueue.InterceptResult, error) {
-	running := act == ActCancel
+func (m *Queue) intercept(ctx context.Context, act string, by, what string) (*delayqueue.InterceptResult, error) {
+	running := act == journal.Cancel
 	got, err := m.store.InterceptWith(ctx, &m.calls, by, what, running)
 	if err != nil {
 		return nil, m.failed(err, "%s %s %s", act, by, what)

@@ -115,7 +115,7 @@ func (f *fixture) lastOf(name string) (at, gen int64) {
 // looks sees, through a Monitor, what schedules has left.
 func (f *fixture) looks(m *ops.Queue) {
 	f.Helper()
-	all, err := List(f.ctx(), m.Monitor)
+	all, err := List(f.ctx(), m.Monitor())
 	if err != nil || len(all) != 3 {
 		f.Fatalf("List: %+v, %v", all, err)
 	}
@@ -131,12 +131,12 @@ func (f *fixture) looks(m *ops.Queue) {
 		f.Errorf("%+v", skips)
 	}
 	now := f.now()
-	next, err := Next(f.ctx(), m.Monitor, "paused", 2)
+	next, err := Next(f.ctx(), m.Monitor(), "paused", 2)
 	if err != nil || len(next) != 2 || next[0].Format("15:04 -0700") != "09:30 +0900" || next[1].Sub(next[0]) != 24*time.Hour ||
 		next[0].Unix() <= now {
 		f.Errorf("Next: %v, %v", next, err)
 	}
-	if _, err := Next(f.ctx(), m.Monitor, "none", 2); !errors.Is(err, ErrNoEntry) {
+	if _, err := Next(f.ctx(), m.Monitor(), "none", 2); !errors.Is(err, ErrNoEntry) {
 		f.Errorf("Next of none: %v", err)
 	}
 }

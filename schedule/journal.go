@@ -3,24 +3,23 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"log/slog"
 	"strings"
-
-	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // changed tells the journal and the log what has become of an entry.
 func (s *Scheduler) changed(ctx context.Context, name string, old, to *record) {
-	act, detail := ops.ActSetSchedule, ""
+	act, detail := journal.SetSchedule, ""
 	switch {
 	case to.Removed:
-		act = ops.ActRemoveSchedule
+		act = journal.RemoveSchedule
 	case old == nil || old.Removed || old.unreadable != nil:
 		detail = "new: " + to.inWords()
 	case old.Paused != to.Paused && to.Paused:
-		act = ops.ActPauseSchedule
+		act = journal.PauseSchedule
 	case old.Paused != to.Paused:
-		act = ops.ActResumeSchedule
+		act = journal.ResumeSchedule
 	default:
 		detail = old.changes(to)
 	}

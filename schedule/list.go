@@ -24,7 +24,7 @@ type looker struct {
 }
 
 func newLooker(m *ops.Queue) looker {
-	cli, prefix := m.Redis()
+	cli, prefix := m.Monitor().Redis()
 	store := script.NewStore(cli, prefix, m.Name())
 	return looker{m, table{store, time.Now}, shard.New(store, 0)}
 }

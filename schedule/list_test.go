@@ -30,7 +30,7 @@ func TestListMany(t *testing.T) {
 		f.pass(fmt.Sprint("e", i), 1, at)
 	}
 	wire, far := f.wired(server, 0)
-	all, err := List(f.ctx(), far.monitor.Monitor)
+	all, err := List(f.ctx(), far.monitor.Monitor())
 	f.must(err)
 	if len(all) != many+1 {
 		t.Fatalf("%d entries", len(all))
@@ -56,13 +56,13 @@ func ignoreNew(err error) error {
 // TestListNone: a queue that has no key is told from one that has no entries.
 func TestListNone(t *testing.T) {
 	f := newFixture(t)
-	if all, err := List(f.ctx(), f.mon.Monitor); !errors.Is(err, delayqueue.ErrNoQueue) || len(all) != 0 {
+	if all, err := List(f.ctx(), f.mon.Monitor()); !errors.Is(err, delayqueue.ErrNoQueue) || len(all) != 0 {
 		t.Errorf("of no queue: %v, %v", all, err)
 	}
 	_, err := f.pub.Send(f.ctx(), "x")
 	f.must(err)
 	for range 2 {
-		if all, err := List(f.ctx(), f.mon.Monitor); err != nil || len(all) != 0 {
+		if all, err := List(f.ctx(), f.mon.Monitor()); err != nil || len(all) != 0 {
 			t.Errorf("of none: %v, %v", all, err)
 		}
 		f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
@@ -85,15 +85,15 @@ func TestPrefix(t *testing.T) {
 			c, err := mon.Counts(f.ctx())
 			return err == nil && c.Pending+c.Ready > 0
 		})
-		all, err := List(f.ctx(), mon.Monitor)
+		all, err := List(f.ctx(), mon.Monitor())
 		if err != nil || len(all) != 1 || all[0].Payload != fmt.Sprint(i) {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if next, err := Next(f.ctx(), mon.Monitor, "e", 2); err != nil || len(next) != 2 {
+		if next, err := Next(f.ctx(), mon.Monitor(), "e", 2); err != nil || len(next) != 2 {
 			t.Errorf("%v, %v", next, err)
 		}
 	}
-	if _, err := List(f.ctx(), f.mon.Monitor); !errors.Is(err, delayqueue.ErrNoQueue) {
+	if _, err := List(f.ctx(), f.mon.Monitor()); !errors.Is(err, delayqueue.ErrNoQueue) {
 		t.Errorf("the queue without the prefix: %v", err)
 	}
 	f.must(mon.DeleteQueue(f.ctx(), true))

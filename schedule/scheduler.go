@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/go-delayqueue/delayqueue/ops"
@@ -274,7 +275,7 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.Messag
 	}
 	info, err := s.queue.Send(ctx, string(r.Payload), opts...)
 	if err == nil {
-		s.journal.Note(ctx, ops.ActRunSchedule, name, "message "+info.ID)
+		s.journal.Note(ctx, journal.RunSchedule, name, "message "+info.ID)
 	}
 	return info, s.failed(name, "run now", err)
 }

@@ -106,7 +106,7 @@ func (p *part) sendPage(ctx context.Context, page []*entry) error {
 		var far *delayqueue.SequenceError
 		switch err := result.Err; {
 		case errors.As(err, &far):
-			if gen, instant := split(far.Last); gen == e.Gen && !far.Stopped {
+			if gen, instant := split(far.Last); gen == e.Gen && errors.Is(err, delayqueue.ErrSequence) {
 				p.settle(e, instant, err) // another replica was faster
 			} else {
 				e.last = -1 // it was changed, or a failover has forgotten what was sent: the next look shows that

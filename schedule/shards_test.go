@@ -53,7 +53,7 @@ func TestShards(t *testing.T) {
 			t.Errorf("%s: messages for each instant: %v", e.Name, n)
 		}
 	}
-	all, err := List(f.ctx(), f.mon.Monitor)
+	all, err := List(f.ctx(), f.mon.Monitor())
 	f.must(err)
 	for _, s := range all {
 		if s.Trouble != nil {
@@ -63,7 +63,7 @@ func TestShards(t *testing.T) {
 	// A lane of another customer lies elsewhere, which the status says.
 	f.must(f.s.Set(f.ctx(), Entry{Name: "lost", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("customer-42")}}))
 	f.until("the entry is refused", func() bool {
-		all, err := List(f.ctx(), f.mon.Monitor)
+		all, err := List(f.ctx(), f.mon.Monitor())
 		f.must(err)
 		for _, s := range all {
 			if s.Name == "lost" && s.Trouble != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"slices"
 	"strings"
 	"testing"
@@ -164,10 +165,10 @@ func TestActsAreInTheJournal(t *testing.T) {
 	page, err := f.mon.Journal(f.ctx(), 0, "")
 	f.must(err)
 	want := []ops.JournalEntry{
-		{Act: ops.ActRemoveSchedule}, {Act: ops.ActRunSchedule, Detail: "message "}, {Act: ops.ActResumeSchedule},
-		{Act: ops.ActPauseSchedule},
-		{Act: ops.ActSetSchedule, Detail: "cron 0 9 * * * becomes cron 0 9 * * * in Asia/Tokyo; the payload"},
-		{Act: ops.ActSetSchedule, Detail: "new: cron 0 9 * * *"},
+		{Act: journal.RemoveSchedule}, {Act: journal.RunSchedule, Detail: "message "}, {Act: journal.ResumeSchedule},
+		{Act: journal.PauseSchedule},
+		{Act: journal.SetSchedule, Detail: "cron 0 9 * * * becomes cron 0 9 * * * in Asia/Tokyo; the payload"},
+		{Act: journal.SetSchedule, Detail: "new: cron 0 9 * * *"},
 	}
 	if len(page.Entries) != len(want) {
 		t.Fatalf("%+v", page.Entries)

@@ -33,7 +33,7 @@ func TestCall(t *testing.T) {
 		}
 		// Who has only the id awaits it, on any machine.
 		info := f.sent(charge.Send(f.Context(), f.pub, order{ID: 43}, delayqueue.WithRetention(time.Minute)))
-		if got, err = charge.Await(f.Context(), f.mon, info.ID); err != nil || got.Order != 43 {
+		if got, err = charge.Await(f.Context(), f.mon.Monitor(), info.ID); err != nil || got.Order != 43 {
 			f.Error(got, err)
 		}
 		if got, err = charge.Await(f.Context(), f.pub, "nobody"); !errors.Is(err, delayqueue.ErrNoResult) {

@@ -177,7 +177,7 @@ func TestChain(t *testing.T) {
 		if id := testkit.Receive(f, "the next step", got); id != 42 {
 			f.Error(id)
 		}
-		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrNotHandling) {
+		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrBadOption) {
 			f.Error(err)
 		}
 	})

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,7 +23,7 @@ type verb struct {
 	Title      string // a key of the catalogue
 	Did        string // what was done, with a count
 	Action     Action
-	Act        ops.Act            // what the journal calls it
+	Act        string             // what the journal calls it
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // the queue's name must be typed
 	NeedsDelay bool               // the form asks by how much
@@ -47,27 +48,27 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 
 var verbs = []verb{
 	{
-		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow, Anew: true,
+		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: journal.RunNow, Anew: true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting},
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
-		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: ops.ActReschedule, NeedsDelay: true,
+		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: journal.Reschedule, NeedsDelay: true,
 		Anew:   true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry},
 		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue, Anew: true,
+		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: journal.Requeue, Anew: true,
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one:    one((*ops.Queue).Requeue),
 		many:   many((*ops.Queue).BulkRequeue),
 	}, {
-		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Act: ops.ActDelete,
+		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Act: journal.Delete,
 		States: []delayqueue.State{delayqueue.StateUnack},
 		one:    one(cancelOne),
 		many:   many((*ops.Queue).BulkDelete),
 	}, {
-		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: ops.ActDelete,
+		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: journal.Delete,
 		States: []delayqueue.State{
 			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry, delayqueue.StateGarbage,
 			delayqueue.StateDone,
@@ -75,10 +76,10 @@ var verbs = []verb{
 		one:  one((*ops.Queue).Delete),
 		many: many((*ops.Queue).BulkDelete),
 	}, {
-		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: ops.ActSkip, Turn: true,
+		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: journal.Skip, Turn: true,
 		States: turnStates, one: one((*ops.Queue).SkipToEnd),
 	}, {
-		Name: "giveup", Title: "Give up, and let its lane go on", Did: "%s given up", Action: Skip, Act: ops.ActSkip, Turn: true,
+		Name: "giveup", Title: "Give up, and let its lane go on", Did: "%s given up", Action: Skip, Act: journal.Skip, Turn: true,
 		States: turnStates, one: one((*ops.Queue).SkipToGarbage),
 	},
 }
@@ -89,7 +90,7 @@ var turnStates = []delayqueue.State{delayqueue.StatePending, delayqueue.StateRea
 func cancelOne(m *ops.Queue, ctx context.Context, id string) error {
 	got, err := m.Cancel(ctx, id)
 	if err == nil && !got.Intercepted {
-		err = &delayqueue.StateError{Queue: m.Name(), ID: id, State: got.State}
+		err = &delayqueue.StateError{ID: id, State: got.State}
 	}
 	return err
 }
@@ -239,7 +240,7 @@ func (r *request) lacks(ctx context.Context, m *ops.Queue, v *verb, id string) e
 	}
 	msg, err := m.Get(ctx, id)
 	if err == nil && !slices.Contains(v.States, msg.State) {
-		err = &delayqueue.StateError{Queue: m.Name(), ID: id, State: msg.State}
+		err = &delayqueue.StateError{ID: id, State: msg.State}
 	}
 	return err
 }
@@ -311,7 +312,7 @@ var pauses = []time.Duration{15 * time.Minute, time.Hour, 4 * time.Hour, 12 * ti
 
 // A pausing is a pause and the choices for one.
 type pausing struct {
-	delayqueue.Counts
+	ops.Counts
 	Lengths []time.Duration
 }
 

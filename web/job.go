@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"maps"
 	"net/http"
 	"net/url"
@@ -39,7 +40,7 @@ func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v := &jobView{JournalEntry: e, Phase: r.lang.phase(e.Bulk), Trouble: serverAddress.ReplaceAllString(e.Bulk.Error, "…")}
-	v.Runs = e.Bulk.Phase == ops.BulkRunning && !e.Bulk.Interrupted()
+	v.Runs = e.Bulk.Phase == journal.Running && !e.Bulk.Interrupted()
 	v.Stops = v.Runs && !e.Bulk.StopAsked && r.mayStop(e) == nil
 	v.Passed = r.lang.passedOver(e.Bulk.Passed)
 	return v, nil

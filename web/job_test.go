@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"net/http"
 	"net/url"
 	"slices"
@@ -138,9 +139,9 @@ func TestWhoMayStopAJob(t *testing.T) {
 	f := newFixture(t, Config{Authorize: only(&rights)})
 	f.sent("orders", "x")
 	id := 1_700_000_000_000_000
-	for act, want := range map[ops.Act][]Action{
-		ops.ActDelete: {Cancel, Delete}, ops.ActRequeue: {Requeue}, ops.ActRunNow: {RunNow},
-		ops.ActReschedule: {Reschedule}, "unheard of": nil,
+	for act, want := range map[string][]Action{
+		journal.Delete: {Cancel, Delete}, journal.Requeue: {Requeue}, journal.RunNow: {RunNow},
+		journal.Reschedule: {Reschedule}, "unheard of": nil,
 	} {
 		for _, right := range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {
 			rights = []Action{right}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"regexp"
 	"time"
 
@@ -68,14 +69,14 @@ func (h *Handler) hide(e *ops.JournalEntry) {
 }
 
 // act is what somebody did, in words. An act that another program made up is shown as it is.
-func (l *language) act(a ops.Act) string { return l.say(shown(string(a))) }
+func (l *language) act(a string) string { return l.say(shown(string(a))) }
 
 // phase is how a job stands, in words.
 func (l *language) phase(b *ops.BulkState) string {
 	switch {
 	case b.Interrupted():
 		return l.say("interrupted after %s of %s", l.number(b.Looked), l.number(b.Total))
-	case b.Phase == ops.BulkRunning && b.StopAsked:
+	case b.Phase == journal.Running && b.StopAsked:
 		return l.say("running, asked to stop")
 	}
 	return l.say(string(b.Phase))

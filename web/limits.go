@@ -23,7 +23,7 @@ var pers = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 // A limitsView is what the page shows.
 type limitsView struct {
 	ops.QueueLimits
-	Counts delayqueue.Counts
+	Counts ops.Counts
 	Pers   []time.Duration // that of the rate that is set is among them
 }
 

@@ -180,7 +180,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, err := shared(ctx, h, "counts\x00"+r.Queue, 2*time.Second, func(ctx context.Context) (delayqueue.Counts, error) {
+	counts, err := shared(ctx, h, "counts\x00"+r.Queue, 2*time.Second, func(ctx context.Context) (ops.Counts, error) {
 		ctx, cancel := h.soon(ctx)
 		defer cancel()
 		return r.Monitor().Counts(ctx)
@@ -202,7 +202,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 }
 
 // mostOf is the state that is shown if none is asked for: the first with messages.
-func mostOf(c delayqueue.Counts) delayqueue.State {
+func mostOf(c ops.Counts) delayqueue.State {
 	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry,
 		delayqueue.StateGarbage} {
 		if totalOf(c, s) > 0 {
@@ -213,7 +213,7 @@ func mostOf(c delayqueue.Counts) delayqueue.State {
 }
 
 // tabs are all states, but for the one of lanes if no message is in it; the page shows one of them, or none.
-func (r *request) tabs(here delayqueue.State, c delayqueue.Counts) (all []tab) {
+func (r *request) tabs(here delayqueue.State, c ops.Counts) (all []tab) {
 	for _, state := range states {
 		if state == delayqueue.StateWaiting && state != here && c.Waiting == 0 {
 			continue
@@ -251,7 +251,7 @@ func (l *listing) Order() string {
 var errNoPage = &httpError{http.StatusBadRequest, "There is no such page"}
 
 // list looks at messages until a page is full or its budget is spent.
-func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts) error {
+func (r *request) list(ctx context.Context, l *listing, counts ops.Counts) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
 	f := l.Filter
 	f.Limit = pageRows
@@ -319,7 +319,7 @@ func beginning(text string, most int) string {
 	return text
 }
 
-func totalOf(c delayqueue.Counts, s delayqueue.State) int64 {
+func totalOf(c ops.Counts, s delayqueue.State) int64 {
 	return map[delayqueue.State]int64{
 		delayqueue.StatePending: c.Pending, delayqueue.StateReady: c.Ready, delayqueue.StateUnack: c.Unack,
 		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done, delayqueue.StateWaiting: c.Waiting,

@@ -108,7 +108,7 @@ func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // counts are those of the queue of the request.
-func (r *request) counts(ctx context.Context) (delayqueue.Counts, error) {
+func (r *request) counts(ctx context.Context) (ops.Counts, error) {
 	ctx, cancel := r.h.soon(ctx)
 	defer cancel()
 	n, err := r.Monitor().Counts(ctx)

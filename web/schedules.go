@@ -46,7 +46,7 @@ func (r *request) WhyNotSent(err error) string {
 func (h *Handler) schedules(ctx context.Context, r *request) (any, error) {
 	return shared(ctx, h, "schedules\x00"+r.Queue, 5*time.Second, func(ctx context.Context) (*schedulesView, error) {
 		m := r.Monitor()
-		all, err := schedule.List(ctx, m.Monitor)
+		all, err := schedule.List(ctx, m.Monitor())
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (h *Handler) schedules(ctx context.Context, r *request) (any, error) {
 		for i, s := range all[:len(all)-v.Others] {
 			row := scheduleRow{Status: s}
 			if s.Broken == nil && !s.Paused && i < mostSchedules && len(s.Cron) <= longestCron && time.Now().Before(end) {
-				row.Times, err = schedule.Next(ctx, m.Monitor, s.Name, nextInstants)
+				row.Times, err = schedule.Next(ctx, m.Monitor(), s.Name, nextInstants)
 			}
 			if err != nil && !errors.Is(err, schedule.ErrNoEntry) && !errors.Is(err, delayqueue.ErrNotFound) {
 				return nil, err

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"html"
 	"io/fs"
 	"net/http"
@@ -163,9 +164,9 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	_, limited := m.SetLimits(f.Context(), ops.Limits{Rate: 1, Per: time.Second, Burst: 1})
 	ok(t, errors.Join(limited, m.PauseFor(f.Context(), time.Hour)))
 	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
-	for i, act := range []ops.Act{
-		ops.ActRunNow, ops.ActReschedule, ops.ActRequeue, ops.ActDelete,
-		ops.ActUnthrottle, ops.ActStopBulk,
+	for i, act := range []string{
+		journal.RunNow, journal.Reschedule, journal.Requeue, journal.Delete,
+		journal.Unthrottle, journal.StopBulk,
 	} {
 		phase := []string{"running", "finished", "stopped", "failed"}[i%4]
 		at := 1_700_000_000_000_000 + i

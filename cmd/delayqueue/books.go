@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // booksJSON is what doctor --json says of the books.
@@ -24,16 +24,16 @@ type cause struct {
 	n     int64
 }
 
-func enteredBy(b delayqueue.Balance) []cause {
+func enteredBy(b ops.Balance) []cause {
 	return []cause{{"sent", b.Sent}, {"followed others", b.Followed}, {"by schedules", b.Scheduled}, {"imported", b.Imported}, {"found", b.Found}}
 }
 
-func leftBy(b delayqueue.Balance) []cause {
+func leftBy(b ops.Balance) []cause {
 	return []cause{{"acked", b.Acked}, {"kept until their time was over", b.Over}, {"superseded", b.Superseded}, {"intercepted", b.Intercepted},
 		{"canceled", b.Canceled}, {"deleted", b.Deleted}, {"too old in garbage", b.Aged}, {"too many", b.Trimmed}, {"written off", b.WrittenOff}}
 }
 
-func booksOf(b delayqueue.Balance) *booksJSON {
+func booksOf(b ops.Balance) *booksJSON {
 	by := func(causes []cause) map[string]int64 {
 		all := map[string]int64{}
 		for _, c := range causes {
@@ -45,7 +45,7 @@ func booksOf(b delayqueue.Balance) *booksJSON {
 }
 
 // describeBooks prints the balance, with the causes that there are.
-func describeBooks(b delayqueue.Balance) {
+func describeBooks(b ops.Balance) {
 	verdict := paint(good, "they balance")
 	if b.Unaccounted != 0 {
 		verdict = paint(bad, "they do not balance")
@@ -70,7 +70,7 @@ func describeBooks(b delayqueue.Balance) {
 }
 
 // unbalanced is the finding that the books do not balance.
-func unbalanced(b delayqueue.Balance) check.Finding {
+func unbalanced(b ops.Balance) check.Finding {
 	text := differenceOf(b.Unaccounted)
 	return check.Finding{Kind: check.Unbalanced, Structure: "books", Item: text, Text: "books: " + text + "."}
 }

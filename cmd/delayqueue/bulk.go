@@ -158,7 +158,7 @@ func (t *target) statesOf(work *bulkWork) ([]delayqueue.State, error) {
 	return states, nil
 }
 
-func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
+func sizeOf(n ops.Counts, states []delayqueue.State) (total int64) {
 	for _, state := range states {
 		total += map[delayqueue.State]int64{
 			delayqueue.StatePending: n.Pending, delayqueue.StateReady: n.Ready, delayqueue.StateUnack: n.Unack,

@@ -159,7 +159,7 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 }
 
 // books are those of the queue; nil if they are not open or cannot be read.
-func (a *app) books(ctx context.Context, m *ops.Queue) (*delayqueue.Balance, error) {
+func (a *app) books(ctx context.Context, m *ops.Queue) (*ops.Balance, error) {
 	b, err := m.Balance(ctx)
 	switch {
 	case err == nil && !b.Since.IsZero():
@@ -317,7 +317,7 @@ func (a *app) standstill(ctx context.Context, p *examined, l *health.Look) (foun
 
 // schedulesStandStill looks for schedules that are not sent.
 func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []check.Finding) {
-	all, err := schedule.List(ctx, a.newMonitor(queue).Monitor)
+	all, err := schedule.List(ctx, a.newMonitor(queue).Monitor())
 	if err != nil {
 		return nil
 	}

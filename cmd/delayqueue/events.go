@@ -22,7 +22,7 @@ was lost, a line says that there is a gap.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			heard := make(chan delayqueue.Event)
-			sub, err := m.ListenEvent(c.Context(), func(e delayqueue.Event) {
+			sub, err := m.Monitor().ListenEvent(c.Context(), func(e delayqueue.Event) {
 				select {
 				case heard <- e:
 				case <-c.Context().Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -106,7 +107,7 @@ func actOf(e *ops.JournalEntry) string {
 		return string(e.Act)
 	case b.Interrupted():
 		return fmt.Sprintf("%s, interrupted after %d of %d", e.Act, b.Looked, b.Total)
-	case b.Phase == ops.BulkFailed:
+	case b.Phase == journal.Failed:
 		return string(e.Act) + ", failed: " + b.Error
 	case b.StopAsked:
 		return string(e.Act) + ", asked to stop"
@@ -117,7 +118,7 @@ func actOf(e *ops.JournalEntry) string {
 // onWhat is the target of an act; of a job that runs it is the ID that journal stop takes.
 func onWhat(e *ops.JournalEntry) string {
 	text := e.Target
-	if e.Bulk != nil && e.Bulk.Phase == ops.BulkRunning {
+	if e.Bulk != nil && e.Bulk.Phase == journal.Running {
 		text = "job " + e.ID
 	}
 	if text != "" && e.Detail != "" {

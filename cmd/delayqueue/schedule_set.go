@@ -61,7 +61,7 @@ func (a *app) setSchedule(c *cobra.Command, args []string, f *scheduleFlags) err
 		return err
 	}
 	look, cancel := context.WithTimeout(c.Context(), oneCall)
-	_, err = schedule.Get(look, a.newMonitor(args[0]).Monitor, args[1])
+	_, err = schedule.Get(look, a.newMonitor(args[0]).Monitor(), args[1])
 	cancel()
 	isNew := errors.Is(err, schedule.ErrNoEntry)
 	payload, said, err := a.schedulePayload(args, isNew) // reading the input may take any time

@@ -63,7 +63,7 @@ func (a *app) onSchedules(run func(ctx context.Context, s *schedule.Scheduler, m
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), oneCall)
 		defer cancel()
-		return scheduleFailure(run(ctx, s, a.newMonitor(args[0]).Monitor, args))
+		return scheduleFailure(run(ctx, s, a.newMonitor(args[0]).Monitor(), args))
 	}
 }
 

@@ -24,7 +24,7 @@ func tellSchedules(w *world) {
 	w.contains(w.must("schedules", "reports"), "daily", "0 9 * * 1-5", "Asia/Tokyo", "every 15m + 5m", "no replica runs")
 	w.exits(exitUnsound, "doctor", "reports").shows("nobody runs the schedules", "nobody runs 2 schedules: no replica ever looked")
 	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
-	if all, err := schedule.List(w.Context(), w.monitor("reports").Monitor); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
+	if all, err := schedule.List(w.Context(), w.monitor("reports").Monitor()); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
 		w.Errorf("a Monitor with the prefix %s lists %+v, %v", w.prefix, all, err)
 	}
 	next := w.must("schedule", "next", "reports", "daily")
@@ -73,7 +73,7 @@ func TestSchedulesAreCounted(t *testing.T) {
 	collector := promqueue.NewCollector(promqueue.Config{})
 	defer collector.Close()
 	collector.InstrumentSchedules(s)
-	collector.Watch(w.monitor("reports").Monitor)
+	collector.Watch(w.monitor("reports").Monitor())
 	collector.WatchSchedules(s)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector)

@@ -110,7 +110,7 @@ func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) e
 	var failed []error
 	for _, name := range names {
 		if entry, ours := strings.CutPrefix(name, "schedule/"); ours {
-			if _, err := schedule.Get(ctx, m.Monitor, entry); err == nil {
+			if _, err := schedule.Get(ctx, m.Monitor(), entry); err == nil {
 				failed = append(failed, fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again; "+
 					"remove the schedule first (delayqueue schedule rm %s %s)", name, entry, m.Name(), entry))
 				continue

@@ -43,7 +43,7 @@ retry and waiting, or in the states of --state. The command asks first.`,
 					return "", err
 				}
 				if !r.Intercepted {
-					return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: r.State}
+					return "", &delayqueue.StateError{ID: id, State: r.State}
 				}
 				return r.State.String(), nil
 			})
@@ -254,9 +254,9 @@ func (a *app) deleteGarbage(m *ops.Queue) func(context.Context, string) (string,
 		case err != nil:
 			return "", err
 		case msg == nil:
-			return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: delayqueue.StateGone}
+			return "", &delayqueue.StateError{ID: id, State: delayqueue.StateGone}
 		case msg.State != delayqueue.StateGarbage:
-			return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: msg.State}
+			return "", &delayqueue.StateError{ID: id, State: msg.State}
 		}
 		return msg.State.String(), m.Delete(ctx, id)
 	}

@@ -236,7 +236,7 @@ func (w *world) state(queue, id string) delayqueue.State {
 	return m.State
 }
 
-func (w *world) counts(queue string) delayqueue.Counts {
+func (w *world) counts(queue string) ops.Counts {
 	w.Helper()
 	n, err := w.monitor(queue).Counts(w.Context())
 	ok(w, err)

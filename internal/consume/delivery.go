@@ -238,7 +238,7 @@ var (
 	ErrDeliveryLost    = errors.New("delivery was lost: its lease ran out")
 	ErrCanceled        = errors.New("message was canceled")
 	ErrShutdown        = errors.New("consumer is shutting down")
-	ErrNotHandling     = errors.New("this is not the context of a running handler")
+	ErrNotHandling     = fmt.Errorf("%w: this is not the context of a running handler", message.ErrBadOption)
 	ErrPayloadTooLarge = errors.New("payload too large")
 )
 

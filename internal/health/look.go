@@ -30,7 +30,7 @@ type Look struct {
 	At        time.Time
 	Err       error // then there is nothing else
 	Missing   error // some shards do not answer (ErrMissingShards); all else is of the others
-	Counts    delayqueue.Counts
+	Counts    ops.Counts
 	Consumers []ops.Consumer
 	Hours     []ops.Tally // the last 48, oldest first
 	Lane      string      // of the message that has waited longest for others of its lane; "" if that is not long, or not known
@@ -82,7 +82,7 @@ func Read(ctx context.Context, m *ops.Queue) *Look {
 		return &Look{Name: l.Name, At: l.At, Err: l.Err}
 	}
 	if l.Missing == nil && l.inLane() > veryLate {
-		if page, err := ops.Of(m.Monitor).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, ""); err == nil {
+		if page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, ""); err == nil {
 			for _, msg := range page.Messages { // one, or none any more
 				l.Lane = msg.Lane
 			}

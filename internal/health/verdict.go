@@ -3,7 +3,7 @@ package health
 import (
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // A Level says how bad something is. Its number is its place on a board.
@@ -130,7 +130,7 @@ func (l *Look) waitsForLane() Verdict {
 }
 
 // PauseOf says until when, by whom and why.
-func PauseOf(n delayqueue.Counts) Text {
+func PauseOf(n ops.Counts) Text {
 	text := say("paused")
 	if !n.PausedUntil.IsZero() {
 		text = say("paused until %s", n.PausedUntil)

@@ -13,18 +13,23 @@ import (
 
 // This file has the typed calls of the scripts that count, and publishes events.
 
-// QueueCounts are the fields of Counts.
+// Counts are the fields of delayqueue.Counts.
+type Counts struct {
+	Pending int64
+	Ready   int64
+	Unack   int64
+	Retry   int64
+	Waiting int64
+	Garbage int64
+	Done    int64
+	Behind  time.Duration
+	NextDue time.Time
+}
+
+// QueueCounts are the fields of ops.Counts.
 type QueueCounts struct {
-	Pending        int64
-	Ready          int64
-	Unack          int64
-	Retry          int64
-	Waiting        int64
-	Garbage        int64
-	Done           int64
+	Counts
 	LaneSince      time.Time
-	Behind         time.Duration
-	NextDue        time.Time
 	Paused         bool
 	PausedUntil    time.Time
 	PausedSince    time.Time

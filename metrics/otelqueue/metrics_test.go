@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 	scenario.Servers(t, func(t *testing.T, cli redis.UniversalClient) {
 		s := scenario.New(t, "orders", cli)
 		m, read := newMetrics(t, Config{})
-		m.Watch(s.Monitor.Monitor, delayqueue.NewMonitor("idle", cli))
+		m.Watch(s.Monitor.Monitor(), delayqueue.NewMonitor("idle", cli))
 		m.Instrument(s.Queue)
 		m.InstrumentPublisher(s.Publisher)
 		scenario.Eventually(t, read, map[string]float64{

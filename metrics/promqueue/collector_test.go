@@ -48,7 +48,7 @@ func TestCollector(t *testing.T) {
 		s := scenario.New(t, "orders", cli)
 		c := NewCollector(Config{})
 		t.Cleanup(c.Close)
-		c.Watch(s.Monitor.Monitor, delayqueue.NewMonitor("idle", cli))
+		c.Watch(s.Monitor.Monitor(), delayqueue.NewMonitor("idle", cli))
 		c.Instrument(s.Queue)
 		c.InstrumentPublisher(s.Publisher)
 		read := func() map[string]float64 { return values(t, c) }
@@ -147,7 +147,7 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 	lines := counter{slog.NewTextHandler(nil, nil), new(atomic.Int32)}
 	c := NewCollector(Config{Timeout: 50 * time.Millisecond, Logger: slog.New(lines)})
 	s := scenario.New(t, "orders", server.Client(t))
-	c.Watch(s.Monitor.Monitor)
+	c.Watch(s.Monitor.Monitor())
 	c.Instrument(s.Queue)
 	t.Cleanup(c.Close)
 	up, changes := 1.0, int32(0) // a reading of a busy machine may be an outage, too

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // balance reads the books, and wants so many to be unaccounted for.
-func balance(f *face.Fixture, unaccounted int64) delayqueue.Balance {
+func balance(f *face.Fixture, unaccounted int64) ops.Balance {
 	f.T.Helper()
-	b, err := delayqueue.NewMonitor(f.Name, f.Cli).Balance(queuetest.CtxB)
+	b, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).Balance(queuetest.CtxB)
 	f.Must(err)
 	if b.Unaccounted != unaccounted || b.Entered != b.Left+b.Here+b.Unaccounted {
 		f.T.Errorf("%+v, want %d unaccounted for", b, unaccounted)
@@ -56,7 +57,7 @@ func TestBalanceOfEvicted(t *testing.T) {
 		if b := balance(f, 100); b.Here != 900 {
 			t.Errorf("%+v", b)
 		}
-		if n, err := delayqueue.NewMonitor(f.Name, f.Cli).Counts(queuetest.CtxB); err != nil || n.Unaccounted != 100 {
+		if n, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(queuetest.CtxB); err != nil || n.Unaccounted != 100 {
 			t.Errorf("%+v, %v", n, err)
 		}
 		q.StartConsume()
@@ -228,11 +229,11 @@ func TestBalanceByCause(t *testing.T) {
 		queuetest.Receive(t, "a handler", handled)
 	}
 	queuetest.Eventually(t, "what was trimmed is in the log", func() bool { return f.Log.Count("deleted garbage") > 0 })
-	want := delayqueue.Balance{Sent: 3 + 6 + 3, Followed: 1, Scheduled: 1, Imported: 1, Acked: 1, Superseded: 1, Intercepted: 1, Canceled: 1,
+	want := ops.Balance{Sent: 3 + 6 + 3, Followed: 1, Scheduled: 1, Imported: 1, Acked: 1, Superseded: 1, Intercepted: 1, Canceled: 1,
 		Deleted: 1, Trimmed: 2}
 	want.Entered, want.Left = 15, 7
 	want.Here = want.Entered - want.Left
-	var got delayqueue.Balance
+	var got ops.Balance
 	defer func() {
 		if t.Failed() {
 			t.Logf("%+v, want %+v", got, want)
@@ -250,7 +251,7 @@ func TestAcceptBalance(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	if b, err := m.Balance(queuetest.CtxB); !errors.Is(err, delayqueue.ErrNoQueue) || b != (delayqueue.Balance{}) {
+	if b, err := m.Balance(queuetest.CtxB); !errors.Is(err, delayqueue.ErrNoQueue) || b != (ops.Balance{}) {
 		t.Errorf("of no queue: %+v, %v", b, err)
 	}
 	if n, err := m.AcceptBalance(queuetest.CtxB); !errors.Is(err, delayqueue.ErrNoQueue) || n != 0 {
@@ -262,7 +263,7 @@ func TestAcceptBalance(t *testing.T) {
 	}
 	f.Must(f.Cli.HDel(queuetest.CtxB, f.Key("msg"), ids[:3]...).Err())
 	f.Must(f.Cli.Do(queuetest.CtxB, "ZREM", f.Key("pending"), ids[0], ids[1], ids[2]).Err())
-	m = ops.Of(m.Monitor).WithOperator("ann").WithReason("an eviction")
+	m = ops.Of(m.Monitor()).WithOperator("ann").WithReason("an eviction")
 	for i, want := range []int64{3, 0} {
 		if n, err := m.AcceptBalance(queuetest.CtxB); n != want || err != nil {
 			t.Errorf("%d: %d, %v", i, n, err)
@@ -282,7 +283,7 @@ func TestAcceptBalance(t *testing.T) {
 	}
 	page, err := m.Journal(queuetest.CtxB, 10, "")
 	f.Must(err)
-	if len(page.Entries) != 2 || page.Entries[1].Act != ops.ActAcceptBalance || page.Entries[1].By != "ann" || page.Entries[1].Reason != "an eviction" ||
+	if len(page.Entries) != 2 || page.Entries[1].Act != journal.AcceptBalance || page.Entries[1].By != "ann" || page.Entries[1].Reason != "an eviction" ||
 		page.Entries[1].Detail != "missing" || page.Entries[1].Messages != 3 || page.Entries[0].Detail != "too many" || page.Entries[0].Messages != 1 {
 		t.Errorf("%+v", page.Entries)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -294,7 +295,7 @@ func TestKeyHoldIsRespected(t *testing.T) {
 	if err := m.ReleaseKey(queuetest.CtxB, "event-1"); !errors.Is(err, delayqueue.ErrNotFound) {
 		t.Errorf("released twice: %v", err)
 	}
-	if page, err := m.Journal(queuetest.CtxB, 0, ""); err != nil || page.Entries[0].Act != ops.ActReleaseKey || page.Entries[0].Target != "event-1" {
+	if page, err := m.Journal(queuetest.CtxB, 0, ""); err != nil || page.Entries[0].Act != journal.ReleaseKey || page.Entries[0].Target != "event-1" {
 		t.Errorf("%+v, %v", page, err)
 	}
 	f.Must(m.Requeue(queuetest.CtxB, first.ID))

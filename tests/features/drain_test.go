@@ -17,6 +17,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -120,7 +121,7 @@ func TestDrainRefuses(t *testing.T) {
 	if err := <-within; err == nil || !strings.Contains(err.Error(), "own handlers") {
 		t.Errorf("in a handler: %v", err)
 	}
-	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrConsuming) {
+	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrWrongState) {
 		t.Errorf("while it drains: %v", err)
 	}
 	for call, f := range map[string]func(){
@@ -134,13 +135,13 @@ func TestDrainRefuses(t *testing.T) {
 	close(release)
 	f.Must(queuetest.Receive(t, "it ends", ended))
 	q.StartConsume()
-	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrConsuming) ||
+	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrWrongState) ||
 		!strings.HasPrefix(err.Error(), `delayqueue: queue "`+f.Name+`": `) {
 		t.Errorf("while it consumes: %v", err)
 	}
 	f.Must(q.Shutdown(queuetest.WithTimeout(t)))
 	delayqueue.NewPool(1, delayqueue.Share{Queue: q})
-	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrConsuming) {
+	if _, err := q.Drain(context.Background()); !errors.Is(err, delayqueue.ErrWrongState) {
 		t.Errorf("in a pool: %v", err)
 	}
 	if queuetest.PanicText(func() { _, _ = f.Queue(nil).Drain(context.Background()) }) == "" {
@@ -304,7 +305,7 @@ func TestDrainLeavesWhatIsPutOff(t *testing.T) {
 		f.Pause(0)
 		limit(script.RateLimits{Rate: 2, Per: time.Hour, Burst: 2})
 		step("two an hour", 2)
-		if c, err := delayqueue.NewMonitor(f.Name, f.Cli).Counts(ctx); err != nil || !c.Limited || c.Ready != 6 {
+		if c, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(ctx); err != nil || !c.Limited || c.Ready != 6 {
 			t.Errorf("%+v, %v", c, err)
 		}
 		limit(script.RateLimits{Concurrency: 1})

@@ -11,7 +11,6 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -122,7 +121,7 @@ func TestReportOverAClientOfItsOwnType(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	heard := make(chan delayqueue.Event, 10)
-	listener, err := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli)).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	listener, err := delayqueue.NewMonitor(f.Name, f.Cli).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 	f.Must(err)
 	defer listener.Stop()
 	p := delayqueue.NewPublisher(f.Name, wrapped{f.Cli})

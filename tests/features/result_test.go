@@ -57,10 +57,10 @@ func TestSetResult(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", payload, len(r.Value), err)
 		}
 	}
-	if err := delayqueue.SetResult(later, "late"); !errors.Is(err, delayqueue.ErrNotHandling) {
+	if err := delayqueue.SetResult(later, "late"); !errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("after the handler has returned: %v", err)
 	}
-	if err := delayqueue.SetResult(queuetest.CtxB, "x"); !errors.Is(err, delayqueue.ErrNotHandling) {
+	if err := delayqueue.SetResult(queuetest.CtxB, "x"); !errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("outside a handler: %v", err)
 	}
 	info := f.Send(q, "not kept")

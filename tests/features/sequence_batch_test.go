@@ -85,8 +85,8 @@ func TestSequenceStops(t *testing.T) {
 					i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || face.Fate(f, r.Err) != delayqueue.StoredNo) {
 					t.Errorf("%s: message %d: %v", name, i, r.Err)
 				}
-			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo || stopped.Last != 2 || stopped.Name != name ||
-				stopped.Queue != f.Name || stopped.N < 3:
+			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo || stopped.Last != 2 ||
+				!strings.Contains(r.Err.Error(), fmt.Sprintf("sequence %q: 2 stands before ", name)):
 				t.Errorf("%s: message %d: %v", name, i, r.Err)
 			}
 		}

@@ -169,8 +169,8 @@ func TestThenRefuses(t *testing.T) {
 			check("sequence", delayqueue.Then(ctx, "x", delayqueue.WithSequence("s", 1)), delayqueue.ErrBadOption, "Then", "WithSequence")
 			check("countdown", delayqueue.Then(ctx, "x", delayqueue.WithKey("k"), delayqueue.WithCountdown(2)), delayqueue.ErrBadOption, "WithCountdown", "WithDelay")
 			check("nil option", delayqueue.Then(ctx, "x", nil), delayqueue.ErrBadOption)
-			check("another context", delayqueue.Then(context.Background(), "x"), delayqueue.ErrNotHandling, "Then")
-			check("the base context", delayqueue.Then(context.WithoutCancel(context.Background()), "x"), delayqueue.ErrNotHandling)
+			check("another context", delayqueue.Then(context.Background(), "x"), delayqueue.ErrBadOption, "Then")
+			check("the base context", delayqueue.Then(context.WithoutCancel(context.Background()), "x"), delayqueue.ErrBadOption)
 			if msg.Payload == "fails" {
 				return queuetest.ErrBoom
 			}
@@ -187,7 +187,7 @@ func TestThenRefuses(t *testing.T) {
 			check("101", delayqueue.Then(ctx, "one more"), delayqueue.ErrPayloadTooLarge, "Then", "100")
 			return nil
 		})
-	check("outside", delayqueue.Then(context.Background(), "x"), delayqueue.ErrNotHandling, "Then")
+	check("outside", delayqueue.Then(context.Background(), "x"), delayqueue.ErrBadOption, "Then")
 	many, bytes := f.Send(q, "many"), f.Send(q, "bytes")
 	q.StartConsume()
 	for _, info := range []*delayqueue.MessageInfo{many, bytes} {
@@ -197,7 +197,7 @@ func TestThenRefuses(t *testing.T) {
 	queuetest.Eventually(t, "it fails", func() bool { return f.Where(fails.ID) == "retry" })
 	for range 4 {
 		late := queuetest.Receive(t, "a context of the past", ended)
-		check("late, "+late.what, delayqueue.Then(late.ctx, "x"), delayqueue.ErrNotHandling, "Then")
+		check("late, "+late.what, delayqueue.Then(late.ctx, "x"), delayqueue.ErrBadOption, "Then")
 	}
 	var payloads []int
 	for _, m := range f.Check().Messages {
@@ -238,7 +238,7 @@ func TestSaidTooLate(t *testing.T) {
 				t.Error("Shutdown with a handler at work returns nil")
 			}
 			for range 2 {
-				if err := queuetest.Receive(t, "it goes on", late); !errors.Is(err, delayqueue.ErrNotHandling) {
+				if err := queuetest.Receive(t, "it goes on", late); !errors.Is(err, delayqueue.ErrBadOption) {
 					t.Errorf("said too late: %v", err)
 				}
 			}

@@ -33,7 +33,7 @@ func TestListenerHearsAfterSilence(t *testing.T) {
 				cli = struct{ redis.UniversalClient }{cli}
 			}
 			heard := make(chan delayqueue.Event, 100)
-			sub, err := ops.Of(delayqueue.NewMonitor(f.Name, cli)).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+			sub, err := delayqueue.NewMonitor(f.Name, cli).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 			f.Must(err)
 			defer sub.Stop()
 			reporter := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
@@ -68,7 +68,7 @@ func TestListenerFollowsTheOwner(t *testing.T) {
 	moveTo(before)
 	f := face.On(t, after.Client(t))
 	heard := make(chan delayqueue.Event, 100)
-	sub, err := ops.Of(delayqueue.NewMonitor(f.Name, queuetest.OneNodeCluster(t, func() string { return *holds.Load() }))).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	sub, err := delayqueue.NewMonitor(f.Name, queuetest.OneNodeCluster(t, func() string { return *holds.Load() })).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 	f.Must(err)
 	defer sub.Stop()
 	before.Pause()

@@ -39,7 +39,7 @@ type queue struct {
 type Reading struct {
 	Queue     string
 	Up        bool // if not, nothing else is known
-	Counts    delayqueue.Counts
+	Counts    ops.Counts
 	Consumers []ops.Consumer
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 }

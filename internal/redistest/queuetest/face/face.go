@@ -198,8 +198,8 @@ func Fate(f *Fixture, err error) delayqueue.Stored {
 func Passed(f *Fixture, err error, name string, n int64) int64 {
 	f.T.Helper()
 	var s *delayqueue.SequenceError
-	if !errors.Is(err, delayqueue.ErrSequence) || !errors.As(err, &s) || s.Queue != f.Name || s.Name != name || s.N != n ||
-		Fate(f, err) != delayqueue.StoredNo {
+	if !errors.Is(err, delayqueue.ErrSequence) || !errors.As(err, &s) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("sequence %q is at %d, and this is %d", name, s.Last, n)) || Fate(f, err) != delayqueue.StoredNo {
 		f.T.Fatalf("%v, want ErrSequence of %s, %d", err, name, n)
 	}
 	return s.Last
