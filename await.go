@@ -27,11 +27,13 @@ type Result struct {
 // ErrSuperseded: the message has ended and was not handled well. Another send took its key while it was handled
 // (Replace, Reschedule), and then its handler failed, was cut short, or wanted it again: see Conflict. The Result
 // beside the error has the message's last error, and so has the text of ErrSuperseded.
-var ErrSuperseded = errors.New("superseded: another send took the key of the message while it was handled, and its handler did not succeed")
+var ErrSuperseded = errors.New(
+	"superseded: another send took the key of the message while it was handled, and its handler did not succeed")
 
 // ErrNoResult: the message is nowhere. It was acked or superseded and was not kept (WithRetention), or is not kept
 // any longer, or was taken out, or this queue never had it, or there is no queue of this name and prefix.
-var ErrNoResult = errors.New("no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
+var ErrNoResult = errors.New(
+	"no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
 
 // Await waits until a message is done or garbage, and returns what became of it. Either may have happened long
 // before. If the message is nowhere, Await returns ErrNoResult at once. A message that is not kept after its ack (no

@@ -48,7 +48,10 @@ func TestAwaitWhatIsDone(t *testing.T) {
 	q := f.Queue(nil).WithHandler(face.Echo)
 	q.StartConsume()
 	kept, dead, gone := f.Send(q, "a", delayqueue.WithRetention(time.Hour)), f.Send(q, "die soon"), f.Send(q, "b")
-	queuetest.Eventually(t, "all are handled", func() bool { s := f.Check(); return len(s.Done) == 1 && len(s.Garbage) == 1 && len(s.Messages) == 2 })
+	queuetest.Eventually(t, "all are handled", func() bool {
+		s := f.Check()
+		return len(s.Done) == 1 && len(s.Garbage) == 1 && len(s.Messages) == 2
+	})
 	ctx := queuetest.WithTimeout(t)
 	if r, err := q.Await(ctx, kept.ID); err != nil || r.Value != "to a" || r.State != delayqueue.StateDone {
 		t.Errorf("%+v, %v", r, err)
@@ -69,7 +72,8 @@ func TestAwaitNothing(t *testing.T) {
 	removed := f.Send(q, "x", face.InAnHour, delayqueue.WithRetention(time.Hour))
 	f.Must(queuetest.Failure(q.Intercept(queuetest.CtxB, removed.ID)))
 	for _, id := range []string{removed.ID, queuetest.IDOf("nobody"), "", "rubbish", strings.Repeat("x", 1<<20)} {
-		if r, err := delayqueue.NewMonitor(f.Name, f.Cli).Await(queuetest.WithTimeout(t), id); r != nil || !errors.Is(err, delayqueue.ErrNoResult) {
+		if r, err := delayqueue.NewMonitor(f.Name, f.Cli).Await(queuetest.WithTimeout(t), id); r != nil ||
+			!errors.Is(err, delayqueue.ErrNoResult) {
 			t.Errorf("%.50q: %+v, %v", id, r, err)
 		}
 	}
@@ -127,7 +131,10 @@ func TestAwaitThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	f, wire, cli := face.Wired(t)
 	hold := make(chan struct{})
-	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error { <-hold; return face.Echo(ctx, msg) })
+	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		<-hold
+		return face.Echo(ctx, msg)
+	})
 	q.StartConsume()
 	caller := delayqueue.NewPublisher(f.Name, cli)
 	info := f.Send(q, "me", delayqueue.WithRetention(time.Hour))
@@ -157,7 +164,8 @@ func TestAwaitThroughAnOutage(t *testing.T) {
 	go func() { _, err := caller.Await(ctx, info.ID); left <- err }()
 	queuetest.Eventually(t, "it has failed to look", func() bool { return caller.Awaits().LastErr != nil })
 	cancel()
-	if err := queuetest.Receive(t, "it leaves", left); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "last attempt") {
+	if err := queuetest.Receive(t, "it leaves", left); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "last attempt") {
 		t.Error(err)
 	}
 	wire.Mend()
@@ -175,7 +183,8 @@ func TestAwaitUntilItsContextEnds(t *testing.T) {
 	got := awaiting(f, q, info.ID)
 	why := errors.New("enough")
 	cancel(why)
-	if err := queuetest.Receive(t, "the first leaves", left); !errors.Is(err, why) || !strings.Contains(err.Error(), info.ID) {
+	if err := queuetest.Receive(t, "the first leaves", left); !errors.Is(err, why) ||
+		!strings.Contains(err.Error(), info.ID) {
 		t.Error(err)
 	}
 	f.Must(queuetest.Failure(q.Intercept(queuetest.CtxB, info.ID)))
@@ -206,7 +215,10 @@ func TestResultOnAFullServer(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
 	hold := make(chan struct{})
-	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error { <-hold; return face.Echo(ctx, msg) })
+	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		<-hold
+		return face.Echo(ctx, msg)
+	})
 	q.StartConsume()
 	info := f.Send(q, "me", delayqueue.WithRetention(time.Hour))
 	got := awaiting(f, q, info.ID)
@@ -246,7 +258,8 @@ func TestCallSaysAllThatFailed(t *testing.T) {
 		r, err = p.Call(ctx, "me")
 		cancel()
 	}
-	if !errors.Is(err, delayqueue.ErrNotReplicated) || !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" {
+	if !errors.Is(err, delayqueue.ErrNotReplicated) || !errors.Is(err, context.DeadlineExceeded) || r == nil ||
+		r.ID == "" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	f.Queue(nil).WithHandler(face.Echo).StartConsume()
@@ -286,23 +299,27 @@ func TestCallOntoATakenKey(t *testing.T) {
 			switch {
 			case kept && (err != nil || r.ID != plain.ID || r.Value != "to plain"):
 				t.Errorf("%v: %+v, %v", on, r, err)
-			case !kept && (!errors.Is(err, delayqueue.ErrNoResult) || !strings.Contains(err.Error(), "another send") || r.ID != plain.ID):
+			case !kept && (!errors.Is(err, delayqueue.ErrNoResult) || !strings.Contains(err.Error(), "another send") ||
+				r.ID != plain.ID):
 				t.Errorf("%v, of which the result is not kept: %+v, %v", on, r, err)
 			}
 		}
 	}
-	held := []delayqueue.MsgOption{delayqueue.WithKey("held", delayqueue.Keep), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetention(time.Hour)}
+	held := []delayqueue.MsgOption{delayqueue.WithKey("held", delayqueue.Keep), delayqueue.WithKeyHold(time.Hour),
+		delayqueue.WithRetention(time.Hour)}
 	first, err := q.Call(ctx, "me", held...)
 	f.Must(err)
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if until := f.Cli.ZScore(ctx, f.KeyOf(first.ID, "done"), first.ID).Val(); until != float64(first.At.Add(time.Hour).UnixMicro()) {
+	if until := f.Cli.ZScore(ctx, f.KeyOf(first.ID, "done"),
+		first.ID).Val(); until != float64(first.At.Add(time.Hour).UnixMicro()) {
 		t.Errorf("it is kept until %v, want an hour from %v", until, first.At)
 	}
 	f.Must(f.Cli.ZAdd(ctx, f.KeyOf(first.ID, "done"), redis.Z{Score: 1, Member: first.ID}).Err()) // its time is over
 	f.Must(f.Cli.HSet(ctx, f.KeyOf(first.ID, "state"), "done", 1).Err())
-	if again, err := q.Call(ctx, "me", held...); !errors.Is(err, delayqueue.ErrNoResult) || !strings.Contains(err.Error(), "was handled before") || again.ID != first.ID {
+	if again, err := q.Call(ctx, "me", held...); !errors.Is(err, delayqueue.ErrNoResult) ||
+		!strings.Contains(err.Error(), "was handled before") || again.ID != first.ID {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -322,7 +339,10 @@ func TestManyAwaitOneMessage(t *testing.T) {
 	f.Cli.AddHook(hook)
 	t.Cleanup(link.Interpose(f.Cli, hook))
 	hold := make(chan struct{})
-	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error { <-hold; return face.Echo(ctx, msg) })
+	q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		<-hold
+		return face.Echo(ctx, msg)
+	})
 	q.StartConsume()
 	info := f.Send(q, "me", delayqueue.WithRetention(time.Hour))
 	ctx := queuetest.WithTimeout(t)
@@ -355,7 +375,8 @@ func TestCall(t *testing.T) {
 	ctx := queuetest.WithTimeout(t)
 	before := time.Now()
 	r, err := q.Call(ctx, "me")
-	if err != nil || r.ID == "" || r.State != delayqueue.StateDone || r.Value != "to me" || r.Err != "" || r.At.Before(before.Add(-time.Minute)) {
+	if err != nil || r.ID == "" || r.State != delayqueue.StateDone || r.Value != "to me" || r.Err != "" ||
+		r.At.Before(before.Add(-time.Minute)) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	const kept = time.Minute // what no sender said more of
@@ -364,17 +385,20 @@ func TestCall(t *testing.T) {
 		t.Errorf("%s", s.Dump())
 	}
 	for name, await := range map[string]func(context.Context, string) (*delayqueue.Result, error){
-		"the queue": q.Await, "a publisher": delayqueue.NewPublisher(f.Name, f.Cli).Await, "a monitor": delayqueue.NewMonitor(f.Name, f.Cli).Await,
+		"the queue": q.Await, "a publisher": delayqueue.NewPublisher(f.Name, f.Cli).Await,
+		"a monitor": delayqueue.NewMonitor(f.Name, f.Cli).Await,
 	} {
 		if again, err := await(ctx, r.ID); err != nil || *again != *r {
 			t.Errorf("%s: %+v, %v; want %+v", name, again, err, r)
 		}
 	}
 	dead, err := delayqueue.NewPublisher(f.Name, f.Cli).Call(ctx, "die young", delayqueue.WithRetention(time.Hour))
-	if err != nil || dead.State != delayqueue.StateGarbage || dead.Err != "skip retry: young" || dead.Value != "" || dead.At.IsZero() {
+	if err != nil || dead.State != delayqueue.StateGarbage || dead.Err != "skip retry: young" || dead.Value != "" ||
+		dead.At.IsZero() {
 		t.Errorf("%+v, %v", dead, err)
 	}
-	if r, err := q.Call(ctx, "x", delayqueue.WithRetention(time.Millisecond)); r != nil || !errors.Is(err, delayqueue.ErrBadOption) {
+	if r, err := q.Call(ctx, "x", delayqueue.WithRetention(time.Millisecond)); r != nil ||
+		!errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	given, giveUp := context.WithCancel(ctx)
@@ -385,7 +409,8 @@ func TestCall(t *testing.T) {
 	}()
 	queuetest.Eventually(t, "it is sent and awaited", func() bool { return q.Awaits().Callers > 0 })
 	giveUp()
-	if a := queuetest.Receive(t, "it gives up", got); !errors.Is(a.err, context.Canceled) || a.result == nil || a.result.ID == "" ||
+	if a := queuetest.Receive(t, "it gives up", got); !errors.Is(a.err, context.Canceled) || a.result == nil ||
+		a.result.ID == "" ||
 		a.result.State != delayqueue.StateGone {
 		t.Errorf("%+v, %v", a.result, a.err)
 	} else if where := f.Where(a.result.ID); where != "pending" {

@@ -65,10 +65,12 @@ func oneConflict(option string, on []Conflict) (script.Conflict, error) {
 		return script.ConflictRefuse, nil
 	}
 	if len(on) > 1 {
-		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v and %v: a message has one of them", ErrBadOption, option, on[0], on[1])
+		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v and %v: a message has one of them", ErrBadOption, option, on[0],
+			on[1])
 	}
 	if on[0] < 0 || int(on[0]) >= len(conflictNames) {
-		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace, Reschedule and Append", ErrBadOption, option, on[0])
+		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace, Reschedule and Append",
+			ErrBadOption, option, on[0])
 	}
 	return script.Conflict(on[0]), nil
 }
@@ -87,7 +89,8 @@ const maxKeyHold = 365 * 24 * time.Hour
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < message.MinDuration || d > maxKeyHold {
-			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, maxKeyHold, message.UnitHint(d))
+			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, maxKeyHold,
+				message.UnitHint(d))
 		}
 		m.KeyHold = d
 		return nil
@@ -114,7 +117,8 @@ func WithPayloadKey(on ...Conflict) MsgOption {
 func WithMaxWait(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < message.MinDuration || d > message.MaxDelay {
-			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, message.MaxDelay, message.UnitHint(d))
+			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, message.MaxDelay,
+				message.UnitHint(d))
 		}
 		m.put.MaxWait = d
 		return nil
@@ -137,7 +141,8 @@ func (m *draft) checkKey() error {
 		return err
 	}
 	if m.put.On < script.ConflictReplace {
-		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append",
+		return fmt.Errorf(
+			"%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append",
 			ErrBadOption, m.put.MaxWait)
 	}
 	if delay := message.Microseconds(m.when.Us); !m.when.Absolute && delay > m.put.MaxWait {
@@ -170,7 +175,8 @@ func (m *draft) checkGroup() error {
 	case m.put.On != script.ConflictAppend:
 		return nil
 	case len(m.Payload) > message.MaxGroupBytes:
-		return fmt.Errorf("%w: a part (Append) of %d bytes, at most %d", ErrPayloadTooLarge, len(m.Payload), message.MaxGroupBytes)
+		return fmt.Errorf("%w: a part (Append) of %d bytes, at most %d", ErrPayloadTooLarge, len(m.Payload),
+			message.MaxGroupBytes)
 	case m.put.MaxParts == 1: // it is full
 		m.when, m.put.Timed = message.When{}, true
 	}
@@ -232,17 +238,20 @@ func checkKeyBytes(option, key string) error {
 // the message due now.
 func (m *draft) checkCountdown() error {
 	if m.counted && m.Key == "" && !m.put.PayloadKey {
-		return fmt.Errorf("%w: WithCountdown(%d) without a key: WithCounts names the key for which an ack counts", ErrBadOption, m.Countdown)
+		return fmt.Errorf("%w: WithCountdown(%d) without a key: WithCounts names the key for which an ack counts",
+			ErrBadOption, m.Countdown)
 	}
 	if m.Counts != "" && m.Counts == m.Key {
 		return fmt.Errorf("%w: WithCounts(%q): a message does not count for itself", ErrBadOption, m.Counts)
 	}
-	stays := !m.put.Timed && (m.put.On == script.ConflictReplace || m.put.On == script.ConflictAppend) // due when the other message was
+	stays := !m.put.Timed &&
+		(m.put.On == script.ConflictReplace || m.put.On == script.ConflictAppend) // due when the other message was
 	switch {
 	case m.counted && m.Countdown == 0:
 		m.when, m.put.Timed = message.When{}, true
 	case m.counted && !stays && !m.when.Absolute && m.when.Us <= 0:
-		return fmt.Errorf("%w: WithCountdown(%d) of a message that is due now: WithDelay or WithSchedule says how long it waits at most",
+		return fmt.Errorf(
+			"%w: WithCountdown(%d) of a message that is due now: WithDelay or WithSchedule says how long it waits at most",
 			ErrBadOption, m.Countdown)
 	}
 	return nil

@@ -83,7 +83,8 @@ func (q *DelayQueue) start() *consume.Run {
 	}
 	settings := q.composed("StartConsume")
 	if r = q.startWith(settings, nil, consume.Portion{}); r.Drains() {
-		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first",
+		panic(fmt.Sprintf(
+			"delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first",
 			q.store.Queue))
 	}
 	return r
@@ -101,7 +102,8 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 	c := q.config
 	q.mu.Unlock()
 	if c.Callback == nil && c.handler == nil {
-		panic(fmt.Sprintf("delayqueue: queue %q: %s without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.Queue, call))
+		panic(fmt.Sprintf("delayqueue: queue %q: %s without a callback: give one to NewQueue, WithCallback or WithHandler",
+			q.store.Queue, call))
 	}
 	c.middleware = append(around, c.middleware...)
 	settings := c.compose(q.store.Queue) // not under mu: the user's code may call this queue

@@ -64,7 +64,8 @@ func TestSentSoonerThanAllOthersWhileConsumersSleep(t *testing.T) {
 			for _, payload := range []string{"soon", "sooner"} {
 				if from == "this process" {
 					f.Send(consumers[0], payload, delayqueue.WithDelay(50*time.Millisecond))
-				} else if err := delayqueue.NewPublisher(f.Name, f.Client()).SendDelayMsg(payload, 50*time.Millisecond); err != nil {
+				} else if err := delayqueue.NewPublisher(f.Name, f.Client()).SendDelayMsg(payload,
+					50*time.Millisecond); err != nil {
 					t.Fatal(err)
 				}
 				if p := queuetest.Receive(t, "it arrives long before the first tick", got); p != payload {

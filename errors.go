@@ -83,7 +83,8 @@ func (e *DuplicateKeyError) Error() string {
 		return fmt.Sprintf("key %q is held by message %s, which was acked and keeps it for a while (WithKeyHold): "+
 			"wait, release the key (ops.Queue.ReleaseKey), or use another key", e.Key, e.ID)
 	}
-	return fmt.Sprintf("key %q is taken by message %s, which is live: intercept that message first, or use another key", e.Key, e.ID)
+	return fmt.Sprintf("key %q is taken by message %s, which is live: intercept that message first, or use another key",
+		e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.

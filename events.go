@@ -31,7 +31,8 @@ const (
 	FinalFailedEvent EventCode = EventCode(event.CodeFinalFailed) // it went to garbage
 	LostEvent        EventCode = EventCode(event.CodeLost)        // its lease ran out: its consumer died or was cut off
 	InterceptedEvent EventCode = EventCode(event.CodeIntercepted) // it was taken out: Intercept, Cancel
-	VanishedEvent    EventCode = EventCode(event.CodeVanished)    // Redis no longer has it, although nobody took it out; Count is 1 if a whole queue has gone
+	VanishedEvent    EventCode = EventCode(
+		event.CodeVanished) // Redis no longer has it, although nobody took it out; Count is 1 if a whole queue has gone
 
 	// What people do, by an ops.Queue or a Monitor; Event.By names the person if that is known.
 
@@ -45,9 +46,11 @@ const (
 	// GapEvent: this listener was cut off from Redis until now, and may have missed any number of events.
 	GapEvent EventCode = EventCode(event.CodeGap)
 
-	RefusedEvent EventCode = EventCode(event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
+	RefusedEvent EventCode = EventCode(
+		event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
 
-	SupersededEvent EventCode = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+	SupersededEvent EventCode = EventCode(
+		event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 
 	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that
 	// lost the last writes, or the queue was deleted or evicted. What happened since Event.Since is forgotten: a message
@@ -57,8 +60,10 @@ const (
 	RolledBackEvent EventCode = EventCode(event.CodeRolledBack)
 )
 
-var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
-	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused", "superseded", "rolled back"}
+var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost",
+	"intercepted", "vanished",
+	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused", "superseded",
+	"rolled back"}
 
 // String names the event for a log, as in "ack" or "final failure".
 func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
@@ -248,7 +253,8 @@ func (s *producer) EnableReport() *Subscription {
 		}
 		sub.dropped.Add(int64(len(batch)))
 		if n := failed.Add(len(batch), time.Now()); n > 0 {
-			s.events.Logger().Warn("delayqueue: events are not published, so no Monitor hears them", slog.String("queue", s.store.Queue),
+			s.events.Logger().Warn("delayqueue: events are not published, so no Monitor hears them",
+				slog.String("queue", s.store.Queue),
 				slog.Int("events", n), slog.Any("error", err))
 		}
 	})
@@ -291,7 +297,8 @@ func (m *Monitor) forward(published *link.Subscriber, sub *Subscription) {
 		var batch []Event
 		if err := json.Unmarshal([]byte(payload), &batch); err != nil {
 			if n := junk.Add(1, time.Now()); n > 0 {
-				m.events.Logger().Warn("delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
+				m.events.Logger().Warn(
+					"delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
 					slog.String("queue", m.store.Queue), slog.Int("events", n), slog.Any("error", err))
 			}
 			return

@@ -69,7 +69,8 @@ func ExampleWithKeyHold_throttle() {
 	ctx := context.Background()
 	alerts := delayqueue.NewPublisher("alerts", redisCli)
 	alert := func() error {
-		_, err := alerts.Send(ctx, "disk full on db-1", delayqueue.WithKey("disk-db-1"), delayqueue.WithKeyHold(5*time.Second))
+		_, err := alerts.Send(ctx, "disk full on db-1", delayqueue.WithKey("disk-db-1"),
+			delayqueue.WithKeyHold(5*time.Second))
 		if errors.Is(err, delayqueue.ErrDuplicateKey) {
 			err = nil // somebody was told
 		}
@@ -94,7 +95,8 @@ func ExampleWithKeyHold_webhook() {
 	worked := make(chan string, 2)
 	payments := delayqueue.NewQueue("payments", redisCli, func(body string) bool { worked <- body; return true })
 	webhook := func(eventID, body string) *delayqueue.MessageInfo {
-		info, err := payments.Send(ctx, body, delayqueue.WithKey(eventID, delayqueue.Keep), delayqueue.WithKeyHold(24*time.Hour))
+		info, err := payments.Send(ctx, body, delayqueue.WithKey(eventID, delayqueue.Keep),
+			delayqueue.WithKeyHold(24*time.Hour))
 		if err != nil {
 			panic(err)
 		}
@@ -314,8 +316,9 @@ func sendRows(ctx context.Context, imports *delayqueue.DelayQueue, id string, ro
 	}
 	batch := make([]delayqueue.Outgoing, len(rows))
 	for i, row := range rows {
-		batch[i] = delayqueue.Outgoing{Payload: row, Options: []delayqueue.MsgOption{delayqueue.WithCounts(id), delayqueue.WithHeader("import", id),
-			delayqueue.WithKey(fmt.Sprint(id, "-row-", i), delayqueue.Keep), delayqueue.WithKeyHold(24 * time.Hour)}}
+		batch[i] = delayqueue.Outgoing{Payload: row,
+			Options: []delayqueue.MsgOption{delayqueue.WithCounts(id), delayqueue.WithHeader("import", id),
+				delayqueue.WithKey(fmt.Sprint(id, "-row-", i), delayqueue.Keep), delayqueue.WithKeyHold(24 * time.Hour)}}
 	}
 	_, err = imports.SendBatch(ctx, batch)
 	return err
@@ -385,7 +388,8 @@ func undoing(orders *delayqueue.DelayQueue, do func(ctx context.Context, step st
 		next := map[string]string{"charge": "pack", "pack": "ship", "undo ship": "undo pack", "undo pack": "undo charge"}
 		step, follower := msg.Payload, next[msg.Payload]
 		err := do(ctx, step)
-		if err != nil && !strings.HasPrefix(step, "undo ") && (msg.Failures >= msg.MaxRetries || errors.Is(err, delayqueue.ErrSkipRetry)) {
+		if err != nil && !strings.HasPrefix(step, "undo ") &&
+			(msg.Failures >= msg.MaxRetries || errors.Is(err, delayqueue.ErrSkipRetry)) {
 			err, follower = nil, "undo "+step // no retry is left
 		}
 		if err != nil || follower == "" {
@@ -437,7 +441,8 @@ func ExampleWithDeadline() {
 			queue.StopConsume()
 		})
 	ctx := context.Background()
-	_, err := queue.Send(ctx, "code 4711", delayqueue.WithDeadline(time.Now().Add(5*time.Minute)), delayqueue.WithTimeout(10*time.Second))
+	_, err := queue.Send(ctx, "code 4711", delayqueue.WithDeadline(time.Now().Add(5*time.Minute)),
+		delayqueue.WithTimeout(10*time.Second))
 	if err != nil {
 		panic(err)
 	}

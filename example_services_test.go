@@ -33,7 +33,8 @@ func Example_closeUnpaidOrder() {
 		return closeIfUnpaid(ctx, msg.Payload)
 	})
 	place := func(order string) error {
-		_, err := orders.Send(ctx, order, delayqueue.WithKey("order-"+order, delayqueue.Keep), delayqueue.WithDelay(15*time.Minute))
+		_, err := orders.Send(ctx, order, delayqueue.WithKey("order-"+order, delayqueue.Keep),
+			delayqueue.WithDelay(15*time.Minute))
 		return err
 	}
 	paid := func(order string) error {
@@ -213,7 +214,8 @@ func ExampleDelayQueue_WithMiddleware_encryption() {
 	if err != nil {
 		panic(err)
 	}
-	sealers := map[string]cipher.AEAD{"2026-11": sealer} // by the name of the key; old ones too, while messages of them wait
+	sealers := map[string]cipher.AEAD{
+		"2026-11": sealer} // by the name of the key; old ones too, while messages of them wait
 	seal := func(name, payload string) (string, delayqueue.MsgOption) {
 		sealed := sealers[name].Seal(nil, nil, []byte(payload), []byte(name))
 		return string(sealed), delayqueue.WithHeader("sealed-with", name)
@@ -249,7 +251,8 @@ func ExampleDelayQueue_WithMiddleware_encryption() {
 
 // splitFiles handles files by their rows. The message of each file waits for its rows, and its ack counts for the
 // folder.
-func splitFiles(imports *delayqueue.DelayQueue, rowsOf func(file string) []string, handle func(ctx context.Context, payload string) error) {
+func splitFiles(imports *delayqueue.DelayQueue, rowsOf func(file string) []string,
+	handle func(ctx context.Context, payload string) error) {
 	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		file, isFile := strings.CutPrefix(msg.Payload, "file ")
 		if !isFile {
@@ -403,7 +406,8 @@ func cancelImport(ctx context.Context, monitor *ops.Queue, id string) error {
 }
 
 // unlessCanceled makes rows of an import that was canceled do nothing.
-func unlessCanceled(imports *delayqueue.DelayQueue, monitor *ops.Queue, handle func(ctx context.Context, payload string) error) {
+func unlessCanceled(imports *delayqueue.DelayQueue, monitor *ops.Queue,
+	handle func(ctx context.Context, payload string) error) {
 	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		if msg.Payload == "report" {
 			return handle(ctx, msg.Payload)

@@ -74,7 +74,8 @@ func ExampleDelayQueue_WithHandler() {
 
 	busy := errors.New("partner is busy")
 	var queue *delayqueue.DelayQueue
-	queue = delayqueue.NewQueue("callbacks", redisCli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+	queue = delayqueue.NewQueue("callbacks", redisCli,
+		nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		fmt.Println("delivery", msg.Delivery, "of", msg.Key, "after", msg.Failures, "failures")
 		switch msg.Delivery {
 		case 1:

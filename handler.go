@@ -131,7 +131,8 @@ const maxResult = 1 << 20
 // It is safe for concurrent use.
 func SetResult(ctx context.Context, value string) error {
 	if len(value) > maxResult {
-		return fmt.Errorf("delayqueue: SetResult: %w: a result of %d bytes, at most %d", ErrPayloadTooLarge, len(value), maxResult)
+		return fmt.Errorf("delayqueue: SetResult: %w: a result of %d bytes, at most %d", ErrPayloadTooLarge, len(value),
+			maxResult)
 	}
 	if err := consume.HandlingOf(ctx).SetResult(value); err != nil {
 		return fmt.Errorf("delayqueue: SetResult: %w", err)
@@ -188,8 +189,10 @@ func (p *producer) leads(m *script.SendMessage, acked func() (id, key, lane stri
 	id, key, lane := acked()
 	m.ID = message.WithShard(m.ID, message.ShardIn(id))
 	tag := script.HashTag(r.Name)
-	if r.Err == nil && r.Name != "" && (key == "" || script.HashTag(key) != tag) && (lane == "" || script.HashTag(lane) != tag) {
-		return fmt.Errorf("%w: %q may lie in another shard than the acked message (WithShards): that one needs a key or a lane with {%s}",
+	if r.Err == nil && r.Name != "" && (key == "" || script.HashTag(key) != tag) &&
+		(lane == "" || script.HashTag(lane) != tag) {
+		return fmt.Errorf(
+			"%w: %q may lie in another shard than the acked message (WithShards): that one needs a key or a lane with {%s}",
 			ErrBadOption, r.Name, tag)
 	}
 	return r.Err

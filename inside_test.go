@@ -30,18 +30,25 @@ func TestJudge(t *testing.T) {
 		err  error
 		want consume.Verdict // without err
 	}{
-		"nil":                       {nil, consume.Verdict{}},
-		"a failure":                 {queuetest.ErrBoom, consume.Verdict{Text: "boom"}},
-		"ErrSkipRetry":              {fmt.Errorf("no: %w", ErrSkipRetry), consume.Verdict{Text: "no: skip retry", SkipRetry: true}},
-		"RetryAfter":                {RetryAfter(time.Minute, queuetest.ErrBoom), consume.Verdict{Text: "boom (retry after 1m0s)", Delay: &minute}},
-		"RetryAfter for ever":       {RetryAfter(ever, queuetest.ErrBoom), consume.Verdict{Text: fmt.Sprintf("boom (retry after %v)", ever), Delay: &ever}},
-		"RetryAfter a while ago":    {RetryAfter(-minute, queuetest.ErrBoom), consume.Verdict{Text: "boom (retry after 0s)", Delay: new(time.Duration)}},
-		"Snooze":                    {Snooze(time.Minute), consume.Verdict{Snooze: true, Delay: &minute}},
-		"Snooze, wrapped":           {fmt.Errorf("%w", Snooze(time.Minute)), consume.Verdict{Snooze: true, Delay: &minute}},
-		"Again":                     {Again(time.Minute), consume.Verdict{Snooze: true, ResetFailures: true, Delay: &minute}},
-		"Throttle":                  {Throttle(time.Minute, queuetest.ErrBoom), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}},
-		"Throttle without a reason": {Throttle(time.Minute, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute}},
-		"Throttle for too long":     {Throttle(24*time.Hour, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &hour}},
+		"nil":       {nil, consume.Verdict{}},
+		"a failure": {queuetest.ErrBoom, consume.Verdict{Text: "boom"}},
+		"ErrSkipRetry": {fmt.Errorf("no: %w", ErrSkipRetry),
+			consume.Verdict{Text: "no: skip retry", SkipRetry: true}},
+		"RetryAfter": {RetryAfter(time.Minute, queuetest.ErrBoom),
+			consume.Verdict{Text: "boom (retry after 1m0s)", Delay: &minute}},
+		"RetryAfter for ever": {RetryAfter(ever, queuetest.ErrBoom),
+			consume.Verdict{Text: fmt.Sprintf("boom (retry after %v)", ever), Delay: &ever}},
+		"RetryAfter a while ago": {RetryAfter(-minute, queuetest.ErrBoom),
+			consume.Verdict{Text: "boom (retry after 0s)", Delay: new(time.Duration)}},
+		"Snooze":          {Snooze(time.Minute), consume.Verdict{Snooze: true, Delay: &minute}},
+		"Snooze, wrapped": {fmt.Errorf("%w", Snooze(time.Minute)), consume.Verdict{Snooze: true, Delay: &minute}},
+		"Again":           {Again(time.Minute), consume.Verdict{Snooze: true, ResetFailures: true, Delay: &minute}},
+		"Throttle": {Throttle(time.Minute, queuetest.ErrBoom),
+			consume.Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}},
+		"Throttle without a reason": {Throttle(time.Minute, nil),
+			consume.Verdict{Snooze: true, Throttle: true, Delay: &minute}},
+		"Throttle for too long": {Throttle(24*time.Hour, nil),
+			consume.Verdict{Snooze: true, Throttle: true, Delay: &hour}},
 		"Snooze, with a reason": {fmt.Errorf("no rates yet: %w", Snooze(time.Minute)),
 			consume.Verdict{Snooze: true, Delay: &minute, Text: "no rates yet"}},
 		"Throttle, wrapped": {fmt.Errorf("a wrapper: %w", Throttle(time.Minute, queuetest.ErrBoom)),
@@ -73,7 +80,8 @@ func TestRetryDelays(t *testing.T) {
 		t.Errorf("WithNackRedeliveryDelay: %v", d)
 	}
 	q.WithRetryDelays(30*time.Second, time.Minute, 10*time.Minute)
-	for n, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 3: 10 * time.Minute, 9: 10 * time.Minute} {
+	for n, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 3: 10 * time.Minute,
+		9: 10 * time.Minute} {
 		if d := after(n); d != want {
 			t.Errorf("WithRetryDelays, failure %d: %v, want %v", n, d, want)
 		}
@@ -95,7 +103,8 @@ func TestRetryDelays(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := NewQueue("q", queuetest.NewBase(t).Cli, nil).config
 	want := script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3, GarbageAge: 7 * 24 * time.Hour}
-	if c.FetchSettings != want || c.DoneMax != 100_000 || c.Workers != 1 || c.MaxBytes != 64<<20 || c.Limit+c.FetchInterval != 0 ||
+	if c.FetchSettings != want || c.DoneMax != 100_000 || c.Workers != 1 || c.MaxBytes != 64<<20 ||
+		c.Limit+c.FetchInterval != 0 ||
 		c.FetchLimit != 0 || c.Limits != (script.RateLimits{}) {
 		t.Errorf("%+v", c.Settings)
 	}
@@ -132,7 +141,9 @@ func TestReportWithoutRedis(t *testing.T) {
 	defer sub.Stop()
 	p.events.Tell(event.CodeAck, 1, "x")
 	queuetest.Eventually(t, "it is counted", func() bool { return sub.Dropped() == 1 })
-	queuetest.Eventually(t, "it is said", func() bool { return strings.Contains(log.String(), "events are not published") })
+	queuetest.Eventually(t, "it is said", func() bool {
+		return strings.Contains(log.String(), "events are not published")
+	})
 }
 
 // TestOneLog: all of a queue writes to one log, whichever is slog's default later.
@@ -170,13 +181,15 @@ func TestFits(t *testing.T) {
 	if err := fits(maxPayload + 1); !errors.Is(err, ErrPayloadTooLarge) || fits(maxPayload) != nil {
 		t.Errorf("a payload that no Redis string can hold: %v", err)
 	}
-	large, d := strings.Repeat("x", maxPayload/message.MaxHeaders+1), &draft{Envelope: message.Envelope{Headers: map[string]string{}}}
+	large, d := strings.Repeat("x", maxPayload/message.MaxHeaders+1),
+		&draft{Envelope: message.Envelope{Headers: map[string]string{}}}
 	for i := range message.MaxHeaders {
 		d.Headers[strconv.Itoa(i)] = large
 	}
 	cli := redis.NewClient(&redis.Options{})
 	defer cli.Close()
-	if err := NewPublisher("q", cli).makeMessage(new(script.SendMessage), "", d, nil); !errors.Is(err, ErrPayloadTooLarge) {
+	if err := NewPublisher("q", cli).makeMessage(new(script.SendMessage), "", d, nil); !errors.Is(err,
+		ErrPayloadTooLarge) {
 		t.Errorf("headers that no Redis string can hold: %v", err)
 	}
 }
@@ -186,7 +199,8 @@ func TestDraftsAreZero(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{})
 	defer cli.Close()
 	p := NewPublisher("q", cli)
-	d, opts := new(draft), []MsgOption{WithKey("k", Replace), WithHeader("a", "b"), WithMsgTTL(time.Hour), WithRetention(time.Hour)}
+	d, opts := new(draft), []MsgOption{WithKey("k", Replace), WithHeader("a", "b"), WithMsgTTL(time.Hour),
+		WithRetention(time.Hour)}
 	if l, err := p.makeLone("x", d, opts); err != nil || l.item.Key != "k" || l.item.Put == nil || !l.item.Put.Wanted() {
 		t.Errorf("%+v, %v", l, err)
 	}

@@ -106,7 +106,8 @@ func WithLane(name string, width ...int) MsgOption {
 		case l.Width < 1 || l.Width > message.MaxWidth:
 			return fmt.Errorf("%w: WithLane(%q, %d): a width is from 1 to %d", ErrBadOption, name, l.Width, message.MaxWidth)
 		case !l.Valid():
-			return fmt.Errorf("%w: WithLane(%.300q): %d bytes: a name has 1 to %d, and no NUL", ErrBadOption, name, len(name), message.MaxLane)
+			return fmt.Errorf("%w: WithLane(%.300q): %d bytes: a name has 1 to %d, and no NUL", ErrBadOption, name, len(name),
+				message.MaxLane)
 		}
 		m.Lane = l
 		return nil
@@ -132,7 +133,8 @@ func WithMsgTTL(d time.Duration) MsgOption {
 func WithTimeout(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d != 0 && (d < message.MinDuration || d > message.MaxDelay) {
-			return fmt.Errorf("%w: WithTimeout(%v): must be at least 1ms and at most 150 years; 0 means no limit%s", ErrBadOption, d, message.UnitHint(d))
+			return fmt.Errorf("%w: WithTimeout(%v): must be at least 1ms and at most 150 years; 0 means no limit%s",
+				ErrBadOption, d, message.UnitHint(d))
 		}
 		if m.Timeout = d.Truncate(time.Microsecond); d == 0 {
 			m.Timeout = message.NoTimeout
@@ -229,7 +231,8 @@ func WithHeader(key, value string) MsgOption {
 			m.Headers = make(map[string]string)
 		}
 		if m.Headers[key] = value; len(m.Headers) > message.MaxHeaders {
-			return fmt.Errorf("%w: WithHeader: more than %d headers: that is what a payload is for", ErrBadOption, message.MaxHeaders)
+			return fmt.Errorf("%w: WithHeader: more than %d headers: that is what a payload is for", ErrBadOption,
+				message.MaxHeaders)
 		}
 		return nil
 	}

@@ -148,12 +148,16 @@ func (q *DelayQueue) set(call string, ok bool, rule string, change func(*config)
 
 // WithCallback sets the callback, in place of that of NewQueue and of any handler.
 func (q *DelayQueue) WithCallback(callback CallbackFunc) *DelayQueue {
-	return q.set("WithCallback", callback != nil, "the callback must not be nil", func(c *config) { c.Callback, c.handler = callback, nil })
+	return q.set("WithCallback", callback != nil, "the callback must not be nil", func(c *config) {
+		c.Callback, c.handler = callback, nil
+	})
 }
 
 // WithHandler sets a handler, which gets a context and the whole message, in place of any callback.
 func (q *DelayQueue) WithHandler(handler Handler) *DelayQueue {
-	return q.set("WithHandler", handler != nil, "the handler must not be nil", func(c *config) { c.Callback, c.handler = nil, handler })
+	return q.set("WithHandler", handler != nil, "the handler must not be nil", func(c *config) {
+		c.Callback, c.handler = nil, handler
+	})
 }
 
 // WithMiddleware wraps the handler, or the callback, of every delivery. Each call adds one more. The first one is the
@@ -205,7 +209,8 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 // three times a second together, and each at least every third of a lease and every 10 s. A message whose
 // wake-up is lost, with a consumer that is killed or a connection that breaks, may be that late.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+message.UnitHint(d),
+	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+
+		message.UnitHint(d),
 		func(c *config) { c.FetchInterval = d })
 }
 
@@ -312,7 +317,8 @@ func validWait(d time.Duration) bool {
 // Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes. WithRetryDelays
 // overrides this setting, WithRetryDelayFunc overrides both, and RetryAfter overrides all three.
 func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+message.UnitHint(d), func(c *config) { c.nackDelay = &d })
+	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+message.UnitHint(d),
+		func(c *config) { c.nackDelay = &d })
 }
 
 // WithRetryDelays lists the delays after the first, second, … failure. The last delay serves for all later failures.
@@ -353,7 +359,9 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 // all messages were acked within 5 s, roughly the oldest acks are deleted, and a Call may miss its result. A Call
 // reads at most a second after the ack, so n must be larger than the number of acks in some seconds.
 func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(c *config) { c.DoneMax = n })
+	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(c *config) {
+		c.DoneMax = n
+	})
 }
 
 // WithLogger sets the log. If its handler panics, hangs or calls this queue, records are lost, and nothing else. Up to
@@ -379,9 +387,10 @@ func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
 // this setting.
 func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQueue {
 	l := script.RateLimits{Rate: n, Per: per, Burst: burst}
-	return q.set(fmt.Sprintf("WithRateLimit(%d, %v, %d)", n, per, burst), l.ValidRate(), script.RateRule+message.UnitHint(per), func(c *config) {
-		c.Limits.Rate, c.Limits.Per, c.Limits.Burst = n, script.RatePer(per), burst
-	})
+	return q.set(fmt.Sprintf("WithRateLimit(%d, %v, %d)", n, per, burst), l.ValidRate(),
+		script.RateRule+message.UnitHint(per), func(c *config) {
+			c.Limits.Rate, c.Limits.Per, c.Limits.Burst = n, script.RatePer(per), burst
+		})
 }
 
 // WithQueueConcurrency bounds the places of the queue, which are how many handlers run at a time over all its

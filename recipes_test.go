@@ -30,7 +30,8 @@ type flow struct {
 func newFlow(t *testing.T, name string) *flow {
 	t.Parallel()
 	rig := delayqueuetest.New(t)
-	return &flow{Rig: rig, t: t, queue: rig.Queue(name).WithNackRedeliveryDelay(time.Minute), start: rig.Now(), fails: map[string]int{},
+	return &flow{Rig: rig, t: t, queue: rig.Queue(name).WithNackRedeliveryDelay(time.Minute), start: rig.Now(),
+		fails:   map[string]int{},
 		monitor: ops.Of(delayqueue.NewMonitor(name, rig.Client()))}
 }
 
@@ -92,7 +93,8 @@ func TestRecipeChain(t *testing.T) {
 	f.twice()
 	f.send("charge")
 	f.Advance(7*24*time.Hour - time.Minute)
-	if sent := f.Sent("orders"); len(sent) != 3 || sent[2].State != delayqueue.StatePending || sent[2].Due != f.start.Add(7*24*time.Hour) {
+	if sent := f.Sent("orders"); len(sent) != 3 || sent[2].State != delayqueue.StatePending ||
+		sent[2].Due != f.start.Add(7*24*time.Hour) {
 		t.Errorf("each step has run twice, and sent %v", sent)
 	}
 	f.Advance(time.Minute)
@@ -245,7 +247,8 @@ func TestRecipeFailure(t *testing.T) {
 	f.fails["b"] = -1
 	f.must(sendGroup(t.Context(), f.queue, "a", "b"))
 	f.Advance(10 * time.Minute)
-	if end := f.did[len(f.did)-2:]; !slices.Equal(end, []string{"import 7; a!; b failed: no luck@3m0s", "import 7; a!; b failed: no luck@3m0s"}) {
+	if end := f.did[len(f.did)-2:]; !slices.Equal(end,
+		[]string{"import 7; a!; b failed: no luck@3m0s", "import 7; a!; b failed: no luck@3m0s"}) {
 		t.Errorf("it did %q", f.did)
 	}
 	f.RequireEmpty()
@@ -253,7 +256,8 @@ func TestRecipeFailure(t *testing.T) {
 	f.did, f.start = nil, f.Now()
 	f.must(sendGroup(t.Context(), f.queue))
 	f.does(0, "import 7@0s", "import 7@0s")
-	f.send("import 7", delayqueue.WithKey("import-7", delayqueue.Append), delayqueue.WithCountdown(1), delayqueue.WithDelay(time.Hour))
+	f.send("import 7", delayqueue.WithKey("import-7", delayqueue.Append), delayqueue.WithCountdown(1),
+		delayqueue.WithDelay(time.Hour))
 	f.send("late", delayqueue.WithCounts("import-7"), delayqueue.WithDelay(2*time.Hour))
 	f.does(3*time.Hour, "import 7@1h0m0s", "import 7@1h0m0s", "late@2h0m0s", "late@2h0m0s", "late!@2h0m0s", "late!@2h0m0s")
 	f.RequireEmpty()

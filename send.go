@@ -71,7 +71,8 @@ func (d *draft) route() (r produce.Route) {
 		case r.Name == "":
 			r.Name = name
 		case r.Err == nil && script.HashTag(name) != script.HashTag(r.Name):
-			r.Err = fmt.Errorf("%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as in %q",
+			r.Err = fmt.Errorf(
+				"%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as in %q",
 				ErrBadOption, r.Name, name, "{"+script.HashTag(r.Name)+"}"+name)
 		}
 	}
@@ -296,7 +297,8 @@ func findStops(items []produce.BatchItem, results []SendResult) {
 	at := map[string]int64{}
 	for i := range items {
 		put, err := items[i].Put, results[i].Err
-		if err == nil || put == nil || put.Sequence == "" || items[i].Stored == produce.StoredYes || errors.Is(err, ErrSequence) {
+		if err == nil || put == nil || put.Sequence == "" || items[i].Stored == produce.StoredYes ||
+			errors.Is(err, ErrSequence) {
 			continue
 		}
 		first, some := at[put.Sequence]
@@ -360,7 +362,8 @@ func fits(size int) error {
 func follows(o *script.PutOptions, last map[string]int64) error {
 	before, some := last[o.Sequence]
 	if some && o.Number <= before {
-		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, and numbers must rise", ErrBadOption,
+		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, and numbers must rise",
+			ErrBadOption,
 			o.Sequence, o.Number, before)
 	}
 	last[o.Sequence] = o.Number

@@ -98,7 +98,8 @@ func someResults() *results {
 		r := res.row(name, throughputTable)
 		for j, system := range except(nameAsynq) {
 			base := float64((i + 1) * 100_000 * (j + 1))
-			r.Samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2}, {rate: 2 * base, redisCPU: 3}}
+			r.Samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2},
+				{rate: 2 * base, redisCPU: 3}}
 		}
 	}
 	r := res.row(memName, memoryTable)

@@ -88,7 +88,8 @@ func (s *countedServer) start() (err error) {
 	text := fmt.Sprintf("#!/bin/sh\nexec valgrind --quiet --tool=callgrind --callgrind-out-file='%s/out' "+
 		"--dump-before=echoCommand --toggle-collect=serverCron --collect-atstart=yes '%s' \"$@\"\n",
 		s.dir, cmp.Or(path, "redis-server"))
-	if err := errors.Join(os.WriteFile(wrapper, []byte(text), 0o700), os.Setenv(redistest.ServerEnv, wrapper)); err != nil {
+	if err := errors.Join(os.WriteFile(wrapper, []byte(text), 0o700),
+		os.Setenv(redistest.ServerEnv, wrapper)); err != nil {
 		return err
 	}
 	s.server, err = redistest.Run("--hz", "1", "--dynamic-hz", "no", "--slowlog-log-slower-than", "-1")

@@ -64,7 +64,8 @@ func runNamed(ctx context.Context, args []string) error {
 	}
 	program, ok := programs[args[0]]
 	if !ok {
-		return fmt.Errorf("no program %q: the programs are %s", args[0], strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
+		return fmt.Errorf("no program %q: the programs are %s", args[0],
+			strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
 	}
 	err := program(ctx, args[1:])
 	if errors.Is(err, flag.ErrHelp) { // it has been printed
@@ -90,7 +91,8 @@ type options struct {
 func run(ctx context.Context) error {
 	var o options
 	flag.StringVar(&o.only, "scenarios", "", "run the scenarios whose names match this expression")
-	flag.BoolVar(&o.quick, "quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
+	flag.BoolVar(&o.quick, "quick", false,
+		"small numbers and one round: shows that all works, proves nothing; nothing is written")
 	flag.BoolVar(&o.check, "check", false, "run the cheapest scenarios and compare their ratios with recorded.json")
 	flag.BoolVar(&o.record, "record", false, "like -check, but write the ratios")
 	flag.BoolVar(&o.asJSON, "json", false, "one round of this library alone, printed as JSON; nothing is written")

@@ -73,7 +73,8 @@ func mass(n int) func(t *trial) error {
 		}
 		f := c.per(n)
 		f[rate] = float64(n) / took.Seconds()
-		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(during, 0.99), quantile(during, 1), quantile(quiet, 0.99)
+		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(during, 0.99), quantile(during, 1),
+			quantile(quiet, 0.99)
 		t.report(t.what.name, t.what.kind, f)
 		return t.onlyLeft(0)
 	}

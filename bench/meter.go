@@ -50,8 +50,9 @@ func (m *meter) of(ctx context.Context, work func() error) (cost, error) {
 		return cost{}, err
 	}
 	return cost{
-		wall: after.at.Sub(before.at), redisCPU: after.redisCPU - before.redisCPU, clientCPU: after.clientCPU - before.clientCPU,
-		commands: float64(after.commands - before.commands), trips: float64(after.trips - before.trips),
+		wall: after.at.Sub(before.at), redisCPU: after.redisCPU - before.redisCPU,
+		clientCPU: after.clientCPU - before.clientCPU,
+		commands:  float64(after.commands - before.commands), trips: float64(after.trips - before.trips),
 		allocs: float64(after.mallocs - before.mallocs),
 	}, nil
 }

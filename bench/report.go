@@ -36,12 +36,14 @@ func writeReport(path string, a about, res *results, tables []table) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `make bench` on %s, in %s. Figures are medians. Each measurement has a server of its own, "+
-		"and the systems take turns.\n\n", a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
+	fmt.Fprintf(&b,
+		"# Benchmarks\n\nWritten by `make bench` on %s, in %s. Figures are medians. Each measurement has a server of its own, "+
+			"and the systems take turns.\n\n", a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
 	fmt.Fprintf(&b, "- %s\n- %s\n\n", a.machine, strings.Join(a.versions, ", "))
-	fmt.Fprintf(&b, "`%s` is the least that anything on these structures costs. It moves the same sorted sets and hash by bare variadic "+
-		"commands, in pipelined batches of 500. It has no script, no option and no check, so it loses or repeats messages as soon as "+
-		"something goes wrong. Client and server share the machine's cores.\n\n", nameFloor)
+	fmt.Fprintf(&b,
+		"`%s` is the least that anything on these structures costs. It moves the same sorted sets and hash by bare variadic "+
+			"commands, in pipelined batches of 500. It has no script, no option and no check, so it loses or repeats messages as soon as "+
+			"something goes wrong. Client and server share the machine's cores.\n\n", nameFloor)
 
 	fmt.Fprintf(&b, "## Targets\n\n%s", targetsOf(res).markdown())
 	for _, t := range tables {

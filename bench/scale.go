@@ -38,7 +38,8 @@ func parseLoad(args []string, out io.Writer) (l load, figures bool, err error) {
 	flags.BoolVar(&l.singly, "singly", false, "messages are sent one by one from many goroutines, not in batches")
 	flags.BoolVar(&l.soon, "soon", false, "all messages wait for about as long; else they are due at random instants")
 	flags.IntVar(&l.nodes, "nodes", 0, "primaries; 0: as many as are needed")
-	flags.IntVar(&l.largest, "largest", 0, "primaries that there will ever be; 0: twice -nodes, or -nodes if that is above 64")
+	flags.IntVar(&l.largest, "largest", 0,
+		"primaries that there will ever be; 0: twice -nodes, or -nodes if that is above 64")
 	memory := flags.Float64("memory", 16, "GB (10^9 bytes) of a node that Redis may use")
 	margin := flags.Float64("margin", 50, "% of memory beyond the data, for copy-on-write and fragmentation")
 	utilisation := flags.Float64("utilisation", 60, "% of a core that may be busy, on nodes and clients")
@@ -52,7 +53,8 @@ func parseLoad(args []string, out io.Writer) (l load, figures bool, err error) {
 	flags.BoolVar(&figures, "figures", false, "print the figures that this is computed from, and where they stand")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(out, "scale computes the nodes, memory and clients that a load needs, from figures of docs/benchmarks.md.")
+			fmt.Fprintln(out,
+				"scale computes the nodes, memory and clients that a load needs, from figures of docs/benchmarks.md.")
 			flags.SetOutput(out)
 			flags.PrintDefaults()
 		}
@@ -98,29 +100,39 @@ func printPlan(out io.Writer, p plan) error {
 
 	part("Message",
 		[3]string{"memory", figure(p.bytes) + " B", fmt.Sprintf("pending, with a payload of %s B", num(p.size))},
-		[3]string{"Redis CPU", figure(p.cpuSend+p.cpuHandle) + " us", fmt.Sprintf("send %s, handle %s: %s, %s", figure(p.cpuSend), figure(p.cpuHandle),
-			choose(p.singly, "sent singly", "sent in batches"), choose(p.soon, "due after about as long", "due at random instants"))})
+		[3]string{"Redis CPU", figure(p.cpuSend+p.cpuHandle) + " us",
+			fmt.Sprintf("send %s, handle %s: %s, %s", figure(p.cpuSend), figure(p.cpuHandle),
+				choose(p.singly, "sent singly", "sent in batches"),
+				choose(p.soon, "due after about as long", "due at random instants"))})
 	part("Nodes",
-		[3]string{"needed", num(max(p.byMemory, p.byCPU)), fmt.Sprintf("memory %d, CPU %d at %s of a core", p.byMemory, p.byCPU, percent(p.utilisation))},
+		[3]string{"needed", num(max(p.byMemory, p.byCPU)),
+			fmt.Sprintf("memory %d, CPU %d at %s of a core", p.byMemory, p.byCPU, percent(p.utilisation))},
 		[3]string{"primaries", num(p.nodes), ""},
 		[3]string{"replicas", num(p.nodes * p.replicas), fmt.Sprintf("%d of each", p.replicas)},
-		[3]string{"memory of a node", gb(p.memNode), fmt.Sprintf("data %s, and %s for copy-on-write and fragmentation; it has %s",
-			gb(p.dataNode), percent(p.margin), gb(p.memory))},
+		[3]string{"memory of a node", gb(p.memNode),
+			fmt.Sprintf("data %s, and %s for copy-on-write and fragmentation; it has %s",
+				gb(p.dataNode), percent(p.margin), gb(p.memory))},
 		[3]string{"memory in all", gb(p.memAll), "with replicas"},
-		[3]string{"CPU of a node", percent(p.cpuNode), fmt.Sprintf("of the core that carries out commands, at %s messages/s", figure(p.rate/float64(p.nodes)))},
-		[3]string{"network of a node", mb(p.inNode + p.outNode + p.copyNode), fmt.Sprintf("in %s, out to clients %s, to replicas %s",
-			mb(p.inNode), mb(p.outNode), mb(p.copyNode))},
+		[3]string{"CPU of a node", percent(p.cpuNode), fmt.Sprintf("of the core that carries out commands, at %s messages/s",
+			figure(p.rate/float64(p.nodes)))},
+		[3]string{"network of a node", mb(p.inNode + p.outNode + p.copyNode),
+			fmt.Sprintf("in %s, out to clients %s, to replicas %s",
+				mb(p.inNode), mb(p.outNode), mb(p.copyNode))},
 		[3]string{"network in all", mb((p.inNode + p.outNode + p.copyNode) * float64(p.nodes)), ""})
 	part("Shards",
 		[3]string{"shards", num(p.shards), fmt.Sprintf("%d on a node, for at most %d nodes", p.shards/p.nodes, p.largest)},
 		[3]string{"even over", joined(p.evenly), "nodes"})
 	part("Clients, beside what handlers do",
-		[3]string{"consumer processes", num(p.consumers), fmt.Sprintf("%s messages/s each, and %s cores of %d", figure(p.rate/float64(p.consumers)),
-			figure(p.clientHandle/float64(p.consumers)), p.cores)},
-		[3]string{"workers of each", num(p.workers), fmt.Sprintf("%s busy in all, with handlers of %v", figure(p.busyWorkers), p.handler)},
+		[3]string{"consumer processes", num(p.consumers),
+			fmt.Sprintf("%s messages/s each, and %s cores of %d", figure(p.rate/float64(p.consumers)),
+				figure(p.clientHandle/float64(p.consumers)), p.cores)},
+		[3]string{"workers of each", num(p.workers), fmt.Sprintf("%s busy in all, with handlers of %v", figure(p.busyWorkers),
+			p.handler)},
 		[3]string{"sending processes", num(p.senders), figure(p.clientSend/float64(p.senders)) + " cores each"},
-		[3]string{"cores in all", figure(p.clientHandle + p.clientSend), fmt.Sprintf("handle %s, send %s", figure(p.clientHandle), figure(p.clientSend))},
-		[3]string{"connections of a consumer", num(p.consumerNode * p.nodes), fmt.Sprintf("at most; %d to a node", p.consumerNode)},
+		[3]string{"cores in all", figure(p.clientHandle + p.clientSend),
+			fmt.Sprintf("handle %s, send %s", figure(p.clientHandle), figure(p.clientSend))},
+		[3]string{"connections of a consumer", num(p.consumerNode * p.nodes),
+			fmt.Sprintf("at most; %d to a node", p.consumerNode)},
 		[3]string{"connections of a sender", num(p.senderNode * p.nodes), fmt.Sprintf("at most; %d to a node", p.senderNode)},
 		[3]string{"connections of a node", num(p.connNode), fmt.Sprintf("at most; %s in all", num(p.connAll))})
 	if p.replicas > 0 {
@@ -129,7 +141,9 @@ func printPlan(out io.Writer, p plan) error {
 			caughtUp = "and " + p.catchUp.Round(100*time.Millisecond).String() + " later all are handled"
 		}
 		part("Failover of a node",
-			[3]string{"gap", p.gap.Round(10 * time.Millisecond).String(), fmt.Sprintf("cluster-node-timeout %v, and %v as measured of a frozen primary", p.nodeTimeout, gapFrozen-gapNodeTimeout)},
+			[3]string{"gap", p.gap.Round(10 * time.Millisecond).String(),
+				fmt.Sprintf("cluster-node-timeout %v, and %v as measured of a frozen primary", p.nodeTimeout,
+					gapFrozen-gapNodeTimeout)},
 			[3]string{"messages that wait", figure(p.waiting), fmt.Sprintf("one of %d; %s", p.nodes, caughtUp)})
 	}
 	if len(p.missing) > 0 {

@@ -72,8 +72,10 @@ const (
 var measuredFigures = []measuredFigure{
 	{"Redis CPU us: send, batches", cpuSendBatches, tableThroughput, sendBatch, "Redis CPU us"},
 	{"Redis CPU us: send, singly", cpuSendSingly, tableThroughput, send64, "Redis CPU us"},
-	{"Redis CPU us: send, due at about the same place", cpuSendSoon, tableBacklog, "send, 5 million pending", "Redis CPU us"},
-	{"Redis CPU us: send, due at random instants", cpuSendSpread, tableBacklog, "send at random, 5 million pending", "Redis CPU us"},
+	{"Redis CPU us: send, due at about the same place", cpuSendSoon, tableBacklog, "send, 5 million pending",
+		"Redis CPU us"},
+	{"Redis CPU us: send, due at random instants", cpuSendSpread, tableBacklog, "send at random, 5 million pending",
+		"Redis CPU us"},
 	{"Redis CPU us: drain", cpuDrain, tableThroughput, drain64, "Redis CPU us"},
 	{"Redis CPU us: drain, not in the caches", cpuDrainCold, tableMass, massName, "Redis CPU us"},
 	{"Redis CPU us: send singly, and handle", cpuLive, tableThroughput, liveAll, "Redis CPU us"},

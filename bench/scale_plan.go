@@ -41,22 +41,29 @@ func (l load) check() error {
 	}
 	number := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 	must(l.size >= 1 && l.size <= 1<<20, "-size is %d, and must be 1 to %d bytes", l.size, 1<<20)
-	must(number(l.rate) && l.rate > 0 && l.rate <= 1e9, "-rate is %g, and must be above 0 and at most 1e9 messages a second", l.rate)
-	must(number(l.pending) && l.pending >= 0 && l.pending <= 1e12, "-pending is %g, and must be 0 to 1e12 messages", l.pending)
-	must(l.nodes >= 0 && l.nodes <= maxShards, "-nodes is %d, and must be 0 (as many as are needed) to %d, because a queue has at most %d shards",
+	must(number(l.rate) && l.rate > 0 &&
+		l.rate <= 1e9, "-rate is %g, and must be above 0 and at most 1e9 messages a second", l.rate)
+	must(number(l.pending) && l.pending >= 0 && l.pending <= 1e12, "-pending is %g, and must be 0 to 1e12 messages",
+		l.pending)
+	must(l.nodes >= 0 &&
+		l.nodes <= maxShards,
+		"-nodes is %d, and must be 0 (as many as are needed) to %d, because a queue has at most %d shards",
 		l.nodes, maxShards, maxShards)
 	must(l.largest == 0 || l.largest >= max(l.nodes, 1) && l.largest <= maxShards,
 		"-largest is %d, and must be at least -nodes and at most %d", l.largest, maxShards)
 	must(number(l.memory) && l.memory >= 1e8, "-memory is %g GB, and must be at least 0.1", l.memory/1e9)
 	must(number(l.margin) && l.margin >= 0 && l.margin <= 2, "-margin is %g %%, and must be 0 to 200", l.margin*100)
-	must(number(l.utilisation) && l.utilisation > 0 && l.utilisation <= 1, "-utilisation is %g %%, and must be above 0 and at most 100", l.utilisation*100)
+	must(number(l.utilisation) && l.utilisation > 0 &&
+		l.utilisation <= 1, "-utilisation is %g %%, and must be above 0 and at most 100", l.utilisation*100)
 	must(l.replicas >= 0 && l.replicas <= 5, "-replicas is %d, and must be 0 to 5", l.replicas)
-	must(l.consumers >= 0 && l.consumers <= 1e5, "-consumers is %d, and must be 0 (as many as are needed) to 100000", l.consumers)
+	must(l.consumers >= 0 && l.consumers <= 1e5, "-consumers is %d, and must be 0 (as many as are needed) to 100000",
+		l.consumers)
 	must(l.senders >= 0 && l.senders <= 1e5, "-senders is %d, and must be 0 (as many as consumers) to 100000", l.senders)
 	must(l.cores >= 1 && l.cores <= 1024, "-cores is %d, and must be 1 to 1024", l.cores)
 	must(l.handler >= 0 && l.handler <= 24*time.Hour, "-handler is %v, and must be 0 to 24h", l.handler)
 	must(l.workers >= 0, "-workers is %d, and must not be negative", l.workers)
-	must(l.nodeTimeout > 0 && l.nodeTimeout <= time.Hour, "-node-timeout is %v, and must be above 0 and at most 1h", l.nodeTimeout)
+	must(l.nodeTimeout > 0 && l.nodeTimeout <= time.Hour, "-node-timeout is %v, and must be above 0 and at most 1h",
+		l.nodeTimeout)
 	return errors.Join(errs...)
 }
 
@@ -98,8 +105,9 @@ func planFor(l load) (plan, error) {
 	need := max(p.byMemory, p.byCPU)
 	if p.nodes == 0 {
 		if need > maxShards {
-			return plan{}, fmt.Errorf("%d nodes are needed (memory: %d, CPU: %d), and one queue has at most %d shards: take nodes with more memory, or split the work by name",
-				need, p.byMemory, p.byCPU, maxShards)
+			return plan{},
+				fmt.Errorf("%d nodes are needed (memory: %d, CPU: %d), and one queue has at most %d shards: take nodes with more memory, or split the work by name",
+					need, p.byMemory, p.byCPU, maxShards)
 		}
 		p.nodes = need
 		if p.largest != 0 && p.largest < need {
@@ -244,12 +252,17 @@ func (p *plan) judge() {
 	add(p.nodes < p.byCPU, "CPU: %d nodes are needed, and there are %d", p.byCPU, p.nodes)
 	add(p.shards < p.largest, "shards: no multiple of %d nodes up to %d is at least %d", p.nodes, maxShards, p.largest)
 	add(p.connNode > maxclientsOf, "connections: %d to a node, and maxclients is %d by default", p.connNode, maxclientsOf)
-	add(p.clientHandle/float64(p.consumers) > float64(p.cores)*p.utilisation, "consumers: %.2f cores each are busy, and have %d",
+	add(p.clientHandle/float64(p.consumers) > float64(p.cores)*p.utilisation,
+		"consumers: %.2f cores each are busy, and have %d",
 		p.clientHandle/float64(p.consumers), p.cores)
-	add(p.rate/float64(p.consumers) > rateOfProcess*p.utilisation, "consumers: %.0f messages/s each, and %d is the most that was measured",
+	add(p.rate/float64(p.consumers) > rateOfProcess*p.utilisation,
+		"consumers: %.0f messages/s each, and %d is the most that was measured",
 		p.rate/float64(p.consumers), rateOfProcess)
-	add(p.busyWorkers > float64(p.consumers*p.workers), "workers: %.0f are busy, and there are %d", p.busyWorkers, p.consumers*p.workers)
-	add(p.replicas == 0, "replicas: if a node is lost, so are its messages; and the other nodes go on only with cluster-require-full-coverage no")
-	add(p.replicas > 0 && p.gap > lease, "failover: the gap is longer than a lease (%v), so contexts of running handlers end", lease)
+	add(p.busyWorkers > float64(p.consumers*p.workers), "workers: %.0f are busy, and there are %d", p.busyWorkers,
+		p.consumers*p.workers)
+	add(p.replicas == 0,
+		"replicas: if a node is lost, so are its messages; and the other nodes go on only with cluster-require-full-coverage no")
+	add(p.replicas > 0 &&
+		p.gap > lease, "failover: the gap is longer than a lease (%v), so contexts of running handlers end", lease)
 	add(p.replicas > 0 && p.nodes < 3, "failover: fewer than 3 primaries elect no replica")
 }

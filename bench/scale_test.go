@@ -34,7 +34,8 @@ func TestScalePlan(t *testing.T) {
 			"", 1, 1, 1, 2, 0.545, 20.0, 1, 17, 74, []string{"failover: the gap", "failover: fewer"},
 		},
 		{ // a billion, and a million a second
-			"-nodes 32 -rate 1e6 -pending 1e9 -memory 24 -node-timeout 3s", 32, 23, 34, 64, 17.0, 62.4, 9, 186, 666, []string{"CPU: 34"},
+			"-nodes 32 -rate 1e6 -pending 1e9 -memory 24 -node-timeout 3s", 32, 23, 34, 64, 17.0, 62.4, 9, 186, 666,
+			[]string{"CPU: 34"},
 		},
 		{ // by memory
 			"-rate 1000 -pending 1e9 -memory 16 -node-timeout 3s", 35, 35, 1, 35, 15.6, 0.057, 1, 2, 70, nil,
@@ -51,7 +52,8 @@ func TestScalePlan(t *testing.T) {
 		{ // no common multiple up to 64: at least as many
 			"-nodes 7 -largest 10 -node-timeout 3s", 7, 1, 1, 14, 0.0778, 2.85, 1, 17, 74, nil,
 		},
-		{"-nodes 24 -largest 64 -node-timeout 3s", 24, 1, 1, 48, 0.0227, 0.831, 1, 17, 74, []string{"shards: no multiple of 24"}},
+		{"-nodes 24 -largest 64 -node-timeout 3s", 24, 1, 1, 48, 0.0227, 0.831, 1, 17, 74,
+			[]string{"shards: no multiple of 24"}},
 		{ // clients that are too few, far away
 			"-nodes 8 -largest 8 -soon -rate 4e5 -consumers 2 -senders 150 -workers 10 -replicas 0", 8, 1, 8, 8, 0.0681, 55.1,
 			2, 10, 9760, []string{"consumers:", "workers: 400", "replicas:"},
@@ -67,15 +69,18 @@ func TestScalePlan(t *testing.T) {
 			what      string
 			got, want int
 		}{
-			{"nodes", p.nodes, c.nodes}, {"by memory", p.byMemory, c.byMemory}, {"by CPU", p.byCPU, c.byCPU}, {"shards", p.shards, c.shards},
-			{"consumers", p.consumers, c.consumers}, {"workers", p.workers, c.workers}, {"connections of a node", p.connNode, c.connectionNode},
+			{"nodes", p.nodes, c.nodes}, {"by memory", p.byMemory, c.byMemory}, {"by CPU", p.byCPU, c.byCPU},
+			{"shards", p.shards, c.shards},
+			{"consumers", p.consumers, c.consumers}, {"workers", p.workers, c.workers},
+			{"connections of a node", p.connNode, c.connectionNode},
 		} {
 			if v.got != v.want {
 				t.Errorf("%s: %s: %d, want %d", c.line, v.what, v.got, v.want)
 			}
 		}
 		if !near(p.memNode/1e9, c.gbNode, 0.01) || !near(100*p.cpuNode, c.percentCPU, 0.01*max(1, 1/c.percentCPU)) {
-			t.Errorf("%s: %.3g GB and %.3g %% of a node, want %v and %v", c.line, p.memNode/1e9, 100*p.cpuNode, c.gbNode, c.percentCPU)
+			t.Errorf("%s: %.3g GB and %.3g %% of a node, want %v and %v", c.line, p.memNode/1e9, 100*p.cpuNode, c.gbNode,
+				c.percentCPU)
 		}
 		if len(p.missing) != len(c.missing) {
 			t.Errorf("%s: missing %q, want %q", c.line, p.missing, c.missing)

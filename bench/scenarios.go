@@ -87,8 +87,10 @@ func scenarios(quick bool) []scenario {
 			measure: lateness(consumers, n, over)})
 	}
 	all = append(all,
-		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: herd(64, 200, over/2)},
-		scenario{name: fairName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: fairness(laneBacklog, 1000, over)},
+		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3,
+			measure: herd(64, 200, over/2)},
+		scenario{name: fairName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3,
+			measure: fairness(laneBacklog, 1000, over)},
 		scenario{name: idleName, kind: idleTable, systems: except(nameFloor), rounds: 1, measure: idle(pause)},
 		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
 		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 3, measure: mass(1_000_000)},

@@ -101,7 +101,8 @@ func parseShards(args []string) (shardsRun, error) {
 	flags := flag.NewFlagSet("shards", flag.ContinueOnError)
 	flags.IntVar(&r.runs, "runs", 3, "measure all so often, in turn; medians are printed")
 	flags.Func("nodes", "numbers of primaries (default 3,6)", numbers(&r.nodes, 16))
-	flags.Func("shards", "numbers of shards; the first is what others are compared with (default 1,3,6,12)", numbers(&r.shards, maxShards))
+	flags.Func("shards", "numbers of shards; the first is what others are compared with (default 1,3,6,12)",
+		numbers(&r.shards, maxShards))
 	flags.IntVar(&r.perSecond, "rate", 30_000, "messages a second, in batches of 100")
 	flags.DurationVar(&r.over, "time", 8*time.Second, "how long messages are sent")
 	flags.DurationVar(&r.idle, "idle", 15*time.Second, "how long the consumer is watched without work")
@@ -150,7 +151,8 @@ type shardFigures struct {
 func (r shardsRun) table(found map[shardCase][]shardFigures) table {
 	t := table{
 		title: fmt.Sprintf("One queue over several shards, %s messages/s", figure(float64(r.perSecond))),
-		head: []string{"nodes", "shards", "with shards", "Redis CPU us", "x", "busiest node %", "client CPU us", "x", "scripts", "p50 ms", "p99 ms",
+		head: []string{"nodes", "shards", "with shards", "Redis CPU us", "x", "busiest node %", "client CPU us", "x",
+			"scripts", "p50 ms", "p99 ms",
 			"idle: calls/s", "idle: trips/s"},
 	}
 	for _, nodes := range r.nodes {
@@ -174,7 +176,9 @@ func (r shardsRun) table(found map[shardCase][]shardFigures) table {
 				}
 				return figure(median(values))
 			}
-			redis, client := func(f shardFigures) float64 { return f.redisCPU }, func(f shardFigures) float64 { return f.clientCPU }
+			redis, client := func(f shardFigures) float64 { return f.redisCPU }, func(f shardFigures) float64 {
+				return f.clientCPU
+			}
 			t.lines = append(t.lines, []string{strconv.Itoa(nodes), strconv.Itoa(shards),
 				of(func(f shardFigures) float64 { return f.with }),
 				of(redis), ratio(redis), of(func(f shardFigures) float64 { return 100 * f.busiest }), of(client), ratio(client),
@@ -202,18 +206,21 @@ func (r shardsRun) measure(ctx context.Context, addrs []string, shards int) (sha
 	if err != nil {
 		return shardFigures{}, err
 	}
-	s := &shardTrial{shardsRun: r, n: int(float64(r.perSecond)*r.over.Seconds()) / shardsBatch * shardsBatch, consumer: &network{}}
+	s := &shardTrial{shardsRun: r, n: int(float64(r.perSecond)*r.over.Seconds()) / shardsBatch * shardsBatch,
+		consumer: &network{}}
 	sending, consuming := clusterClient(addrs, &network{}), clusterClient(addrs, s.consumer)
 	defer sending.Close()
 	defer consuming.Close()
 	name := fmt.Sprintf("shards-%d", shards)
 	s.pub = delayqueue.NewPublisher(name, sending, delayqueue.WithShards(shards))
-	queue := delayqueue.NewQueue(name, consuming, nil, delayqueue.WithShards(shards)).WithHandler(s.handle).WithConcurrent(r.workers).
+	queue := delayqueue.NewQueue(name, consuming, nil,
+		delayqueue.WithShards(shards)).WithHandler(s.handle).WithConcurrent(r.workers).
 		WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	done := queue.StartConsume()
 	defer func() { queue.StopConsume(); <-done }()
 
-	if err := s.send(ctx, r.perSecond/2/shardsBatch*shardsBatch); err != nil && !errors.Is(err, errTooSlow) { // connections, scripts
+	if err := s.send(ctx, r.perSecond/2/shardsBatch*shardsBatch); err != nil &&
+		!errors.Is(err, errTooSlow) { // connections, scripts
 		return shardFigures{}, fmt.Errorf("warming up: %w", err)
 	}
 	busy, err := nodes.of(ctx, func() error { return s.send(ctx, s.n) })
@@ -306,8 +313,10 @@ func (s *shardTrial) send(ctx context.Context, n int) error {
 		return err
 	}
 	var slow error
-	if most := time.Duration(float64(n)/float64(s.perSecond)*float64(time.Second))*11/10 + 100*time.Millisecond; took > most {
-		slow = fmt.Errorf("%w: %d messages took %v to send with -rate %d", errTooSlow, n, took.Round(time.Millisecond), s.perSecond)
+	if most := time.Duration(
+		float64(n)/float64(s.perSecond)*float64(time.Second))*11/10 + 100*time.Millisecond; took > most {
+		slow = fmt.Errorf("%w: %d messages took %v to send with -rate %d", errTooSlow, n, took.Round(time.Millisecond),
+			s.perSecond)
 	}
 	select {
 	case <-s.all:
@@ -405,7 +414,8 @@ func (c nodesCost) figures(base nodesCost, n int) shardFigures {
 			busiest = math.Max(busiest, used)
 		}
 	}
-	f := shardFigures{redisCPU: sum * 1e6 / float64(n), clientCPU: c.client.Seconds() * 1e6 / float64(n), with: with, calls: float64(c.scripts) / float64(n)}
+	f := shardFigures{redisCPU: sum * 1e6 / float64(n), clientCPU: c.client.Seconds() * 1e6 / float64(n), with: with,
+		calls: float64(c.scripts) / float64(n)}
 	if sum > 0 {
 		f.busiest = busiest/(sum/with) - 1
 	}

@@ -69,7 +69,8 @@ var kindColumns = [kinds][]column{
 		{"commands", commands, ""}, {"allocations", allocs, ""},
 	},
 	payloadTable: {
-		{"memory", bytesEach, ""}, {"send: Redis CPU us", sendRedis, ""}, {"client CPU us", sendClient, ""}, {"bytes in", bytesIn, ""},
+		{"memory", bytesEach, ""}, {"send: Redis CPU us", sendRedis, ""}, {"client CPU us", sendClient, ""},
+		{"bytes in", bytesIn, ""},
 		{"drain: Redis CPU us", drainRedis, ""}, {"client CPU us", drainClient, ""}, {"bytes out", bytesOut, ""},
 		{"log of send", sendLog, ""}, {"log of drain", drainLog, ""},
 	},

@@ -53,7 +53,8 @@ func targets() []target {
 		{"send, 1 goroutine: client CPU x asynq", 1, false, to(send1, clientCPU, send1, nameAsynq)},
 		{"send, 64 goroutines: x asynq", 3, true, to(send64, rate, send64, nameAsynq)},
 		{"send, batches of 500: x floor", 0.8, true, to(sendBatch, rate, sendBatch, nameFloor)},
-		{"drain, 64 workers: x floor", 1, true, to(drain64, rate, drain64, nameFloor)}, // asynq's part of it depends on the kind of CPU
+		{"drain, 64 workers: x floor", 1, true,
+			to(drain64, rate, drain64, nameFloor)}, // asynq's part of it depends on the kind of CPU
 		{"drain, 64 workers: Redis CPU x floor", 0.9, false, to(drain64, redisCPU, drain64, nameFloor)},
 		{"drain, 1 worker: messages/s", 100_000, true, own(drain1, rate)},
 		{"live: x asynq's drain", 2.5, true, to(liveAll, rate, drain64, nameAsynq)},
@@ -70,8 +71,10 @@ func targets() []target {
 		{"idle: commands/s", 15, false, own(idleName, commandsSecond)},
 		{"idle: % of a core, server", 0.3, false, own(idleName, redisShare)},
 		{"idle: % of a core, client", 0.3, false, own(idleName, clientShare)},
-		{"idle: commands/s of 16 queues x those of one", 3, false, to(idleQueuesName(16), commandsSecond, idleName, nameLibrary)},
-		{"idle: commands/s of 1,000 queues x those of one", 250, false, to(idleQueuesName(1000), commandsSecond, idleName, nameLibrary)},
+		{"idle: commands/s of 16 queues x those of one", 3, false,
+			to(idleQueuesName(16), commandsSecond, idleName, nameLibrary)},
+		{"idle: commands/s of 1,000 queues x those of one", 250, false,
+			to(idleQueuesName(1000), commandsSecond, idleName, nameLibrary)},
 		{"memory: bytes a message", 370, false, own(memName, bytesEach)},
 		{"backlog of 5 million: send's Redis CPU x that at 0", 1.5, false,
 			to(backlogName("send", most), redisCPU, backlogName("send", 0), nameLibrary)},

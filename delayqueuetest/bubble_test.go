@@ -30,7 +30,8 @@ func TestBubble(t *testing.T) {
 		})
 		testkit.Must(t, q.SendScheduleMsg("a", time.Now().Add(time.Hour)))
 		send(t, q, "b", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(61*time.Minute+time.Second)))
-		send(t, q, "hangs", delayqueue.WithDelay(2*time.Hour), delayqueue.WithTimeout(10*time.Minute), delayqueue.WithRetryCount(0))
+		send(t, q, "hangs", delayqueue.WithDelay(2*time.Hour), delayqueue.WithTimeout(10*time.Minute),
+			delayqueue.WithRetryCount(0))
 		go func() {
 			time.Sleep(3 * time.Hour)
 			if err := q.SendDelayMsg("c", 0); err != nil {
@@ -61,7 +62,10 @@ func TestBeside(t *testing.T) {
 				time.Sleep(takes)
 				return nil
 			})
-			second := rig.Queue("second").WithHandler(func(context.Context, *delayqueue.Message) error { before.Store(begun.Load()); return nil })
+			second := rig.Queue("second").WithHandler(func(context.Context, *delayqueue.Message) error {
+				before.Store(begun.Load())
+				return nil
+			})
 			for range 10 {
 				send(t, first, "x")
 			}

@@ -26,7 +26,8 @@ type fakeSender struct {
 	options  []delayqueue.Description
 }
 
-func (f *fakeSender) Send(_ context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
+func (f *fakeSender) Send(_ context.Context, payload string,
+	opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
 	f.payloads = append(f.payloads, payload)
 	f.options = append(f.options, delayqueue.Describe(opts...))
 	return &delayqueue.MessageInfo{}, nil
@@ -34,7 +35,8 @@ func (f *fakeSender) Send(_ context.Context, payload string, opts ...delayqueue.
 
 // remind is the code under test.
 func remind(ctx context.Context, queue Sender, user string) error {
-	_, err := queue.Send(ctx, user, delayqueue.WithDelay(24*time.Hour), delayqueue.WithKey("remind-"+user, delayqueue.Replace))
+	_, err := queue.Send(ctx, user, delayqueue.WithDelay(24*time.Hour),
+		delayqueue.WithKey("remind-"+user, delayqueue.Replace))
 	return err
 }
 
@@ -46,7 +48,8 @@ func TestRemindsOnceADay(t *testing.T) {
 	if len(queue.payloads) != 1 || queue.payloads[0] != "ann" {
 		t.Fatalf("sent %q", queue.payloads)
 	}
-	if got := queue.options[0]; got.Delay != 24*time.Hour || got.Key != "remind-ann" || got.OnConflict != delayqueue.Replace {
+	if got := queue.options[0]; got.Delay != 24*time.Hour || got.Key != "remind-ann" ||
+		got.OnConflict != delayqueue.Replace {
 		t.Errorf("sent with %+v", got)
 	}
 }
@@ -75,7 +78,8 @@ func TestSendsTheReceipt(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Advance(0)
-	if sent := rig.Sent("receipts"); len(sent) != 1 || sent[0].Payload != "receipt of 42" || sent[0].Due != rig.Now().Add(time.Hour) {
+	if sent := rig.Sent("receipts"); len(sent) != 1 || sent[0].Payload != "receipt of 42" ||
+		sent[0].Due != rig.Now().Add(time.Hour) {
 		t.Errorf("sent %v", sent)
 	}
 	rig.RequireEmpty("orders")

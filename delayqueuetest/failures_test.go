@@ -31,7 +31,10 @@ func TestFailures(t *testing.T) {
 			delayqueue.NewPool(1, delayqueue.Share{Queue: rig.Queue("q").WithHandler(acks)})
 			rig.Advance(0)
 		}, []string{`queue "q"`, "Pool"}},
-		"no handler": {func(rig *delayqueuetest.Rig) { rig.Queue("q"); rig.Advance(0) }, []string{`queue "q"`, "WithHandler", "Publisher"}},
+		"no handler": {func(rig *delayqueuetest.Rig) {
+			rig.Queue("q")
+			rig.Advance(0)
+		}, []string{`queue "q"`, "WithHandler", "Publisher"}},
 		"again for ever": {func(rig *delayqueuetest.Rig) {
 			q := rig.Queue("q").WithHandler(func(context.Context, *delayqueue.Message) error { return delayqueue.Snooze(0) })
 			send(t, q, "poll")
@@ -63,7 +66,8 @@ func TestFailures(t *testing.T) {
 			send(t, q, "later", delayqueue.WithDelay(time.Hour))
 			send(t, q, "now")
 			send(t, q, "turn", delayqueue.WithLane("l"), delayqueue.WithDelay(time.Hour))
-			send(t, q, "behind", delayqueue.WithLane("l"), delayqueue.WithDelay(2*time.Hour), delayqueue.WithKey("b"), delayqueue.WithCountdown(3))
+			send(t, q, "behind", delayqueue.WithLane("l"), delayqueue.WithDelay(2*time.Hour), delayqueue.WithKey("b"),
+				delayqueue.WithCountdown(3))
 			rig.RequireEmpty("other", "q")
 		}, []string{
 			`queue "q": ready "now"`, `queue "q": pending "later", due in 1h0m0s`,

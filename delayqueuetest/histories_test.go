@@ -72,8 +72,9 @@ type world struct {
 }
 
 func newWorld(t testing.TB, queue *delayqueue.DelayQueue, cli redis.UniversalClient) *world {
-	w := &world{t: t, queue: queue, monitor: ops.Of(delayqueue.NewMonitor(queue.Name(), cli)), scripts: map[string]*script{},
-		seen: map[string][]string{}, ids: map[string]string{}}
+	w := &world{t: t, queue: queue, monitor: ops.Of(delayqueue.NewMonitor(queue.Name(), cli)),
+		scripts: map[string]*script{},
+		seen:    map[string][]string{}, ids: map[string]string{}}
 	queue.WithHandler(w.handle).WithRetryDelays(0, 2*time.Millisecond).WithLogger(slog.New(slog.DiscardHandler)).
 		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) {
 			w.mu.Lock()
@@ -84,7 +85,8 @@ func newWorld(t testing.TB, queue *delayqueue.DelayQueue, cli redis.UniversalCli
 }
 
 func (w *world) options(s *script) []delayqueue.MsgOption {
-	return []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(s.delay) * time.Millisecond), delayqueue.WithRetryCount(s.retries)}
+	return []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(s.delay) * time.Millisecond),
+		delayqueue.WithRetryCount(s.retries)}
 }
 
 func (w *world) send(payload string, s *script) {

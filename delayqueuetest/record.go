@@ -118,7 +118,8 @@ func (r *Rig) Sent(name string) (all []*ops.MessageStatus) {
 func (m *sent) status() *ops.MessageStatus {
 	e, err := message.DecodeEnvelope(m.envelope)
 	status := &ops.MessageStatus{
-		State: delayqueue.StateGone, TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Retention: e.Retention, Timeout: e.Timeout,
+		State: delayqueue.StateGone, TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Retention: e.Retention,
+		Timeout:   e.Timeout,
 		Countdown: e.Countdown, Counts: e.Counts, LaneWidth: e.Lane.Width,
 	}
 	if e.Group.Count > 0 {
@@ -194,7 +195,8 @@ func (r *Rig) RequireEmpty(names ...string) {
 	if n := len(lines) - mostShown; n > 0 {
 		lines, more = lines[:mostShown], fmt.Sprintf("\n\t… and %d more", n)
 	}
-	r.t.Fatalf("delayqueuetest: at %s, not empty:\n\t%s%s", r.Now().UTC().Format(time.DateTime), strings.Join(lines, "\n\t"), more)
+	r.t.Fatalf("delayqueuetest: at %s, not empty:\n\t%s%s", r.Now().UTC().Format(time.DateTime),
+		strings.Join(lines, "\n\t"), more)
 }
 
 // describe says in a line what a message is and where.
@@ -221,7 +223,8 @@ func (r *Rig) describe(m *ops.MessageStatus) string {
 	}
 	if m.LastError != "" {
 		fmt.Fprintf(&b, ": %s", short(m.LastError))
-		if ahead := time.Until(r.Now()); !r.bubble && ahead > 0 && strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
+		if ahead := time.Until(r.Now()); !r.bubble && ahead > 0 &&
+			strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
 			fmt.Fprintf(&b, " (the rig's clock is %v ahead of time.Now: give the code rig.Now)", ahead.Round(time.Second))
 		}
 	}

@@ -76,13 +76,15 @@ func New(t testing.TB) *Rig {
 // passes until then.
 func NewAt(t testing.TB, start time.Time) *Rig {
 	t.Helper()
-	r := &Rig{t: t, server: miniredis.NewMiniRedis(), bubble: inBubble(), armed: make(chan struct{}, 1), awaited: make(chan struct{}, 1)}
+	r := &Rig{t: t, server: miniredis.NewMiniRedis(), bubble: inBubble(), armed: make(chan struct{}, 1),
+		awaited: make(chan struct{}, 1)}
 	if _, err := r.server.Dial(); err != nil { // starts it, without a port
 		t.Fatalf("delayqueuetest: %v", err)
 	}
 	r.server.ClockTTL(true)
 	if r.bubble {
-		time.Sleep(time.Until(start)) // of the bubble's time: it takes none, and a context from outside the bubble would stop that time
+		time.Sleep(time.Until(
+			start)) // of the bubble's time: it takes none, and a context from outside the bubble would stop that time
 	} else {
 		r.set(start.Truncate(time.Microsecond))
 	}
@@ -342,12 +344,14 @@ func (q *rigged) why(err error) string {
 	defer q.mu.Unlock()
 	switch {
 	case errors.Is(err, delayqueue.ErrWrongState):
-		return fmt.Sprintf("queue %q is started, or in a Pool: in a rig Advance consumes, so leave that out in the test", q.Name())
+		return fmt.Sprintf("queue %q is started, or in a Pool: in a rig Advance consumes, so leave that out in the test",
+			q.Name())
 	case q.endless != "":
 		return fmt.Sprintf("queue %q has handled %d messages at one instant, the last with payload %s: "+
 			"does a handler ask for more and more, with no delay?", q.Name(), q.atOnce, short(q.endless))
 	case strings.Contains(err.Error(), "without a callback"):
-		return fmt.Sprintf("queue %q has no handler: call its WithHandler; for what only sends, make a Publisher with the rig's Client()",
+		return fmt.Sprintf(
+			"queue %q has no handler: call its WithHandler; for what only sends, make a Publisher with the rig's Client()",
 			q.Name())
 	}
 	return err.Error()

@@ -46,7 +46,8 @@ func TestOrder(t *testing.T) {
 				return nil
 			}
 		}
-		a, b = rig.Queue("a").WithHandler(handler("a")).WithConcurrent(8), rig.Queue("b").WithHandler(handler("b")).WithConcurrent(8)
+		a, b = rig.Queue("a").WithHandler(handler("a")).WithConcurrent(8),
+			rig.Queue("b").WithHandler(handler("b")).WithConcurrent(8)
 		for _, q := range []*delayqueue.DelayQueue{b, a} {
 			for _, payload := range []string{"slow 1", "slow 2", "x", "fails", "panics", "default"} {
 				send(t, q, payload, delayqueue.WithDelay(2*time.Second))
@@ -215,8 +216,10 @@ func TestSentAndGone(t *testing.T) {
 	m := ops.Of(delayqueue.NewMonitor("q", rig.Client()))
 	ids := []string{
 		send(t, q, "plain").ID,
-		send(t, q, "all", delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"), delayqueue.WithRetryCount(7), delayqueue.WithMsgTTL(time.Hour),
-			delayqueue.WithLane("l", 5), delayqueue.WithDeadline(rig.Now().Add(2*time.Hour)), delayqueue.WithTimeout(time.Minute), delayqueue.WithDelay(time.Second)).ID,
+		send(t, q, "all", delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"), delayqueue.WithRetryCount(7),
+			delayqueue.WithMsgTTL(time.Hour),
+			delayqueue.WithLane("l", 5), delayqueue.WithDeadline(rig.Now().Add(2*time.Hour)),
+			delayqueue.WithTimeout(time.Minute), delayqueue.WithDelay(time.Second)).ID,
 		send(t, q, "a", delayqueue.WithKey("group", delayqueue.Append)).ID,
 	}
 	send(t, q, "b", delayqueue.WithKey("group", delayqueue.Append))
@@ -266,7 +269,8 @@ func TestClock(t *testing.T) {
 	if n := rig.Advance(time.Microsecond); n != 1 || !rig.Now().Equal(start.Add(24*time.Hour)) {
 		t.Errorf("%d when it is due, at %v", n, rig.Now())
 	}
-	if sent, garbage := rig.Sent("q"), rig.Garbage("q"); len(sent) != 1 || len(garbage) != 1 || !sent[0].Due.Equal(rig.Now()) ||
+	if sent, garbage := rig.Sent("q"), rig.Garbage("q"); len(sent) != 1 || len(garbage) != 1 ||
+		!sent[0].Due.Equal(rig.Now()) ||
 		!garbage[0].At.Equal(rig.Now()) {
 		t.Errorf("%+v, %+v", sent, garbage)
 	}

@@ -53,7 +53,8 @@ var clocks = []scenario{
 			t.wait(2 * time.Second) // what fails now is due by the right clock
 			t.back = century
 			far := ops.Bulk{Filter: ops.Filter{From: time.Now().Add(century / 2)}}
-			if got, err := ops.Of(delayqueue.NewMonitor(queue, t.admin)).BulkRescheduleBy(t.ctx, far, -century); err != nil || got.Done == 0 {
+			if got, err := ops.Of(delayqueue.NewMonitor(queue, t.admin)).BulkRescheduleBy(t.ctx, far, -century); err != nil ||
+				got.Done == 0 {
 				t.Errorf("%d messages were brought back: %v", got.Done, err)
 			}
 			before := len(t.pulsesNow())

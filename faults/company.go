@@ -94,7 +94,8 @@ var company = []scenario{
 		hit:   (*trial).litter,
 		every: 200 * time.Millisecond,
 		check: func(t *trial, v *verdict) {
-			for _, text := range []string{"dropped tags without a message", "a broken message goes to garbage", "belongs to another program"} {
+			for _, text := range []string{"dropped tags without a message", "a broken message goes to garbage",
+				"belongs to another program"} {
 				if t.logged(text) == 0 {
 					v.problem("no log says: %s", text)
 				}
@@ -182,9 +183,12 @@ func (t *trial) litter() {
 	id := uuid.Must(uuid.NewV7()).String()
 	t.tolerated = append(t.tolerated, id, "rubbish")
 	kinds := []func(){
-		func() { t.do("ZADD", key("pending"), now, "rubbish") },                                   // no envelope
-		func() { t.do("ZADD", key("retry"), now, "7:"+id) },                                       // the same, later
-		func() { t.do("ZADD", key("unack"), now-1, id) },                                          // a lease of nobody's, of nothing
+		func() { t.do("ZADD", key("pending"), now, "rubbish") }, // no envelope
+		func() { t.do("ZADD", key("retry"), now, "7:"+id) },     // the same, later
+		func() {
+			t.do("ZADD", key("unack"), now-1,
+				id)
+		}, // a lease of nobody's, of nothing
 		func() { t.lend("nobody:1", now-1, id, "rubbish", "99999999999999999999:rubbish") },       // of what is nowhere
 		func() { t.do("RPUSH", key("ready"), "99999999999999999999:rubbish") },                    // no number of a delivery
 		func() { t.put(id, "rubbish", due) },                                                      // no envelope at all

@@ -49,7 +49,8 @@ var failovers = []scenario{
 		check: func(t *trial, v *verdict) {
 			unconfirmed := 0
 			for _, e := range t.books.all() {
-				if e.Kind == refused && strings.Contains(e.Word, "not confirmed by enough replicas") && strings.Contains(e.Word, "send message ") {
+				if e.Kind == refused && strings.Contains(e.Word, "not confirmed by enough replicas") &&
+					strings.Contains(e.Word, "send message ") {
 					unconfirmed++
 				}
 			}
@@ -128,7 +129,8 @@ func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
 				v.inTime(t.gauge, from, us(e.At-from), within, "the send of %s, which began %v after the end of the strike at %s, "+
 					"returned after that end or its own begin", e.Payload, us(begun-st.to), clock(st.from))
 			case us(st.to-begun)+within+t.gauge.allowance(from, within) < t.load.Patience:
-				v.problem("%s began %v after the end of the strike at %s and failed: %s", e.Payload, us(begun-st.to), clock(st.from), e.Word)
+				v.problem("%s began %v after the end of the strike at %s and failed: %s", e.Payload, us(begun-st.to),
+					clock(st.from), e.Word)
 			}
 		}
 		if first == 0 {

@@ -158,7 +158,8 @@ func addToSum(ctx context.Context, msg *delayqueue.Message, keep time.Duration) 
 		return nil
 	}
 	options := []delayqueue.MsgOption{
-		delayqueue.WithKey(sumPrefix+name, delayqueue.Append), delayqueue.WithMaxParts(sumParts), delayqueue.WithMaxWait(sumWait),
+		delayqueue.WithKey(sumPrefix+name, delayqueue.Append), delayqueue.WithMaxParts(sumParts),
+		delayqueue.WithMaxWait(sumWait),
 		delayqueue.WithDelay(sumQuiet),
 	}
 	if keep > 0 {

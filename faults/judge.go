@@ -209,7 +209,8 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 			}
 		}
 		if n := s.count(i, failed); r.start.Failures > n {
-			v.problem("%s: delivery %d has %d failures behind it, and its handlers made %d", s.payload, r.start.Delivery, r.start.Failures, n)
+			v.problem("%s: delivery %d has %d failures behind it, and its handlers made %d", s.payload, r.start.Delivery,
+				r.start.Failures, n)
 		}
 		if i > 0 {
 			v.weighAgain(ev, s, s.runs[:i], r)
@@ -231,7 +232,8 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 	default:
 		v.lost++
 		if why := ev.wipedOut(s.sent); why == "" {
-			v.problem("%s: lost: accepted as %s, started %d times, now %s", s.payload, s.sent.ID, len(s.runs), ev.state.Where(s.sent.ID))
+			v.problem("%s: lost: accepted as %s, started %d times, now %s", s.payload, s.sent.ID, len(s.runs),
+				ev.state.Where(s.sent.ID))
 		}
 	}
 }
@@ -351,7 +353,10 @@ func (v *verdict) inGarbage(ev *evidence, s *story) bool {
 			holders = append(holders, r.start.who)
 		}
 		if len(holders) >= maxLosses { // no need to guess who had it in a buffer
-			kills = slices.DeleteFunc(kills, func(k string) bool { who, _, _ := strings.Cut(k, " "); return !slices.Contains(holders, who) })
+			kills = slices.DeleteFunc(kills, func(k string) bool {
+				who, _, _ := strings.Cut(k, " ")
+				return !slices.Contains(holders, who)
+			})
 		}
 		v.poison = append(v.poison, fmt.Sprintf("%s: poison, started in %s; killed: %s", s.payload,
 			strings.Join(holders, ", "), strings.Join(kills, ", ")))

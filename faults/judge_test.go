@@ -110,8 +110,9 @@ func TestJudgeHandled(t *testing.T) {
 	judged(t, map[string]forgery{
 		"handled": {entries: append(done, accept), counts: verdict{accepted: 1, handled: 1}},
 		"retried": {
-			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.2, "c2", 2, 1), ends(1.3, "c2", 2, succeeded)},
-			counts:  verdict{accepted: 1, handled: 1},
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.2, "c2", 2, 1),
+				ends(1.3, "c2", 2, succeeded)},
+			counts: verdict{accepted: 1, handled: 1},
 		},
 		"never sent":   {entries: done, want: "never sent"},
 		"perhaps sent": {entries: append([]entry{{Kind: refused, At: sec(0), Payload: "a"}}, done...)},
@@ -130,15 +131,17 @@ func TestJudgeLost(t *testing.T) {
 			entries: []entry{accept, starts(1, "c1", 1, 0)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
 		},
 		"only failed": {
-			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed)}, want: "lost",
+			counts: verdict{accepted: 1, lost: 1},
 		},
 		"lost by Redis": {
 			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true}},
 			rules: rules{lossy: "no persistence"}, counts: verdict{accepted: 1, lost: 1},
 		},
 		"lost, though Redis kept it": {
-			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true, kept: map[string]bool{idA: true}}},
-			rules: rules{lossy: "no persistence"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+			entries: []entry{accept},
+			strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true, kept: map[string]bool{idA: true}}},
+			rules:   rules{lossy: "no persistence"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
 		},
 		"lost by a failover": {
 			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), loses: time.Second}},
@@ -159,20 +162,25 @@ func TestJudgeEarly(t *testing.T) {
 			want:    "10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
 		},
 		"retried early": {
-			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.19, "c2", 2, 1), ends(1.3, "c2", 2, succeeded)},
-			want:    "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.19, "c2", 2, 1),
+				ends(1.3, "c2", 2, succeeded)},
+			want: "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
 		},
 		"retried in time for the first of two failures": {
-			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed), ends(1.2, "c2", 1, failed),
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed),
+				ends(1.2, "c2", 1, failed),
 				starts(1.24, "c1", 2, 1), ends(1.3, "c1", 2, succeeded)},
-			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}}, rules: rules{lease: time.Second, duplicate: "two primaries"},
-			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}},
+			rules:   rules{lease: time.Second, duplicate: "two primaries"},
+			counts:  verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"retried early for the first of two failures": {
-			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed), ends(1.2, "c2", 1, failed),
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed),
+				ends(1.2, "c2", 1, failed),
 				starts(1.22, "c1", 2, 1), ends(1.3, "c1", 2, succeeded)},
-			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}}, rules: rules{lease: time.Second, duplicate: "two primaries"},
-			want: "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1, duplicated: 1},
+			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}},
+			rules:   rules{lease: time.Second, duplicate: "two primaries"},
+			want:    "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1, duplicated: 1},
 		},
 		"due by the server's clock": {
 			entries: []entry{accept, starts(0.5, "c1", 1, 0), ends(0.6, "c1", 1, succeeded)},
@@ -198,14 +206,16 @@ func TestJudgeDuplicated(t *testing.T) {
 		},
 		"twice after the kill of another": {
 			entries: []entry{accept, starts(1, "c3", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			strikes: []strike{kill}, rules: allow, want: "no fault explains it",
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"twice after a kill where nothing may": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)},
 			strikes: []strike{harmless}, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"started late by one that stood still": {
-			entries: []entry{accept, starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded), starts(3, "c1", 1, 0), ends(3, "c1", 1, succeeded)},
+			entries: []entry{accept, starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded), starts(3, "c1", 1, 0),
+				ends(3, "c1", 1, succeeded)},
 			strikes: []strike{{from: sec(1), to: sec(2.9), who: "c1", why: "it stood still"}}, rules: allow,
 			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
@@ -226,7 +236,8 @@ func TestJudgeDuplicated(t *testing.T) {
 		},
 		"a retry used by a kill": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 1), ends(2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "1 failures behind it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			strikes: []strike{kill}, rules: allow, want: "1 failures behind it",
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 	})
 }
@@ -240,7 +251,8 @@ func TestJudgeLate(t *testing.T) {
 			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back late on its last chance": {
-			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8, "c2", maxLosses, 0), ends(8.1, "c2", maxLosses, succeeded)},
+			entries: []entry{accept, starts(1, "c1", maxLosses-1, 0), starts(8, "c2", maxLosses, 0),
+				ends(8.1, "c2", maxLosses, succeeded)},
 			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"back too late on its last chance": {
@@ -267,7 +279,8 @@ func TestJudgeLate(t *testing.T) {
 		},
 		"back late, with an outage in between": {
 			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
-			strikes: []strike{kill, {from: sec(2), to: sec(3)}}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+			strikes: []strike{kill, {from: sec(2), to: sec(3)}}, rules: allow,
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
 		"sent slowly": {
 			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1), Took: 2_100_000}}, done...),
@@ -280,8 +293,9 @@ func TestJudgeLate(t *testing.T) {
 			counts: verdict{accepted: 1, handled: 1},
 		},
 		"stuck": {
-			entries: []entry{accept, starts(3.6, "c1", 1, 0), ends(3.7, "c1", 1, succeeded)}, rules: rules{late: 2500 * time.Millisecond},
-			want: "stuck after it was due: 2.6s, want at most 2.5s", counts: verdict{accepted: 1, handled: 1},
+			entries: []entry{accept, starts(3.6, "c1", 1, 0), ends(3.7, "c1", 1, succeeded)},
+			rules:   rules{late: 2500 * time.Millisecond},
+			want:    "stuck after it was due: 2.6s, want at most 2.5s", counts: verdict{accepted: 1, handled: 1},
 		},
 		"a long outage after a strike": {
 			entries: append(done, accept, entry{Kind: sent, At: sec(7), Payload: "b", ID: idB},
@@ -331,7 +345,8 @@ func TestJudgeGarbage(t *testing.T) {
 			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, gaveUp)}, state: inGarbage("skip"),
 			counts: verdict{accepted: 1, handled: 1},
 		},
-		"poison without kills": {entries: []entry{accept}, state: inGarbage(poison), want: "lost", counts: verdict{accepted: 1, lost: 1}},
+		"poison without kills": {entries: []entry{accept}, state: inGarbage(poison), want: "lost",
+			counts: verdict{accepted: 1, lost: 1}},
 		"poison": {
 			entries: []entry{accept}, state: inGarbage(poison), strikes: []strike{kill, kill, kill}, rules: allow,
 			counts: verdict{accepted: 1, handled: 1},

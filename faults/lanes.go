@@ -146,7 +146,8 @@ func (ev *evidence) turnOf(s *story, in span) turn {
 			after = true
 		default:
 			t.first = cmp.Or(t.first, r.start.At)
-			if last == nil || r.start.Delivery >= last.start.Delivery { // a consumer that was frozen may start an earlier one late
+			if last == nil ||
+				r.start.Delivery >= last.start.Delivery { // a consumer that was frozen may start an earlier one late
 				last = &s.runs[i]
 			}
 		}
@@ -253,10 +254,12 @@ func (v *verdict) weighLane(lane string, turns []turn) (starts int) {
 			}
 		}
 		if v.beside = max(v.beside, len(beside)); len(beside) > width {
-			v.problem("%s: %d messages have a turn at %s, and the width is %d: %q", lane, len(beside), clock(t.first), width, beside)
+			v.problem("%s: %d messages have a turn at %s, and the width is %d: %q", lane, len(beside), clock(t.first), width,
+				beside)
 		}
 		if len(ahead) >= width {
-			v.problem("%s: started at %s, and the turns of %d messages before it were not over: %q", t.payload, clock(t.first), len(ahead), ahead)
+			v.problem("%s: started at %s, and the turns of %d messages before it were not over: %q", t.payload, clock(t.first),
+				len(ahead), ahead)
 		}
 	}
 	return starts

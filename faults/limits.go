@@ -81,7 +81,9 @@ func (v *verdict) weighPlaces(entries []entry, most int) {
 		by int
 	}
 	var steps []step
-	for _, s := range tell(slices.SortedStableFunc(slices.Values(entries), func(a, b entry) int { return int(a.At - b.At) }), v) {
+	for _, s := range tell(slices.SortedStableFunc(slices.Values(entries), func(a, b entry) int {
+		return int(a.At - b.At)
+	}), v) {
 		for _, r := range s.runs {
 			if r.end != nil {
 				steps = append(steps, step{r.start.At, 1}, step{r.end.At, -1})

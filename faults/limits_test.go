@@ -16,16 +16,19 @@ func TestWeighLimits(t *testing.T) {
 		wrong    int
 	}{
 		"as it should be": {[]reading{{0, 0, 0}, {100_000, 3, 1}, {1_000_000, 12, 0}},
-			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: ended, At: 2, Payload: "a"}, {Kind: started, At: 2, Payload: "b"},
+			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: ended, At: 2, Payload: "a"},
+				{Kind: started, At: 2, Payload: "b"},
 				{Kind: ended, At: 3, Payload: "b"}}, 0},
 		"too fast":   {[]reading{{0, 0, 0}, {100_000, 4, 1}}, nil, 1},
 		"fast later": {[]reading{{0, 0, 0}, {1_000_000, 1, 1}, {1_100_000, 5, 1}}, nil, 1},
 		"too many":   {[]reading{{0, 0, 0}, {100_000, 3, 2}}, nil, 1},
 		"handlers": {[]reading{{0, 0, 0}, {1, 0, 0}},
-			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: started, At: 2, Payload: "b"}, {Kind: ended, At: 3, Payload: "a"},
+			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: started, At: 2, Payload: "b"},
+				{Kind: ended, At: 3, Payload: "a"},
 				{Kind: ended, At: 4, Payload: "b"}}, 1},
 		"one of them killed": {[]reading{{0, 0, 0}, {1, 0, 0}},
-			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: started, At: 2, Payload: "b"}, {Kind: ended, At: 4, Payload: "b"}}, 0},
+			[]entry{{Kind: started, At: 1, Payload: "a"}, {Kind: started, At: 2, Payload: "b"},
+				{Kind: ended, At: 4, Payload: "b"}}, 0},
 	} {
 		v := &verdict{}
 		v.weighRate(c.readings, l)

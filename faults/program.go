@@ -334,8 +334,9 @@ func handle(q *delayqueue.DelayQueue, book ledger, o order) {
 		q.WithRateLimit(l.Rate, l.Per, l.Burst).WithQueueConcurrency(l.Concurrency)
 	}
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		e := entry{Kind: started, Payload: payloadOf(msg), Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures,
-			Left: msg.CountdownLeft}
+		e := entry{Kind: started, Payload: payloadOf(msg), Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery,
+			Failures: msg.Failures,
+			Left:     msg.CountdownLeft}
 		book.write(e)
 		e.Parts, e.Left = nil, 0
 		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg)); err != nil { // which is dropped unless it is kept

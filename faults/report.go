@@ -84,7 +84,8 @@ func writeFaults(path string, rows []row, took time.Duration) error {
 		"The allowance is the most by which a bound of the last column was exceeded, because the machine was slow: a bound "+
 		"is widened by the %d longest delays that a timer and a PING to another server had meanwhile.\n\n",
 		about(), took.Round(time.Second), usual.Producers, consumers, steps)
-	fmt.Fprintf(&b, "| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
+	fmt.Fprintf(&b,
+		"| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
 		strings.Join(head, " | "), strings.Repeat("--:|", len(head)))
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, strings.Join(r.cells(), " | "), r.holds)

@@ -61,5 +61,6 @@ var fast = []string{
 }
 
 // scenarios are all rows, in the order of the table.
-var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results, chains, sequences,
+var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results,
+	chains, sequences,
 	debounce, groups, imports, schedules, limits, pools, lanes, shards)

@@ -132,8 +132,10 @@ func (t *trial) weighElsewhere(v *verdict) {
 		return
 	}
 	p99 := percentile(slices.Collect(maps.Values(first)), 99)
-	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 2*time.Second, "the 99th percentile of lateness on other nodes")
-	v.notes = append(v.notes, fmt.Sprintf("99%% of %d instants of the other nodes meanwhile were run within %v", len(first),
+	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 2*time.Second,
+		"the 99th percentile of lateness on other nodes")
+	v.notes = append(v.notes, fmt.Sprintf("99%% of %d instants of the other nodes meanwhile were run within %v",
+		len(first),
 		p99.by.Round(time.Millisecond)))
 }
 
@@ -155,7 +157,8 @@ func withEntries(setUp func(t *trial)) func(t *trial) {
 				t.Fatal(err)
 			}
 		}
-		s := schedule.New(delayqueue.NewPublisher(queue, t.admin)).WithLogger(slog.New(slog.DiscardHandler)) // a line for each
+		s := schedule.New(delayqueue.NewPublisher(queue,
+			t.admin)).WithLogger(slog.New(slog.DiscardHandler)) // a line for each
 		for _, e := range entriesOf(scheduled) {
 			if err := s.Set(t.ctx, e); err != nil {
 				t.Fatal(err)
@@ -179,7 +182,8 @@ const scheduled = 60
 func entriesOf(n int) (all []schedule.Entry) {
 	for i := range n {
 		every := time.Duration(1+i%3) * time.Second
-		all = append(all, schedule.Entry{Name: fmt.Sprintf("entry%02d", i), Every: every, Offset: every - time.Second, CatchUp: 1000})
+		all = append(all, schedule.Entry{Name: fmt.Sprintf("entry%02d", i), Every: every, Offset: every - time.Second,
+			CatchUp: 1000})
 	}
 	return all
 }

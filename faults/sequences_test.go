@@ -27,9 +27,11 @@ func TestJudgeSequences(t *testing.T) {
 	judged(t, map[string]forgery{
 		"each is one message": {entries: with([]entry{accept, refuse}, handled), rules: numbered,
 			counts: verdict{accepted: outboxes, handled: outboxes}},
-		"nobody lived to say so": {entries: with(nil, handled), rules: numbered, counts: verdict{accepted: outboxes, handled: outboxes}},
+		"nobody lived to say so": {entries: with(nil, handled), rules: numbered,
+			counts: verdict{accepted: outboxes, handled: outboxes}},
 		"sent anew, by one and the same send": {
-			entries: with([]entry{{Kind: sent, At: sec(3.1), Took: sec(3.1) - sec(0.5), Payload: accept.Payload, ID: idA, Due: sec(4)}}, handled,
+			entries: with([]entry{{Kind: sent, At: sec(3.1), Took: sec(3.1) - sec(0.5), Payload: accept.Payload, ID: idA,
+				Due: sec(4)}}, handled,
 				handles(first, idA, 4.1, 1, 0, succeeded)),
 			strikes: []strike{failover}, rules: numbered, counts: verdict{accepted: outboxes, handled: outboxes, duplicated: 1}},
 		"left out": {entries: with(nil), rules: numbered, want: "outbox1-000001: left out",

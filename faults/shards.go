@@ -40,11 +40,13 @@ var shards = []scenario{
 		setUp: nodes(6, 0),
 		load: func(l *load) {
 			spread(12)(l)
-			l.Messages, l.Over, l.Patience, l.Haste, l.Lease = 10_000, 23*time.Second, 30*time.Second, 2*time.Second, 6*time.Second
+			l.Messages, l.Over, l.Patience, l.Haste, l.Lease = 10_000, 23*time.Second, 30*time.Second, 2*time.Second,
+				6*time.Second
 		},
 		hit:   (*trial).freezeNode,
 		times: 1,
-		rules: rules{names: true, grows: 12 * goroutinesOfShard}, // a consumer begins before it knows how many shards there are
+		rules: rules{names: true,
+			grows: 12 * goroutinesOfShard}, // a consumer begins before it knows how many shards there are
 		check: (*trial).weighFrozen,
 	},
 	{

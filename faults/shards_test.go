@@ -27,7 +27,8 @@ func TestShardRows(t *testing.T) {
 		"one after the other": {
 			entries: both(of(a, idA, 0, 1, succeeded), of(b, idB, 1.5, 2, succeeded)), rules: shared, counts: two},
 		"the second is sent before the ack of the first": {
-			entries: both(of(a, idA, 0, 1, succeeded), of(b, idB, 0.5, 2, succeeded)), rules: shared, counts: two, want: "two messages live"},
+			entries: both(of(a, idA, 0, 1, succeeded), of(b, idB, 0.5, 2, succeeded)), rules: shared, counts: two,
+			want: "two messages live"},
 		"of two keys": {
 			entries: both(of(a, idA, 0, 1, succeeded), of("key2/b", idB, 0.5, 2, succeeded)), rules: shared, counts: two},
 		"without keys": {
@@ -38,8 +39,9 @@ func TestShardRows(t *testing.T) {
 			entries: append(of(a, idA, 0, 1, succeeded), entry{Kind: taken, At: sec(0.5), Payload: b}), rules: shared,
 			counts: verdict{accepted: 1, handled: 1}},
 		"the key is taken, and it is handled": {
-			entries: append(of(a, idA, 0, 1, succeeded), append(of(b, idB, 2, 3, succeeded)[1:], entry{Kind: taken, At: sec(0.5), Payload: b})...),
-			rules:   shared, counts: verdict{accepted: 1, handled: 1}, want: "never sent"},
+			entries: append(of(a, idA, 0, 1, succeeded),
+				append(of(b, idB, 2, 3, succeeded)[1:], entry{Kind: taken, At: sec(0.5), Payload: b})...),
+			rules: shared, counts: verdict{accepted: 1, handled: 1}, want: "never sent"},
 	})
 }
 
@@ -47,7 +49,8 @@ func TestShardRows(t *testing.T) {
 func TestShardOf(t *testing.T) {
 	w := wholeOf(&check.Sharded{Shards: []*check.State{{}, {}, {}}})
 	for id, want := range map[string]int{
-		"0190a1b2-0000-7000-8000-000000000000": 0, "0190a1b2-0000-7000-8000-000000000155": 1, "0190a1b2-0000-7000-8000-0000000002aa": 2,
+		"0190a1b2-0000-7000-8000-000000000000": 0, "0190a1b2-0000-7000-8000-000000000155": 1,
+		"0190a1b2-0000-7000-8000-0000000002aa": 2,
 		"0190a1b2-0000-7000-8000-000000000001": -1, "": -1,
 	} {
 		if got := w.shardOf(id); got != want {

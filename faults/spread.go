@@ -30,7 +30,8 @@ func (t *trial) wantShards(v *verdict, n int) {
 			sends[i]++
 		}
 	}
-	v.notes = append(v.notes, fmt.Sprintf("%d messages went to its shards; %d sends found their keys taken", sends, t.books.count(taken)))
+	v.notes = append(v.notes, fmt.Sprintf("%d messages went to its shards; %d sends found their keys taken", sends,
+		t.books.count(taken)))
 	if slices.Contains(sends, 0) {
 		v.problem("a shard got no message")
 	}
@@ -157,8 +158,10 @@ func (t *trial) weighFrozenSends(v *verdict, frozen []int) {
 	if failed == 0 {
 		v.problem("no send with a key of the frozen node failed")
 	}
-	v.notes = append(v.notes, fmt.Sprintf("%d sends with keys of the two shards failed; %d sends without keys were under way to them, and waited up to %v",
-		failed, waited, longest.Round(10*time.Millisecond)))
+	v.notes = append(v.notes,
+		fmt.Sprintf(
+			"%d sends with keys of the two shards failed; %d sends without keys were under way to them, and waited up to %v",
+			failed, waited, longest.Round(10*time.Millisecond)))
 }
 
 // weighNewcomer wants the consumer that started during the strike to have worked.
@@ -190,10 +193,12 @@ func (t *trial) weighOthers(v *verdict, struck []int) {
 	p99 := percentile(late, 99)
 	v.inTime(t.gauge, p99.at-p99.by.Microseconds(), p99.by, 250*time.Millisecond,
 		"the 99th percentile of lateness in the other shards")
-	v.notes = append(v.notes, fmt.Sprintf("of %d messages of the other shards that were due meanwhile, half started within %v, 99%% within %v, and all "+
-		"within %v", len(late), percentile(late, 50).by.Round(time.Millisecond),
-		p99.by.Round(time.Millisecond),
-		percentile(late, 100).by.Round(time.Millisecond)))
+	v.notes = append(v.notes,
+		fmt.Sprintf(
+			"of %d messages of the other shards that were due meanwhile, half started within %v, 99%% within %v, and all "+
+				"within %v", len(late), percentile(late, 50).by.Round(time.Millisecond),
+			p99.by.Round(time.Millisecond),
+			percentile(late, 100).by.Round(time.Millisecond)))
 }
 
 // A lateness is how long after its due instant a message started.
@@ -253,7 +258,8 @@ func (v *verdict) weighNames(ev *evidence, stories []*story) {
 		latest := lives[0]
 		for _, l := range lives[1:] {
 			if l.from < latest.to && l.from < l.to {
-				v.problem("%s: two messages live: %s from %s to %s as %s, %s from %s to %s as %s", name, latest.payload, clock(latest.from),
+				v.problem("%s: two messages live: %s from %s to %s as %s, %s from %s to %s as %s", name, latest.payload,
+					clock(latest.from),
 					clock(latest.to), latest.sent.ID, l.payload, clock(l.from), clock(l.to), l.sent.ID)
 			}
 			if l.to > latest.to {

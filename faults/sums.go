@@ -126,7 +126,9 @@ func (v *verdict) partsOf(ev *evidence, s *story) []string {
 	}
 	result, kept := ev.results[s.runs[0].start.ID]
 	parts := strings.Fields(result)
-	if kept && !slices.ContainsFunc(s.runs, func(r run) bool { return r.word() == succeeded && slices.Equal(r.start.Parts, parts) }) {
+	if kept && !slices.ContainsFunc(s.runs, func(r run) bool {
+		return r.word() == succeeded && slices.Equal(r.start.Parts, parts)
+	}) {
 		v.problem("%s: kept with parts that no handler had", s.payload)
 	}
 	return parts
@@ -164,7 +166,8 @@ func (v *verdict) weighParent(ev *evidence, im *importStory) {
 		}
 		if before < rows-left {
 			v.early++
-			v.problem("%s: handed out at %s, when %d rows were handled, with CountdownLeft %d of %d", p.payload, clock(r.start.At), before, left,
+			v.problem("%s: handed out at %s, when %d rows were handled, with CountdownLeft %d of %d", p.payload,
+				clock(r.start.At), before, left,
 				rows)
 		}
 		if left > 0 && p.sent != nil && r.start.At < p.sent.Due && !ev.sentAnew(p.sent, r) {
@@ -172,10 +175,12 @@ func (v *verdict) weighParent(ev *evidence, im *importStory) {
 			v.problem("%s: handed out %v before its limit with CountdownLeft %d", p.payload, us(p.sent.Due-r.start.At), left)
 		}
 		if after > left {
-			v.problem("%s: %d rows were handled after it came at %s with CountdownLeft %d", p.payload, after, clock(r.start.At), left)
+			v.problem("%s: %d rows were handled after it came at %s with CountdownLeft %d", p.payload, after, clock(r.start.At),
+				left)
 		}
 		if acked > rows-left {
-			v.problem("%s: handed out at %s with CountdownLeft %d, though %d rows of %d had been acked", p.payload, clock(r.start.At),
+			v.problem("%s: handed out at %s with CountdownLeft %d, though %d rows of %d had been acked", p.payload,
+				clock(r.start.At),
 				left, acked, rows)
 		}
 		if i == 0 {

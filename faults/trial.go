@@ -185,7 +185,8 @@ func (t *trial) weigh(states []*whole) *verdict {
 	v := &verdict{}
 	for i, state := range states {
 		state.Expect(-t.made)
-		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock,
+		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules,
+			clock:   t.clock,
 			results: t.sumsKept(), gauge: t.gauge}))
 	}
 	if t.hit != nil && v.struck == 0 {

@@ -40,7 +40,9 @@ var wireFaults = []scenario{
 		holds: "consuming goes on",
 		setUp: wired(),
 		load:  longLease, // a quarter of it must be enough for a new connection (docs/servers.md)
-		hit:   during(2*time.Second, func(t *trial) { t.wire.SetDelay(200 * time.Millisecond) }, func(t *trial) { t.wire.SetDelay(0) }),
+		hit: during(2*time.Second, func(t *trial) { t.wire.SetDelay(200 * time.Millisecond) }, func(t *trial) {
+			t.wire.SetDelay(0)
+		}),
 		every: time.Second,
 		rules: rules{resume: 2 * time.Second},
 	},

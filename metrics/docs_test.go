@@ -147,7 +147,8 @@ func TestReadingEndsBeforeTheScrape(t *testing.T) {
 }
 
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "alerts.yml"},
+		{"test", "rules", "alerts_test.yml"}} {
 		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s (make test-all installs it): %v\n%s", strings.Join(args, " "), err, out)
 		}

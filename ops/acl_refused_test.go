@@ -39,7 +39,9 @@ var userActs = map[string]func(ctx context.Context, as, admin redis.UniversalCli
 	"reschedule": onMessage(func(ctx context.Context, m *Queue, id string) error {
 		return m.RescheduleBy(ctx, id, time.Hour)
 	}),
-	"take back": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Cancel(ctx, id)) }),
+	"take back": onMessage(func(ctx context.Context, m *Queue, id string) error {
+		return queuetest.Failure(m.Cancel(ctx, id))
+	}),
 	"delete all": onQueue(func(ctx context.Context, m *Queue) error {
 		return queuetest.Failure(m.BulkDelete(ctx, Bulk{States: []delayqueue.State{delayqueue.StatePending}}))
 	}),
@@ -49,26 +51,37 @@ var userActs = map[string]func(ctx context.Context, as, admin redis.UniversalCli
 	"list": onQueue(func(ctx context.Context, m *Queue) error {
 		return queuetest.Failure(m.List(ctx, delayqueue.StatePending, Filter{}, ""))
 	}),
-	"look at a message": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Get(ctx, id)) }),
-	"await":             onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Monitor().Await(ctx, "nobody")) }),
+	"look at a message": onMessage(func(ctx context.Context, m *Queue, id string) error {
+		return queuetest.Failure(m.Get(ctx, id))
+	}),
+	"await": onQueue(func(ctx context.Context, m *Queue) error {
+		return queuetest.Failure(m.Monitor().Await(ctx, "nobody"))
+	}),
 	"see lanes": func(ctx context.Context, as, admin redis.UniversalClient) error {
-		_, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithLane("l"))
+		_, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour),
+			delayqueue.WithLane("l"))
 		return errors.Join(err, queuetest.Failure(Of(delayqueue.NewMonitor("orders", as)).Lanes(ctx, 0, "")))
 	},
-	"see consumers":    onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Consumers(ctx)) }),
-	"read the journal": onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Journal(ctx, 5, "")) }),
+	"see consumers": onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Consumers(ctx)) }),
+	"read the journal": onQueue(func(ctx context.Context, m *Queue) error {
+		return queuetest.Failure(m.Journal(ctx, 5, ""))
+	}),
 	"write the journal": func(ctx context.Context, as, _ redis.UniversalClient) error {
-		return queuetest.Failure(script.NewStore(as, "dq", "orders").Note(ctx, &script.JournalNote{Word: script.JournalDone, Token: "0123456789abcdef", Text: "{}"}, 0))
+		return queuetest.Failure(script.NewStore(as, "dq", "orders").Note(ctx,
+			&script.JournalNote{Word: script.JournalDone, Token: "0123456789abcdef", Text: "{}"}, 0))
 	},
 }
 
-func onQueue(act func(context.Context, *Queue) error) func(context.Context, redis.UniversalClient, redis.UniversalClient) error {
+func onQueue(
+	act func(context.Context, *Queue) error) func(context.Context, redis.UniversalClient, redis.UniversalClient) error {
 	return func(ctx context.Context, as, _ redis.UniversalClient) error {
 		return act(ctx, Of(delayqueue.NewMonitor("orders", as)))
 	}
 }
 
-func onMessage(act func(context.Context, *Queue, string) error) func(context.Context, redis.UniversalClient, redis.UniversalClient) error {
+func onMessage(
+	act func(context.Context, *Queue, string) error) func(context.Context, redis.UniversalClient,
+	redis.UniversalClient) error {
 	return func(ctx context.Context, as, admin redis.UniversalClient) error {
 		info, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour))
 		if err != nil {
@@ -88,7 +101,9 @@ func TestRolesMayWhatTheyAreSaidTo(t *testing.T) {
 	for _, role := range slices.Sorted(maps.Keys(users)) {
 		var can []string
 		for _, what := range slices.Sorted(maps.Keys(userActs)) {
-			queuetest.Must(t, queuetest.Failure(delayqueue.NewPublisher("orders", admin).Send(queuetest.CtxB, "there is a queue", delayqueue.WithDelay(time.Hour))))
+			queuetest.Must(t,
+				queuetest.Failure(delayqueue.NewPublisher("orders", admin).Send(queuetest.CtxB, "there is a queue",
+					delayqueue.WithDelay(time.Hour))))
 			queuetest.Must(t, Of(delayqueue.NewMonitor("orders", admin)).Resume(queuetest.CtxB))
 			err := userActs[what](queuetest.Within(t, queuetest.Patience), users[role], admin)
 			if !queuetest.RefusedByACL(err) {

@@ -60,7 +60,10 @@ func TestRightsOfShards(t *testing.T) {
 	for range 12 {
 		f.Must(queuetest.Failure(p.Send(queuetest.CtxB, "x")))
 	}
-	q := delayqueue.NewQueue("orders", as("consumer"), func(payload string) bool { got <- payload; return true }, delayqueue.WithShards(6))
+	q := delayqueue.NewQueue("orders", as("consumer"), func(payload string) bool {
+		got <- payload
+		return true
+	}, delayqueue.WithShards(6))
 	f.Stops(q)
 	q.StartConsume()
 	for range 12 {
@@ -114,7 +117,8 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user string) redis
 func publishes(f *face.Fixture, cli redis.UniversalClient) {
 	p := delayqueue.NewPublisher(f.Name, cli).WithReplicaAck(1, time.Millisecond)
 	defer p.EnableReport().Stop()
-	if _, err := p.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !strings.Contains(fmt.Sprint(err), "0 of 1") {
+	if _, err := p.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !strings.Contains(fmt.Sprint(err),
+		"0 of 1") {
 		f.T.Errorf("publisher: with WAIT: %v", err)
 	}
 	p.WithReplicaAck(0, 0)
@@ -127,7 +131,9 @@ func publishes(f *face.Fixture, cli redis.UniversalClient) {
 		infos = append(infos, info)
 	}
 	_, twice := p.Send(queuetest.CtxB, "a", delayqueue.WithKey("k0"))
-	_, batch := p.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "a"}, {Payload: "b", Options: []delayqueue.MsgOption{delayqueue.WithSchedule(time.Now().Add(time.Hour))}}})
+	_, batch := p.SendBatch(queuetest.CtxB,
+		[]delayqueue.Outgoing{{Payload: "a"},
+			{Payload: "b", Options: []delayqueue.MsgOption{delayqueue.WithSchedule(time.Now().Add(time.Hour))}}})
 	rescheduled := p.RescheduleKey(queuetest.CtxB, "k1", time.Now().Add(time.Hour))
 	for what, err := range map[string]error{
 		"reschedule": rescheduled,
@@ -144,7 +150,8 @@ func publishes(f *face.Fixture, cli redis.UniversalClient) {
 	if _, err := p.Await(queuetest.CtxB, infos[2].ID); !errors.Is(err, delayqueue.ErrNoResult) {
 		f.T.Errorf("publisher: await what is gone: %v", err)
 	}
-	if err := p.Reschedule(queuetest.CtxB, infos[2].ID, time.Now().Add(time.Hour)); !errors.Is(err, delayqueue.ErrNotFound) {
+	if err := p.Reschedule(queuetest.CtxB, infos[2].ID, time.Now().Add(time.Hour)); !errors.Is(err,
+		delayqueue.ErrNotFound) {
 		f.T.Errorf("publisher: reschedule of what is gone: %v", err)
 	}
 	if !errors.Is(twice, delayqueue.ErrDuplicateKey) {
@@ -156,7 +163,8 @@ func publishes(f *face.Fixture, cli redis.UniversalClient) {
 func consumes(f *face.Fixture, cli redis.UniversalClient) {
 	sender := delayqueue.NewPublisher(f.Name, f.Cli)
 	for _, payload := range []string{"fine", "fails once", "dies", "waits"} {
-		f.Must(queuetest.Failure(sender.Send(queuetest.CtxB, payload, delayqueue.WithKey("consumed "+payload), delayqueue.WithRetention(time.Hour))))
+		f.Must(queuetest.Failure(sender.Send(queuetest.CtxB, payload, delayqueue.WithKey("consumed "+payload),
+			delayqueue.WithRetention(time.Hour))))
 	}
 	q := f.QueueOn(cli, nil).WithLease(6*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).
 		WithGarbageRetention(time.Hour, 1)
@@ -217,7 +225,8 @@ func reads(f *face.Fixture, cli redis.UniversalClient) {
 		"groups":    queuetest.Failure(m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, "")),
 		"forecast":  queuetest.Failure(m.Forecast(queuetest.CtxB, time.Time{}, time.Minute, 60)),
 	}
-	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateDone} {
+	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack,
+		delayqueue.StateRetry, delayqueue.StateDone} {
 		checks["list "+state.String()] = queuetest.Failure(m.List(queuetest.CtxB, state, Filter{Contains: "a"}, ""))
 	}
 	for what, err := range checks {
@@ -245,7 +254,8 @@ func operates(f *face.Fixture, cli redis.UniversalClient) {
 		f.T.Fatalf("operator: send: %v", err)
 	}
 	ends := time.Now().Add(time.Hour).UnixMicro()
-	for _, err := range []error{f.Cli.HSet(queuetest.CtxB, f.Key("key"), "held", "acked:x").Err(), f.Cli.HSet(queuetest.CtxB, f.Key("state"), "holds", ends).Err(),
+	for _, err := range []error{f.Cli.HSet(queuetest.CtxB, f.Key("key"), "held", "acked:x").Err(),
+		f.Cli.HSet(queuetest.CtxB, f.Key("state"), "holds", ends).Err(),
 		f.Cli.ZAdd(queuetest.CtxB, f.Key("holds"), redis.Z{Score: float64(ends), Member: "held"}).Err()} {
 		f.Must(err)
 	}
@@ -265,7 +275,10 @@ func operates(f *face.Fixture, cli redis.UniversalClient) {
 		{"resume", m.Resume(queuetest.CtxB)},
 		{"bulk", queuetest.Failure(m.BulkRescheduleBy(queuetest.CtxB, Bulk{}, time.Minute))},
 		{"delete", m.Delete(queuetest.CtxB, dead)},
-		{"bulk delete", queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone}}))},
+		{"bulk delete",
+			queuetest.Failure(m.BulkDelete(queuetest.CtxB,
+				Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+					delayqueue.StateGarbage, delayqueue.StateDone}}))},
 		{"delete queue", m.DeleteQueue(queuetest.CtxB, true)},
 	} {
 		if step.err != nil {
@@ -277,7 +290,8 @@ func operates(f *face.Fixture, cli redis.UniversalClient) {
 // refusesReader: whose line is for reading changes nothing, and is told which command it lacks.
 func refusesReader(f *face.Fixture, cli redis.UniversalClient) {
 	m := Of(delayqueue.NewMonitor(f.Name, cli))
-	f.Must(queuetest.Failure(delayqueue.NewPublisher(f.Name, f.Cli).Send(queuetest.CtxB, "stays", delayqueue.WithDelay(time.Hour))))
+	f.Must(queuetest.Failure(delayqueue.NewPublisher(f.Name, f.Cli).Send(queuetest.CtxB, "stays",
+		delayqueue.WithDelay(time.Hour))))
 	content := func() *check.State {
 		state := f.Check()
 		state.Now, state.TTLs = 0, nil

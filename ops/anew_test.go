@@ -17,13 +17,14 @@ func TestExpiredIsRefused(t *testing.T) {
 	f, m := newQueue(t)
 	handled := make(chan string, 100)
 	fails := true
-	q := f.Queue(nil).WithRetryDelays(time.Millisecond).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if fails {
-			return queuetest.ErrBoom
-		}
-		handled <- msg.Payload
-		return nil
-	})
+	q := f.Queue(nil).WithRetryDelays(time.Millisecond).WithHandler(
+		func(_ context.Context, msg *delayqueue.Message) error {
+			if fails {
+				return queuetest.ErrBoom
+			}
+			handled <- msg.Payload
+			return nil
+		})
 	ctx, soon := queuetest.CtxB, time.Now().Add(time.Second)
 	dies := f.Send(q, "dies", delayqueue.WithDeadline(soon), delayqueue.WithRetryCount(1_000_000))
 	f.Send(q, "dies too", delayqueue.WithDeadline(soon), delayqueue.WithRetryCount(1_000_000))
@@ -31,7 +32,8 @@ func TestExpiredIsRefused(t *testing.T) {
 	q.StartConsume()
 	queuetest.Eventually(t, "all are garbage", func() bool { return len(f.Check().Garbage) == 3 })
 	f.Must(q.Shutdown(ctx))
-	later := f.Send(q, "later", face.InAnHour, delayqueue.WithDeadline(time.Now().Add(90*time.Minute)), delayqueue.WithKey("k"))
+	later := f.Send(q, "later", face.InAnHour, delayqueue.WithDeadline(time.Now().Add(90*time.Minute)),
+		delayqueue.WithKey("k"))
 
 	beyond := time.Now().Add(2 * time.Hour)
 	for what, err := range map[string]error{
@@ -57,7 +59,9 @@ func TestExpiredIsRefused(t *testing.T) {
 	f.Must(m.RescheduleBy(ctx, later.ID, -time.Minute))
 
 	late := f.Send(q, "late", delayqueue.WithMsgTTL(time.Millisecond))
-	queuetest.Eventually(t, "its TTL is over", func() bool { return errors.Is(m.RunNow(ctx, late.ID), delayqueue.ErrExpired) })
+	queuetest.Eventually(t, "its TTL is over", func() bool {
+		return errors.Is(m.RunNow(ctx, late.ID), delayqueue.ErrExpired)
+	})
 	anew := Of(m.Monitor()).Anew()
 	f.Must(anew.RunNow(ctx, late.ID))
 	f.Must(anew.RescheduleBy(ctx, later.ID, time.Hour))
@@ -70,7 +74,10 @@ func TestExpiredIsRefused(t *testing.T) {
 	f.Must(m.RescheduleBy(ctx, late.ID, time.Hour))
 	f.Must(m.RunNow(ctx, late.ID))
 	fails = false
-	q = f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- msg.Payload; return nil })
+	q = f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		handled <- msg.Payload
+		return nil
+	})
 	q.StartConsume()
 	for range 4 {
 		queuetest.Receive(t, "it is handled", handled)

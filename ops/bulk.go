@@ -113,7 +113,8 @@ type BulkResult struct {
 // was cut off. It returns ErrUnknownLayout if a newer version of this library writes the queue, and ErrBulkStopped
 // after StopBulk.
 func (m *Queue) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady,
+		delayqueue.StateWaiting,
 		delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
 }
 
@@ -125,7 +126,8 @@ func (m *Queue) BulkRequeue(ctx context.Context, b Bulk) (*BulkResult, error) {
 
 // BulkRunNow makes messages due now that would be due later.
 func (m *Queue) BulkRunNow(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, task{What: script.SteerAt}, b, delayqueue.StatePending, delayqueue.StateWaiting, delayqueue.StateRetry)
+	return m.bulk(ctx, task{What: script.SteerAt}, b, delayqueue.StatePending, delayqueue.StateWaiting,
+		delayqueue.StateRetry)
 }
 
 // BulkReschedule makes messages due at t; see Reschedule.
@@ -134,7 +136,8 @@ func (m *Queue) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkR
 	if err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
-	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady,
+		delayqueue.StateWaiting,
 		delayqueue.StateRetry)
 }
 
@@ -202,7 +205,8 @@ func (o *operation) valid(b *Bulk, can []delayqueue.State) error {
 	if o.Rate < 0 || o.Most < 0 {
 		return fmt.Errorf("%w: Bulk.Rate %d, Bulk.Most %d: less than 0", delayqueue.ErrBadOption, o.Rate, o.Most)
 	}
-	if o.Spread != 0 && (o.Spread < 0 || o.What == script.SteerBy || o.What == script.SteerDelete || o.Spread > message.MaxDelay.Microseconds()) {
+	if o.Spread != 0 && (o.Spread < 0 || o.What == script.SteerBy || o.What == script.SteerDelete ||
+		o.Spread > message.MaxDelay.Microseconds()) {
 		return fmt.Errorf("%w: Bulk.Spread %v", delayqueue.ErrBadOption, time.Duration(o.Spread)*time.Microsecond)
 	}
 	return nil
@@ -343,7 +347,8 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 }
 
 // steerAs makes the operation's next call, again and again until Redis answers or ctx ends.
-func (m *Queue) steerAs(ctx context.Context, o *operation, p place, do script.SteerRequest) (done []script.Steered, err error) {
+func (m *Queue) steerAs(ctx context.Context, o *operation, p place,
+	do script.SteerRequest) (done []script.Steered, err error) {
 	o.n++
 	store := p.of.All[p.shard]
 	err = link.Repeat(ctx, func() error {
@@ -381,5 +386,6 @@ func (o *operation) over(got *listReply, p place, ready bool) bool {
 	if p.back || script.ScoreInstant(last.Score) <= o.Ends[o.Place] {
 		return false
 	}
-	return many || !slices.ContainsFunc(got.entries, func(e entry) bool { return e.msg != nil && !o.isNew(e.msg, p, got.now) })
+	return many ||
+		!slices.ContainsFunc(got.entries, func(e entry) bool { return e.msg != nil && !o.isNew(e.msg, p, got.now) })
 }

@@ -20,7 +20,8 @@ import (
 // counted wants a dry run to have counted so many, and bounds b to them.
 func counted(f *face.Fixture, what string, b *Bulk, got *BulkResult, err error, count int64) {
 	f.T.Helper()
-	if err != nil || got.Done != count || !got.Finished || got.Next != "" || got.At.IsZero() || len(got.Sample) != min(int(count), maxSample) {
+	if err != nil || got.Done != count || !got.Finished || got.Next != "" || got.At.IsZero() ||
+		len(got.Sample) != min(int(count), maxSample) {
 		f.T.Fatalf("%s: %+v, %v; want %d counted", what, got, err, count)
 	}
 	b.DryRun, b.Cursor, b.Progress, b.Before, b.Most = false, "", nil, got.At, got.Done
@@ -34,7 +35,8 @@ func TestBulkAsCounted(t *testing.T) {
 	f.Send(q, "waits", face.InAnHour, delayqueue.WithKey("waits"))
 	f.Send(q, "stays x", face.InAnHour)
 	f.Send(q, "changes x", face.InAnHour, delayqueue.WithKey("changes"))
-	all := Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage},
+	all := Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+		delayqueue.StateGarbage},
 		Filter: Filter{To: time.Now().Add(2 * time.Hour)}, DryRun: true}
 	some := all
 	some.Contains = "x"
@@ -57,7 +59,8 @@ func TestBulkAsCounted(t *testing.T) {
 		t.Helper()
 		pending := payloadsIn(f, m, delayqueue.StatePending, Filter{})
 		slices.Sort(pending)
-		if err != nil || got.Done != 2 || got.Passed[PassedNew] == 0 || !got.Finished || got.Sample != nil || !slices.Equal(pending, want) {
+		if err != nil || got.Done != 2 || got.Passed[PassedNew] == 0 || !got.Finished || got.Sample != nil ||
+			!slices.Equal(pending, want) {
 			t.Errorf("%s: %+v, %v, left %q; want 2 done, left %q", what, got, err, pending, want)
 		}
 		lists(f, m, delayqueue.StateGarbage, Filter{}, "new dead x")
@@ -80,18 +83,19 @@ func listIn(f *face.Fixture, m *Queue, state delayqueue.State, filter Filter) []
 func TestBulkOfWhatIsHandledAsCounted(t *testing.T) {
 	f, m := newQueue(t)
 	started, release := make(chan string, 10), make(chan struct{})
-	q := f.Queue(nil).WithConcurrent(3).WithRetryDelays(time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		started <- msg.Payload
-		select {
-		case <-release:
-			if msg.Payload == "fails" && msg.Failures == 0 {
-				return queuetest.ErrBoom
+	q := f.Queue(nil).WithConcurrent(3).WithRetryDelays(time.Millisecond).WithHandler(
+		func(ctx context.Context, msg *delayqueue.Message) error {
+			started <- msg.Payload
+			select {
+			case <-release:
+				if msg.Payload == "fails" && msg.Failures == 0 {
+					return queuetest.ErrBoom
+				}
+				<-ctx.Done()
+			case <-ctx.Done():
 			}
-			<-ctx.Done()
-		case <-ctx.Done():
-		}
-		return nil
-	})
+			return nil
+		})
 	handled := func(payload string) {
 		t.Helper()
 		f.Send(q, payload)
@@ -128,7 +132,8 @@ func TestBulkMost(t *testing.T) {
 	pendingAt(f, 20)
 	for _, c := range []struct{ limit, rate, left int }{{3, 0, 13}, {500, 0, 6}, {500, 100, 0}} {
 		for _, dry := range []bool{true, false} {
-			b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: c.limit}, Rate: c.rate, Most: 7, DryRun: dry}
+			b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: c.limit}, Rate: c.rate, Most: 7,
+				DryRun: dry}
 			var last *BulkResult
 			b.Progress = func(r *BulkResult) bool { last = r; return true }
 			got, err := m.BulkDelete(queuetest.CtxB, b)
@@ -201,16 +206,17 @@ func TestBulkLosesReplies(t *testing.T) {
 	const n = 24
 	base := pendingAt(f, n)
 	cli, lost := f.Client(), 0
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(c, cmd)
-		if cmd.Args()[1] == script.SteerScript.SHA && err == nil {
-			if lost++; lost%2 == 1 { // the first, and every other one; it is asked again
-				cmd.SetErr(io.EOF)
-				return io.EOF
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(c, cmd)
+			if cmd.Args()[1] == script.SteerScript.SHA && err == nil {
+				if lost++; lost%2 == 1 { // the first, and every other one; it is asked again
+					cmd.SetErr(io.EOF)
+					return io.EOF
+				}
 			}
-		}
-		return err
-	})))
+			return err
+		})))
 	m := Of(delayqueue.NewMonitor(f.Name, cli))
 	got, err := m.BulkRescheduleBy(queuetest.CtxB, Bulk{Filter: Filter{Limit: 4}}, time.Minute)
 	if err != nil || got.Done != n || lost < n/4 {
@@ -237,7 +243,8 @@ func TestBulkRate(t *testing.T) {
 	if took := time.Since(begun); took < time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if fmt.Sprint(slices.Compact(done), slices.Compact(looked)) != "[0 3 6] [0 6 12]" || !finished { // first there is nothing that waits for a retry
+	if fmt.Sprint(slices.Compact(done), slices.Compact(looked)) != "[0 3 6] [0 6 12]" ||
+		!finished { // first there is nothing that waits for a retry
 		t.Errorf("steps: done %d, looked %d, finished %v", done, looked, finished)
 	}
 	ctx, cancel := context.WithCancel(queuetest.CtxB)

@@ -15,7 +15,8 @@ import (
 )
 
 // notHandled are the states of live messages that no handler has.
-var notHandled = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateWaiting}
+var notHandled = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+	delayqueue.StateWaiting}
 
 // inLanes sends messages into lanes of several widths, a minute after each other from base on. One lane has a message
 // that waits three hours for a retry, with its turn.
@@ -34,8 +35,9 @@ func inLanes(f *face.Fixture) (base time.Time, n int64) {
 	for i, widths := range [][]int{{1, 1, 1, 1, 1}, {2, 2, 2, 2, 2}, {5, 5, 1, 5, 2, 5}, {1, 1, 1}} {
 		name := []string{"one", "two", "mixed", "failed"}[i]
 		for _, width := range widths {
-			batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprintf("%s %02d", name, len(batch)), Options: []delayqueue.MsgOption{
-				delayqueue.WithLane(name, width), delayqueue.WithSchedule(base.Add(time.Duration(len(batch)) * time.Minute))}})
+			batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprintf("%s %02d", name, len(batch)),
+				Options: []delayqueue.MsgOption{
+					delayqueue.WithLane(name, width), delayqueue.WithSchedule(base.Add(time.Duration(len(batch)) * time.Minute))}})
 		}
 	}
 	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
@@ -80,7 +82,8 @@ func TestBulkOfLanes(t *testing.T) {
 		want func(due, base time.Time) time.Time // nil: it is deleted; zero: it is due
 		once bool                                // it cannot be done again
 	}{
-		"delete": {func(m *Queue, b Bulk, _ time.Time) (*BulkResult, error) { return m.BulkDelete(queuetest.CtxB, b) }, nil, false},
+		"delete": {func(m *Queue, b Bulk, _ time.Time) (*BulkResult, error) { return m.BulkDelete(queuetest.CtxB, b) }, nil,
+			false},
 		"run now": {func(m *Queue, b Bulk, _ time.Time) (*BulkResult, error) {
 			b.States = nil
 			return m.BulkRunNow(queuetest.CtxB, b)
@@ -146,7 +149,8 @@ func TestBulkOfLanesWhileTurnsEnd(t *testing.T) {
 			var holders []string
 			for i := range 6 {
 				lane := delayqueue.WithLane(fmt.Sprint(i))
-				holders = append(holders, f.Send(q, "holds", lane, delayqueue.WithSchedule(base.Add(time.Duration(i)*time.Second))).ID)
+				holders = append(holders,
+					f.Send(q, "holds", lane, delayqueue.WithSchedule(base.Add(time.Duration(i)*time.Second))).ID)
 				f.Send(q, "waits", lane, delayqueue.WithSchedule(base.Add(time.Duration(60+i)*time.Second)))
 			}
 			want, ended := map[string]time.Time{}, false
@@ -201,10 +205,13 @@ func TestBulkSpreadKeepsLanes(t *testing.T) {
 			if err != nil || !got.Finished || got.Done != n {
 				t.Errorf("%+v, %v; want %d done", got, err, n)
 			}
-			all := slices.SortedFunc(maps.Values(unhandled(f, m)), func(a, b *MessageStatus) int { return strings.Compare(a.Payload, b.Payload) })
+			all := slices.SortedFunc(maps.Values(unhandled(f, m)), func(a, b *MessageStatus) int {
+				return strings.Compare(a.Payload, b.Payload)
+			})
 			last := map[string]time.Time{}
 			for _, msg := range all { // in each lane in the order before
-				if msg.Lane != "mixed" && msg.At.Before(last[msg.Lane]) || msg.At.Before(base.Add(to)) || msg.At.After(base.Add(to+time.Minute)) {
+				if msg.Lane != "mixed" && msg.At.Before(last[msg.Lane]) || msg.At.Before(base.Add(to)) ||
+					msg.At.After(base.Add(to+time.Minute)) {
 					t.Errorf("%s is due at %v, behind %v", msg.Payload, msg.At, last[msg.Lane])
 				}
 				last[msg.Lane] = msg.At
@@ -220,7 +227,8 @@ func TestBulkOfWideLane(t *testing.T) {
 	const n = 300
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithLane("l", 100), delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}
+		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithLane("l", 100),
+			delayqueue.WithDelay(20*time.Hour + time.Duration(i)*time.Second)}
 	}
 	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	last, most := int64(0), int64(0)
@@ -299,7 +307,10 @@ func TestBulkSpreadInSteps(t *testing.T) {
 	}
 	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	at, steps := time.Now().Add(time.Hour), 0
-	b := Bulk{Filter: Filter{Contains: "x"}, Spread: time.Minute, Progress: func(*BulkResult) bool { steps++; return true }}
+	b := Bulk{Filter: Filter{Contains: "x"}, Spread: time.Minute, Progress: func(*BulkResult) bool {
+		steps++
+		return true
+	}}
 	got, err := m.BulkReschedule(queuetest.CtxB, b, at)
 	if err != nil || got.Done != 30 || steps < 3 {
 		t.Errorf("%+v, %v, in %d steps", got, err, steps)

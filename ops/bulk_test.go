@@ -84,7 +84,8 @@ func bulkOfPending(f *face.Fixture, m *Queue) {
 	const n = 12
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(at(i))}}
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i),
+			Options: []delayqueue.MsgOption{delayqueue.WithSchedule(at(i))}}
 	}
 	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	dues := func() (minutes []int) {
@@ -96,7 +97,8 @@ func bulkOfPending(f *face.Fixture, m *Queue) {
 	}
 	moved := func(what string, got *BulkResult, err error, count int64, want ...int) {
 		f.T.Helper()
-		if due := dues(); err != nil || got.Done != count || got.Looked != count || got.Next != "" || !slices.Equal(due, want) {
+		if due := dues(); err != nil || got.Done != count || got.Looked != count || got.Next != "" ||
+			!slices.Equal(due, want) {
 			f.T.Errorf("%s: %+v, %v, due at %v; want %d, %v", what, got, err, due, count, want)
 		}
 	}
@@ -128,27 +130,32 @@ func bulkOfPending(f *face.Fixture, m *Queue) {
 // bulkInEveryState: one message in each state, and the calls that mean it.
 func bulkInEveryState(f *face.Fixture, m *Queue) {
 	started, release := make(chan context.Context, 1), make(chan struct{})
-	q := f.Queue(nil).WithConcurrent(1).WithRetryDelays(time.Hour).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		switch msg.Payload {
-		case "unack":
-			started <- ctx
-			<-release
-			return nil
-		case "garbage":
-			return delayqueue.ErrSkipRetry
-		}
-		return queuetest.ErrBoom
-	})
+	q := f.Queue(nil).WithConcurrent(1).WithRetryDelays(time.Hour).WithHandler(
+		func(ctx context.Context, msg *delayqueue.Message) error {
+			switch msg.Payload {
+			case "unack":
+				started <- ctx
+				<-release
+				return nil
+			case "garbage":
+				return delayqueue.ErrSkipRetry
+			}
+			return queuetest.ErrBoom
+		})
 	f.Send(q, "garbage")
 	f.Send(q, "retry")
 	q.StartConsume()
-	queuetest.Eventually(f.T, "one is garbage, one waits for its retry", func() bool { s := f.Check(); return len(s.Garbage) == 1 && len(s.Retry) == 1 })
+	queuetest.Eventually(f.T, "one is garbage, one waits for its retry", func() bool {
+		s := f.Check()
+		return len(s.Garbage) == 1 && len(s.Retry) == 1
+	})
 	f.Send(q, "unack")
 	queuetest.Receive(f.T, "it is handled", started)
 	f.Must(m.Pause(queuetest.CtxB))
 	f.Send(q, "pending", face.InAnHour)
 	f.Send(q, "ready", delayqueue.WithHeader("of", "ready"))
-	everywhere := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage}
+	everywhere := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack,
+		delayqueue.StateRetry, delayqueue.StateGarbage}
 	for _, state := range everywhere {
 		got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{state}, DryRun: true})
 		bulked(f, state.String(), got, err, 1, 1, nil)
@@ -204,7 +211,10 @@ func TestBulkTouchesEachOnce(t *testing.T) {
 	})
 	q.StartConsume()
 	got, err := m.BulkRequeue(queuetest.CtxB, Bulk{Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
-		queuetest.Eventually(t, "those that were brought back have died again", func() bool { _, total := again.Counts(); return total >= int(r.Done) })
+		queuetest.Eventually(t, "those that were brought back have died again", func() bool {
+			_, total := again.Counts()
+			return total >= int(r.Done)
+		})
 		return r.Done <= n
 	}})
 	bulked(f, "requeue with a handler that fails", got, err, n, n, nil)
@@ -258,31 +268,33 @@ func TestBulkAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	cuts, fates := 0, rand.New(rand.NewPCG(1, 2))
 	var late []func()
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		args := cmd.Args()
-		if args[1] != script.SteerScript.SHA {
-			return next(c, cmd)
-		}
-		defer func(calls []func()) {
-			for _, call := range calls {
-				call()
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			args := cmd.Args()
+			if args[1] != script.SteerScript.SHA {
+				return next(c, cmd)
 			}
-		}(late)
-		late = nil
-		switch fates.IntN(4) {
-		case 0: // its reply is lost
-			_ = next(c, cmd)
-		case 1: // it never arrives
-		case 2: // it arrives after the one that follows it
-			late = append(late, func() { _ = f.Cli.Do(queuetest.CtxB, args...).Err() })
-		default:
-			return next(c, cmd)
-		}
-		cuts++
-		cancel()
-		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
-	})))
-	broken, b, at := Of(delayqueue.NewMonitor(f.Name, cli)), Bulk{Filter: Filter{Limit: 3}}, time.Now().Add(9*time.Hour).Truncate(time.Microsecond)
+			defer func(calls []func()) {
+				for _, call := range calls {
+					call()
+				}
+			}(late)
+			late = nil
+			switch fates.IntN(4) {
+			case 0: // its reply is lost
+				_ = next(c, cmd)
+			case 1: // it never arrives
+			case 2: // it arrives after the one that follows it
+				late = append(late, func() { _ = f.Cli.Do(queuetest.CtxB, args...).Err() })
+			default:
+				return next(c, cmd)
+			}
+			cuts++
+			cancel()
+			return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
+		})))
+	broken, b, at := Of(delayqueue.NewMonitor(f.Name, cli)), Bulk{Filter: Filter{Limit: 3}},
+		time.Now().Add(9*time.Hour).Truncate(time.Microsecond)
 	got, err := broken.BulkReschedule(ctx, b, at)
 	b.Before = got.At
 	for calls := 0; err != nil && calls < 10*n; calls++ {
@@ -367,12 +379,13 @@ func TestBulkOutlastsAnOutage(t *testing.T) {
 	}
 	outage()
 	steps := 0
-	r, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
-		if steps++; steps < 3 {
-			outage()
-		}
-		return true
-	}})
+	r, err := m.BulkDelete(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
+			if steps++; steps < 3 {
+				outage()
+			}
+			return true
+		}})
 	if err != nil || r.Done != n || steps != 3 || len(f.Check().Messages) != 0 {
 		t.Errorf("%d of %d are deleted after %d steps: %v", r.Done, n, steps, err)
 	}
@@ -396,7 +409,8 @@ func TestBulkWithAWildProgress(t *testing.T) {
 			m, end := Of(delayqueue.NewMonitor(f.Name, f.Cli)), make(chan any, 1)
 			go func() {
 				defer func() { end <- recover() }()
-				_, _ = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, Progress: c.progress})
+				_, _ = m.BulkDelete(queuetest.CtxB,
+					Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, Progress: c.progress})
 			}()
 			if got := queuetest.Receive(t, "it ends", end); got != c.want {
 				t.Errorf("the caller recovers %v", got)
@@ -423,10 +437,11 @@ func TestBulkOfAVanishedQueue(t *testing.T) {
 		f.Send(f.Queue(nil), "x", face.InAnHour)
 	}
 	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	got, err := m.BulkRunNow(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, Progress: func(*BulkResult) bool {
-		f.Must(f.Cli.Del(queuetest.CtxB, f.Key("pending"), f.Key("msg"), f.Key("state"), f.Key("wake")).Err())
-		return true
-	}})
+	got, err := m.BulkRunNow(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, Progress: func(*BulkResult) bool {
+			f.Must(f.Cli.Del(queuetest.CtxB, f.Key("pending"), f.Key("msg"), f.Key("state"), f.Key("wake")).Err())
+			return true
+		}})
 	if !errors.Is(err, delayqueue.ErrNoQueue) || got.Done != 1 || got.Total != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -440,13 +455,14 @@ func TestBulkSparesWhatWasReplaced(t *testing.T) {
 	for i := range 3 {
 		f.Send(q, "old", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint("k", i)))
 	}
-	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if slices.Contains(cmd.Args(), any(script.SteerDelete)) && !replaced {
-			replaced = true
-			f.Send(q, "new", delayqueue.WithKey("k1", delayqueue.Replace))
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(f.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if slices.Contains(cmd.Args(), any(script.SteerDelete)) && !replaced {
+				replaced = true
+				f.Send(q, "new", delayqueue.WithKey("k1", delayqueue.Replace))
+			}
+			return next(ctx, cmd)
+		})))
 	pending := []delayqueue.State{delayqueue.StatePending}
 	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: pending, Filter: Filter{Contains: "old"}})
 	bulked(f, "delete beside a send", got, err, 3, 2, map[Reason]int64{PassedMoved: 1})

@@ -43,7 +43,9 @@ func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
 	if err != nil {
 		err = m.failed(err, "consumers")
 	}
-	slices.SortFunc(alive, func(a, b Consumer) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(alive, func(a, b Consumer) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID))
+	})
 	return alive, err
 }
 
@@ -97,7 +99,8 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 		return Consumer{}, false
 	}
 	c := Consumer{
-		ID: id, Host: s.Host, PID: s.PID, Since: message.InstantTime(seen - max(s.UpUs, 0)), Seen: message.InstantTime(seen), Concurrency: s.Concurrency,
+		ID: id, Host: s.Host, PID: s.PID, Since: message.InstantTime(seen - max(s.UpUs, 0)), Seen: message.InstantTime(seen),
+		Concurrency: s.Concurrency,
 	}
 	for _, h := range s.Handling {
 		us := min(max(h.Us, 0), message.Forever)

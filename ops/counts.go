@@ -33,8 +33,9 @@ func (m *Queue) Counts(ctx context.Context) (Counts, error) {
 	c, err := m.store.ReadCounts(ctx)
 	return Counts{
 		Counts: delayqueue.Counts(c.Counts), LaneSince: c.LaneSince,
-		Paused: c.Paused, PausedUntil: c.PausedUntil, PausedSince: c.PausedSince, PausedBy: c.PausedBy, PauseReason: c.PauseReason,
-		Limited: c.Limited, LimitedSince: c.LimitedSince, LimitedUntil: c.LimitedUntil,
+		Paused: c.Paused, PausedUntil: c.PausedUntil, PausedSince: c.PausedSince, PausedBy: c.PausedBy,
+		PauseReason: c.PauseReason,
+		Limited:     c.Limited, LimitedSince: c.LimitedSince, LimitedUntil: c.LimitedUntil,
 		Unaccounted: c.Unaccounted, ThrottledUntil: c.ThrottledUntil,
 	}, m.failed(err, "counts")
 }

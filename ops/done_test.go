@@ -16,7 +16,8 @@ func monitorSeesDone(f *face.Fixture, m *Queue) {
 	ctx := queuetest.WithTimeout(f.T)
 	var ids []string
 	for i := range 5 {
-		r, err := q.Call(ctx, fmt.Sprint("m", i), delayqueue.WithKey(fmt.Sprint("k", i)), delayqueue.WithRetention(time.Duration(i+1)*time.Hour))
+		r, err := q.Call(ctx, fmt.Sprint("m", i), delayqueue.WithKey(fmt.Sprint("k", i)),
+			delayqueue.WithRetention(time.Duration(i+1)*time.Hour))
 		f.Must(err)
 		ids = append(ids, r.ID)
 	}
@@ -35,30 +36,35 @@ func monitorSeesDone(f *face.Fixture, m *Queue) {
 	if fmt.Sprint(listed) != fmt.Sprint(ids) {
 		f.T.Errorf("listed %v, want %v", listed, ids)
 	}
-	if page, err := m.List(queuetest.CtxB, delayqueue.StateDone, Filter{Key: "k3", To: time.Now().Add(5 * time.Hour)}, ""); err != nil ||
+	if page, err := m.List(queuetest.CtxB, delayqueue.StateDone, Filter{Key: "k3", To: time.Now().Add(5 * time.Hour)},
+		""); err != nil ||
 		len(page.Messages) != 1 || page.Messages[0].ID != ids[3] {
 		f.T.Errorf("%+v, %v", page, err)
 	}
 	if _, err := m.GetKey(queuetest.CtxB, "k0"); !errors.Is(err, delayqueue.ErrNotFound) {
 		f.T.Errorf("by its key: %v", err)
 	}
-	for what, err := range map[string]error{"run now": m.RunNow(queuetest.CtxB, ids[0]), "reschedule": m.Reschedule(queuetest.CtxB, ids[0], time.Now()),
-		"requeue": m.Requeue(queuetest.CtxB, ids[0])} {
+	for what, err := range map[string]error{"run now": m.RunNow(queuetest.CtxB, ids[0]),
+		"reschedule": m.Reschedule(queuetest.CtxB, ids[0], time.Now()),
+		"requeue":    m.Requeue(queuetest.CtxB, ids[0])} {
 		var state *delayqueue.StateError
 		if !errors.As(err, &state) || state.State != delayqueue.StateDone {
 			f.T.Errorf("%s: %v", what, err)
 		}
 	}
-	if r, err := m.Cancel(queuetest.CtxB, ids[0]); err != nil || *r != (delayqueue.InterceptResult{State: delayqueue.StateDone, ID: ids[0]}) {
+	if r, err := m.Cancel(queuetest.CtxB, ids[0]); err != nil ||
+		*r != (delayqueue.InterceptResult{State: delayqueue.StateDone, ID: ids[0]}) {
 		f.T.Errorf("cancel: %+v, %v", r, err)
 	}
 	f.Must(m.Delete(queuetest.CtxB, ids[0]))
 	if _, err := m.Get(queuetest.CtxB, ids[0]); !errors.Is(err, delayqueue.ErrNotFound) {
 		f.T.Errorf("deleted: %v", err)
 	}
-	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateDone}, Filter: Filter{Contains: "m2"}})
+	got, err := m.BulkDelete(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StateDone}, Filter: Filter{Contains: "m2"}})
 	bulked(f, "delete", got, err, 4, 1, nil)
-	if _, err := m.BulkRequeue(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateDone}}); !errors.Is(err, delayqueue.ErrBadOption) {
+	if _, err := m.BulkRequeue(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateDone}}); !errors.Is(err,
+		delayqueue.ErrBadOption) {
 		f.T.Errorf("requeue: %v", err)
 	}
 	got, err = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateDone}})

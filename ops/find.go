@@ -65,7 +65,8 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 		return found, fmt.Errorf("%w: find what?", delayqueue.ErrBadOption)
 	}
 	if len(f.States) == 0 {
-		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady,
+		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack,
+			delayqueue.StateReady,
 			delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateDone}
 	}
 	set, err := m.store.Look(ctx)
@@ -108,7 +109,8 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 }
 
 // atOnce begins a search: it counts the messages, and finds those with this id or key.
-func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []delayqueue.State, places []place, found *Found) error {
+func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []delayqueue.State, places []place,
+	found *Found) error {
 	if err := at.start(ctx, m, places); err != nil {
 		return err
 	}
@@ -123,7 +125,8 @@ func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []d
 		}
 		msg, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.statusBy(ctx, by, text, 0) })
 		switch {
-		case err != nil && !errors.Is(err, delayqueue.ErrNotFound): // ErrNotFound: perhaps the key is held, and no message has it
+		case err != nil &&
+			!errors.Is(err, delayqueue.ErrNotFound): // ErrNotFound: perhaps the key is held, and no message has it
 			return err
 		case msg != nil && slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):
 			at.Given = append(at.Given, msg.ID)

@@ -30,7 +30,8 @@ func finds(f *face.Fixture, m *Queue, text string, how Find) (all []string, call
 			all = append(all, one.Payload+" in "+one.In+one.Header)
 		}
 		calls++
-		if how.Limit > 0 && len(got.Matches) > how.Limit || got.Looked > got.Total || got.Next == "" && got.Looked != got.Total {
+		if how.Limit > 0 && len(got.Matches) > how.Limit || got.Looked > got.Total || got.Next == "" &&
+			got.Looked != got.Total {
 			f.T.Fatalf("%q: %+v", text, got)
 		}
 		if cursor = got.Next; cursor == "" {
@@ -60,10 +61,12 @@ func TestFind(t *testing.T) {
 	search("a text", "ead ", Find{}, 1, "dead one in key", "dead two in key")
 	search("in a payload", "he one", Find{}, 1, "the one "+pending+" in payload")
 	search("in an error", "no dead two", Find{}, 1, "dead two in error")
-	search("the key of a dead one", "key of dead two", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1, "dead two in key")
+	search("the key of a dead one", "key of dead two", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1,
+		"dead two in key")
 	search("no id", "01a0c447-4440-7c3e-9d41-6f0e8a2b4c55", Find{}, 1)
 	search("a live one's key among the dead", "needle", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1)
-	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace", "pending needle in key",
+	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace",
+		"pending needle in key",
 		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
 	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
@@ -125,27 +128,33 @@ func TestFindIsCutOff(t *testing.T) {
 	const n = walkPage + 50
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("m", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("m", i),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
 	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	cli := f.Client()
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	defer cancel()
 	pages := 0
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Args()[1] == script.ListScripts["pending"].SHA && len(cmd.Args()) > 3 && fmt.Sprint(cmd.Args()[8]) == fmt.Sprint(walkPage) {
-			if pages++; pages == 2 {
-				cancel()
-				return context.Canceled
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Args()[1] == script.ListScripts["pending"].SHA && len(cmd.Args()) > 3 &&
+				fmt.Sprint(cmd.Args()[8]) == fmt.Sprint(walkPage) {
+				if pages++; pages == 2 {
+					cancel()
+					return context.Canceled
+				}
 			}
-		}
-		return next(c, cmd)
-	})))
-	got, err := Of(delayqueue.NewMonitor(f.Name, cli)).Find(ctx, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, "")
-	if !errors.Is(err, context.Canceled) || len(got.Matches) != walkPage || got.Looked != walkPage || got.Total != n || got.Next == "" {
+			return next(c, cmd)
+		})))
+	got, err := Of(delayqueue.NewMonitor(f.Name, cli)).Find(ctx, "m",
+		Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, "")
+	if !errors.Is(err, context.Canceled) || len(got.Matches) != walkPage || got.Looked != walkPage || got.Total != n ||
+		got.Next == "" {
 		t.Fatalf("%d found, %+v, %v", len(got.Matches), got, err)
 	}
-	rest, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Find(queuetest.CtxB, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, got.Next)
+	rest, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Find(queuetest.CtxB, "m",
+		Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, got.Next)
 	if err != nil || len(rest.Matches) != n-walkPage || rest.Next != "" || rest.Looked != n {
 		t.Errorf("%d found, %v", len(rest.Matches), err)
 	}
@@ -201,7 +210,8 @@ func FuzzFoldError(f *testing.F) {
 func TestErrorGroups(t *testing.T) {
 	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "other", face.InAnHour)
-	if got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); err != nil || len(got.Groups) != 0 || got.Next != "" {
+	if got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); err != nil ||
+		len(got.Groups) != 0 || got.Next != "" {
 		t.Errorf("of no garbage: %+v, %v", got, err)
 	}
 	ids := buriedIn(f, "card 1", "card 22", "stock", "card 333", "stock 'a'", "stock 'b 7'")
@@ -215,7 +225,8 @@ func TestErrorGroups(t *testing.T) {
 			t.Errorf("%+v, of which the last is %+v", g, last)
 		}
 	}
-	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'", "1 skip retry: no stock"}; !slices.Equal(words, want) ||
+	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'",
+		"1 skip retry: no stock"}; !slices.Equal(words, want) ||
 		whole.Looked != 6 || whole.Total != 6 || whole.Next != "" {
 		t.Errorf("%q, %+v; want %q", words, whole, want)
 	}

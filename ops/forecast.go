@@ -39,7 +39,8 @@ func (m *Queue) Forecast(ctx context.Context, from time.Time, step time.Duration
 	switch {
 	case err != nil:
 	case step < message.MinDuration || step > message.MaxDelay || n < 1 || n > maxBuckets:
-		err = fmt.Errorf("%w: %d spans of %v: 1 to %d, of %v or more", delayqueue.ErrBadOption, n, step, maxBuckets, message.MinDuration)
+		err = fmt.Errorf("%w: %d spans of %v: 1 to %d, of %v or more", delayqueue.ErrBadOption, n, step, maxBuckets,
+			message.MinDuration)
 	case !from.IsZero():
 		first, err = message.Scheduled(from)
 		first.Us = max(first.Us, 1) // 0: now

@@ -21,7 +21,9 @@ const noError = "(no error)"
 // quotes becomes an ellipsis. Line breaks and other characters that cannot be printed are blanks, and several blanks
 // are one. FoldError looks at 4 KB.
 func FoldError(text string) string {
-	text = strings.Join(strings.FieldsFunc(text[:min(len(text), 4<<10)], func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+	text = strings.Join(strings.FieldsFunc(text[:min(len(text), 4<<10)], func(r rune) bool {
+		return r == ' ' || !unicode.IsPrint(r)
+	}), " ")
 	if text == "" {
 		return noError
 	}
@@ -60,7 +62,8 @@ var (
 	// foldable finds escaped quotes, quotes and words.
 	foldable = regexp.MustCompile(`\\[\\"'` + "`]|[\"'`]" + `|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
 	// number finds a number with the characters that join its parts, and what may be an IPv6 address.
-	number = regexp.MustCompile(`(?:(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}|::)[0-9A-Fa-f]{1,4}\b(?:[.,][0-9]+)*|[0-9]+(?:[.,:][0-9]+)*`)
+	number = regexp.MustCompile(
+		`(?:(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}|::)[0-9A-Fa-f]{1,4}\b(?:[.,][0-9]+)*|[0-9]+(?:[.,:][0-9]+)*`)
 )
 
 // inWord says whether a quote beside this character is an apostrophe.
@@ -81,7 +84,8 @@ func isID(word string) bool {
 			hex = hex && (c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' || i == 1 && word[:2] == "0x")
 		}
 	}
-	return digits > 0 && letters > 0 && (hex && len(word) >= 8 || digits > 1 && len(word) >= 16 && !strings.ContainsAny(word, "-_"))
+	return digits > 0 && letters > 0 &&
+		(hex && len(word) >= 8 || digits > 1 && len(word) >= 16 && !strings.ContainsAny(word, "-_"))
 }
 
 // An ErrorGroup is the messages whose last errors are alike.
@@ -110,7 +114,8 @@ const maxGroups = 1000
 // each page, as long as the page took. cursor is "" for the first call, and then the Next of the call before, with
 // the same filter. Merge puts the groups of these calls together. Beside an error ErrorGroups returns what was
 // counted until then, and Next.
-func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
+func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
+	cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)
 	if err != nil {
 		err = m.failed(err, "group errors")
@@ -118,7 +123,8 @@ func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filte
 	return got, err
 }
 
-func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
+func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
+	cursor string) (*ErrorGroups, error) {
 	g := &ErrorGroups{}
 	if state != delayqueue.StateGarbage && state != delayqueue.StateRetry {
 		return g, fmt.Errorf("%w: state %s has no errors", delayqueue.ErrBadOption, state)
@@ -145,16 +151,17 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 			return g, m.there(ctx)
 		}
 	}
-	err = at.goOn(ctx, m, places, walkPage, min(cmp.Or(max(budget, 0), 10_000), 100_000), 64<<20, func(msg *MessageStatus) bool {
-		if f.matches(msg) {
-			when := msg.At
-			if state == delayqueue.StateRetry {
-				when = msg.EndedAt
+	err = at.goOn(ctx, m, places, walkPage, min(cmp.Or(max(budget, 0), 10_000), 100_000), 64<<20,
+		func(msg *MessageStatus) bool {
+			if f.matches(msg) {
+				when := msg.At
+				if state == delayqueue.StateRetry {
+					when = msg.EndedAt
+				}
+				g.add(ErrorGroup{FoldError(msg.LastError), 1, when, when, msg.ID, msg.LastError})
 			}
-			g.add(ErrorGroup{FoldError(msg.LastError), 1, when, when, msg.ID, msg.LastError})
-		}
-		return true
-	})
+			return true
+		})
 	g.sort()
 	g.Looked, g.Total = at.Looked, at.Total
 	if at.Place < len(places) {

@@ -50,7 +50,8 @@ func TestVerbsOnHandled(t *testing.T) {
 	}
 	begin()
 	for what, call := range refused {
-		if err := call(); err == nil || errors.Is(err, delayqueue.ErrNotFound) || statusInQueue(f, m, id).State != delayqueue.StateUnack {
+		if err := call(); err == nil || errors.Is(err, delayqueue.ErrNotFound) ||
+			statusInQueue(f, m, id).State != delayqueue.StateUnack {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

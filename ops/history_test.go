@@ -32,9 +32,11 @@ func monitorHistory(f *face.Fixture, m *Queue) {
 		var sum Tally
 		for _, t := range tallies {
 			sum = Tally{Sent: sum.Sent + t.Sent, Delivered: sum.Delivered + t.Delivered, Acked: sum.Acked + t.Acked,
-				Failed: sum.Failed + t.Failed, Lost: sum.Lost + t.Lost, Garbage: sum.Garbage + t.Garbage, Started: sum.Started + t.Started}
+				Failed: sum.Failed + t.Failed, Lost: sum.Lost + t.Lost, Garbage: sum.Garbage + t.Garbage,
+				Started: sum.Started + t.Started}
 		}
-		if last := tallies[1].Start; sum != want || len(tallies) != 2 || last.Sub(tallies[0].Start) != time.Duration(by)*time.Hour ||
+		if last := tallies[1].Start; sum != want || len(tallies) != 2 ||
+			last.Sub(tallies[0].Start) != time.Duration(by)*time.Hour ||
 			time.Since(last) > time.Duration(by)*time.Hour {
 			f.T.Errorf("by %d hours: %+v, want %+v", by, tallies, want)
 		}

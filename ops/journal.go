@@ -75,7 +75,8 @@ type BulkTask struct {
 
 func (t *task) public(begun int64) *BulkTask {
 	p := &BulkTask{
-		Action: verbs[t.What], States: t.States, Filter: *t.Filter.hot(), Spread: message.Microseconds(t.Spread), Rate: t.Rate, Most: t.Most,
+		Action: verbs[t.What], States: t.States, Filter: *t.Filter.hot(), Spread: message.Microseconds(t.Spread),
+		Rate: t.Rate, Most: t.Most,
 		Anew: t.Anew, At: message.InstantTime(begun),
 	}
 	switch {
@@ -93,7 +94,8 @@ func (t *task) public(begun int64) *BulkTask {
 // interrupted. ok is false if there is no rest, if the call still runs, if its task was too long for the journal, or
 // if it was BulkRescheduleBy, which would shift messages twice.
 func (e *JournalEntry) Rest() (b Bulk, ok bool) {
-	if e.Bulk == nil || e.Bulk.Task == nil || e.Bulk.Phase == journal.Finished || e.Bulk.Phase == journal.Running && !e.Bulk.Interrupted() {
+	if e.Bulk == nil || e.Bulk.Task == nil || e.Bulk.Phase == journal.Finished || e.Bulk.Phase == journal.Running &&
+		!e.Bulk.Interrupted() {
 		return b, false
 	}
 	t := e.Bulk.Task
@@ -174,12 +176,14 @@ func journalEntryOf(l *script.JournalLine, now int64) (e JournalEntry, ok bool) 
 		return e, false
 	}
 	e = JournalEntry{
-		ID: name.String(), At: message.InstantTime(at), By: script.OneLine(r.By, script.MaxBy), Reason: script.OneLine(r.Why, script.MaxWhy), Act: script.OneLine(r.Act, script.MaxBy),
+		ID: name.String(), At: message.InstantTime(at), By: script.OneLine(r.By, script.MaxBy),
+		Reason: script.OneLine(r.Why, script.MaxWhy), Act: script.OneLine(r.Act, script.MaxBy),
 		Target: script.OneLine(r.Target, maxTarget), Detail: script.OneLine(r.Detail, maxDetail), Messages: r.N,
 	}
 	if b := r.Bulk; b != nil {
 		e.Bulk = &BulkState{
-			Phase: script.OneLine(b.Phase, script.MaxBy), Updated: message.InstantTime(updated), Total: b.Total, Looked: b.Looked,
+			Phase: script.OneLine(b.Phase, script.MaxBy), Updated: message.InstantTime(updated), Total: b.Total,
+			Looked: b.Looked,
 			Passed: b.Passed,
 			Error:  script.OneLine(b.Error, message.MaxErrorText), StopAsked: script.JournalWord(words[1]) == script.JournalStop,
 		}
@@ -237,7 +241,8 @@ func (m *Queue) journalPage(ctx context.Context, limit int, cursor string) (*Jou
 		}
 	}
 	if last := len(got.Entries) - 1; got.More && last >= 0 {
-		page.Next, err = cursorOf(script.EntryName{Made: got.Entries[last].Made, Token: strings.TrimSuffix(entryToken.FindString(got.Entries[last].Line), " ")})
+		page.Next, err = cursorOf(script.EntryName{Made: got.Entries[last].Made,
+			Token: strings.TrimSuffix(entryToken.FindString(got.Entries[last].Line), " ")})
 	}
 	return page, err
 }
@@ -324,7 +329,8 @@ func (m *Queue) done(ctx context.Context, r journalRecord) {
 }
 
 // writeDown fills in who acts, and writes until Redis answers or ctx ends.
-func (m *Queue) writeDown(ctx context.Context, r *journalRecord, n script.JournalNote) (got script.JournalAnswer, err error) {
+func (m *Queue) writeDown(ctx context.Context, r *journalRecord,
+	n script.JournalNote) (got script.JournalAnswer, err error) {
 	if m.unwritable.Load() {
 		return got, errUnwritable
 	}
@@ -359,7 +365,8 @@ func (m *Queue) missing(r *journalRecord, err error) {
 		m.unwritable.Store(true)
 		text += ": this user may not write it, and what it does next by this Queue will not be there either"
 	}
-	userlog.Contain(cmp.Or(m.log, slog.Default())).Error(text, slog.String("queue", m.store.Queue), slog.String("act", r.Act), slog.String("by", m.who.by),
+	userlog.Contain(cmp.Or(m.log, slog.Default())).Error(text, slog.String("queue", m.store.Queue),
+		slog.String("act", r.Act), slog.String("by", m.who.by),
 		slog.String("reason", m.who.why), slog.String("target", r.Target), slog.String("detail", r.Detail),
 		slog.Int64("messages", r.N), slog.Any("error", err))
 }

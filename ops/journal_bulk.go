@@ -132,14 +132,16 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 	if o.dry || o.mute {
 		return nil
 	}
-	b := &bulkRecord{Phase: phase, Total: o.Result.Total, Looked: o.Result.Looked, Passed: o.Result.Passed, Task: &o.task, Begun: o.Begun}
+	b := &bulkRecord{Phase: phase, Total: o.Result.Total, Looked: o.Result.Looked, Passed: o.Result.Passed, Task: &o.task,
+		Begun: o.Begun}
 	if text, _ := cursorOf(b.Task); len(text) > maxEntryTask {
 		b.Task = nil
 	}
 	if failure != nil {
 		b.Error = message.ErrorText(failure)
 	}
-	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: o.Result.Done, Bulk: b}
+	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: o.Result.Done,
+		Bulk: b}
 	word, ends := script.JournalRuns, phase != journal.Running
 	if ends {
 		word = script.JournalDone
@@ -154,7 +156,8 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 		if o.entry.Made = got.Made; !ends && got.Said == script.JournalStop {
 			return ErrBulkStopped
 		}
-	case ends, ctx.Err() == nil, o.entry.Made == "": // else the entry was perhaps written; the call ends here, and leave writes its end
+	case ends, ctx.Err() == nil,
+		o.entry.Made == "": // else the entry was perhaps written; the call ends here, and leave writes its end
 		m.missing(record, err)
 		o.mute = true // the call goes on without an entry
 	}

@@ -34,7 +34,8 @@ func pendingAt(f *face.Fixture, n int) (base time.Time) {
 	base = time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithSchedule(base.Add(time.Duration(i) * time.Second))}}
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i),
+			Options: []delayqueue.MsgOption{delayqueue.WithSchedule(base.Add(time.Duration(i) * time.Second))}}
 	}
 	f.Must(queuetest.Failure(f.Queue(nil).SendBatch(queuetest.CtxB, batch)))
 	return base
@@ -58,7 +59,8 @@ func TestJournalOfBulk(t *testing.T) {
 		one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
 		f.Must(err)
 		b := one.Bulk
-		if one.By != "ann" || one.Reason != "why" || one.Act != journal.Delete || one.Detail != `what is pending; payload "1"` ||
+		if one.By != "ann" || one.Reason != "why" || one.Act != journal.Delete ||
+			one.Detail != `what is pending; payload "1"` ||
 			b.Phase != journal.Running || b.Total != 10 || b.Task == nil || b.Task.Action != "delete" || b.StopAsked {
 			t.Errorf("while it runs: %+v, %+v", one, b)
 		}
@@ -77,7 +79,8 @@ func TestJournalOfBulk(t *testing.T) {
 	at := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	got, err = m.BulkReschedule(queuetest.CtxB, few, at)
 	f.Must(err)
-	if one := entryOf(f, m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" || one.Messages != 3 ||
+	if one := entryOf(f, m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" ||
+		one.Messages != 3 ||
 		one.Bulk.Phase != journal.Stopped || !one.Bulk.Task.To.Equal(at) || !one.Bulk.Task.At.Equal(got.At) {
 		t.Errorf("stopped by its Progress: %+v, %+v", one, one.Bulk)
 	}
@@ -100,12 +103,13 @@ func TestJournalOfBulk(t *testing.T) {
 		one.Bulk.Phase != journal.Stopped || one.Bulk.Task.By != time.Second {
 		t.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
-	_, err = m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
-		f.Vanished = f.Cli.HLen(queuetest.CtxB, f.Key("msg")).Val()
-		f.Must(f.Cli.Do(queuetest.CtxB, "DEL", f.Key("msg")).Err())
-		f.Must(f.Cli.Do(queuetest.CtxB, "SET", f.Key("msg"), "x").Err())
-		return true
-	}})
+	_, err = m.BulkDelete(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
+			f.Vanished = f.Cli.HLen(queuetest.CtxB, f.Key("msg")).Val()
+			f.Must(f.Cli.Do(queuetest.CtxB, "DEL", f.Key("msg")).Err())
+			f.Must(f.Cli.Do(queuetest.CtxB, "SET", f.Key("msg"), "x").Err())
+			return true
+		}})
 	if !errors.Is(err, delayqueue.ErrWrongType) {
 		t.Errorf("with a key of somebody else: %v", err)
 	}
@@ -122,18 +126,19 @@ func TestStopBulk(t *testing.T) {
 	pendingAt(f, n)
 	bob := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob")
 	at, steps := time.Now().Add(9*time.Hour), 0
-	b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}, Progress: func(r *BulkResult) bool {
-		if steps++; steps == 2 {
-			f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
-			one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
-			f.Must(err)
-			if !one.Bulk.StopAsked || one.Bulk.Phase != journal.Running {
-				t.Errorf("asked to stop: %+v", one.Bulk)
+	b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3},
+		Progress: func(r *BulkResult) bool {
+			if steps++; steps == 2 {
+				f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
+				one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
+				f.Must(err)
+				if !one.Bulk.StopAsked || one.Bulk.Phase != journal.Running {
+					t.Errorf("asked to stop: %+v", one.Bulk)
+				}
+				f.Must(bob.StopBulk(queuetest.CtxB, r.Entry)) // again
 			}
-			f.Must(bob.StopBulk(queuetest.CtxB, r.Entry)) // again
-		}
-		return true
-	}}
+			return true
+		}}
 	got, err := m.BulkReschedule(queuetest.CtxB, b, at)
 	if !errors.Is(err, ErrBulkStopped) || steps != 2 || got.Done != 6 || got.Finished {
 		t.Errorf("stopped after %d steps: %+v, %v", steps, got, err)
@@ -143,7 +148,8 @@ func TestStopBulk(t *testing.T) {
 	if one.Bulk.Phase != journal.Stopped || one.Messages != 6 || one.Bulk.StopAsked {
 		t.Errorf("stopped: %+v, %+v", one, one.Bulk)
 	}
-	if all := journalIn(f, m); len(all) != 3 || all[0].Act != journal.StopBulk || all[0].By != "bob" || all[0].Target != got.Entry {
+	if all := journalIn(f, m); len(all) != 3 || all[0].Act != journal.StopBulk || all[0].By != "bob" ||
+		all[0].Target != got.Entry {
 		t.Errorf("%+v", all)
 	}
 	if err := bob.StopBulk(queuetest.CtxB, got.Entry); !errors.Is(err, delayqueue.ErrWrongState) {
@@ -161,15 +167,16 @@ func TestStopBulkThatFindsNothing(t *testing.T) {
 	pendingAt(f, 10)
 	m, bob := Of(delayqueue.NewMonitor(f.Name, f.Cli)), Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	var seen time.Time
-	_, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1, Contains: "x"},
-		Progress: func(r *BulkResult) bool {
-			if seen.IsZero() {
-				f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
-				seen = time.Now()
-			}
-			queuetest.Eventually(t, "a second passes", func() bool { return time.Since(seen) > time.Second })
-			return true
-		}})
+	_, err := m.BulkDelete(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1, Contains: "x"},
+			Progress: func(r *BulkResult) bool {
+				if seen.IsZero() {
+					f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
+					seen = time.Now()
+				}
+				queuetest.Eventually(t, "a second passes", func() bool { return time.Since(seen) > time.Second })
+				return true
+			}})
 	if !errors.Is(err, ErrBulkStopped) {
 		t.Errorf("%v", err)
 	}
@@ -183,22 +190,23 @@ func diesIn(f *face.Fixture, k int, arrives bool, call func(ctx context.Context,
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	defer cancel()
 	dead := false
-	f.T.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		args := cmd.Args()
-		if len(args) > 1 && (args[1] == script.SteerScript.SHA || args[1] == script.SteerScript.Text) {
-			if k--; k == 0 {
-				if arrives {
-					f.Must(f.Cli.Do(queuetest.CtxB, append([]any{"eval", script.SteerScript.Text}, args[2:]...)...).Err())
+	f.T.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			args := cmd.Args()
+			if len(args) > 1 && (args[1] == script.SteerScript.SHA || args[1] == script.SteerScript.Text) {
+				if k--; k == 0 {
+					if arrives {
+						f.Must(f.Cli.Do(queuetest.CtxB, append([]any{"eval", script.SteerScript.Text}, args[2:]...)...).Err())
+					}
+					dead = true
+					cancel()
 				}
-				dead = true
-				cancel()
 			}
-		}
-		if dead { // it writes nothing any more, no end into the journal either
-			return fmt.Errorf("the process is dead: %w", context.Canceled)
-		}
-		return next(c, cmd)
-	})))
+			if dead { // it writes nothing any more, no end into the journal either
+				return fmt.Errorf("the process is dead: %w", context.Canceled)
+			}
+			return next(c, cmd)
+		})))
 	if err := call(ctx, Of(delayqueue.NewMonitor(f.Name, cli)).WithOperator("ann")); err == nil {
 		f.T.Fatal("it did not die")
 	}
@@ -220,7 +228,8 @@ func TestJournalOfTheDead(t *testing.T) {
 					_, err := m.BulkDelete(ctx, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 3}})
 					return err
 				})
-				if _, ok := left.Rest(); ok || left.Bulk.Phase != journal.Running || left.Messages != int64(3*(k-1)) || left.Bulk.Total != n ||
+				if _, ok := left.Rest(); ok || left.Bulk.Phase != journal.Running || left.Messages != int64(3*(k-1)) ||
+					left.Bulk.Total != n ||
 					left.Bulk.Task.Action != "delete" {
 					t.Errorf("the dead left %+v, %+v", left, left.Bulk)
 				}
@@ -253,12 +262,13 @@ func TestJournalRest(t *testing.T) {
 		ok   bool
 		most int64
 	}{
-		"stopped":                 {BulkState{Phase: journal.Stopped, Task: &BulkTask{}}, 5, true, 0},
-		"failed, with a bound":    {BulkState{Phase: journal.Failed, Task: &BulkTask{Most: 7}}, 5, true, 2},
-		"it has done all":         {BulkState{Phase: journal.Stopped, Task: &BulkTask{Most: 7}}, 7, false, 0},
-		"finished":                {BulkState{Phase: journal.Finished, Task: &BulkTask{}}, 5, false, 0},
-		"it runs":                 {BulkState{Phase: journal.Running, Task: &BulkTask{}}, 5, false, 0},
-		"interrupted":             {BulkState{Phase: journal.Running, Silent: 2 * time.Minute, Task: &BulkTask{}}, 5, true, 0},
+		"stopped":              {BulkState{Phase: journal.Stopped, Task: &BulkTask{}}, 5, true, 0},
+		"failed, with a bound": {BulkState{Phase: journal.Failed, Task: &BulkTask{Most: 7}}, 5, true, 2},
+		"it has done all":      {BulkState{Phase: journal.Stopped, Task: &BulkTask{Most: 7}}, 7, false, 0},
+		"finished":             {BulkState{Phase: journal.Finished, Task: &BulkTask{}}, 5, false, 0},
+		"it runs":              {BulkState{Phase: journal.Running, Task: &BulkTask{}}, 5, false, 0},
+		"interrupted": {BulkState{Phase: journal.Running, Silent: 2 * time.Minute, Task: &BulkTask{}}, 5, true,
+			0},
 		"what shifted":            {BulkState{Phase: journal.Stopped, Task: &BulkTask{By: time.Hour}}, 5, false, 0},
 		"its task was not stored": {BulkState{Phase: journal.Stopped}, 5, false, 0},
 	} {
@@ -283,26 +293,29 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 	pendingAt(f, 6)
 	cli, bob := f.Client(), Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	away, since, refused := false, time.Time{}, 0
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 1 && (args[1] == script.NoteScript.SHA || args[1] == script.NoteScript.Text) && away {
-			if refused++; refused == 1 {
-				since = time.Now()
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 1 && (args[1] == script.NoteScript.SHA || args[1] == script.NoteScript.Text) &&
+				away {
+				if refused++; refused == 1 {
+					since = time.Now()
+				}
+				if away = time.Since(since) < journalTime+time.Second/2; away {
+					return fmt.Errorf("away: %w", context.DeadlineExceeded)
+				}
 			}
-			if away = time.Since(since) < journalTime+time.Second/2; away {
-				return fmt.Errorf("away: %w", context.DeadlineExceeded)
-			}
-		}
-		return next(ctx, cmd)
-	})))
+			return next(ctx, cmd)
+		})))
 	got, err := Of(delayqueue.NewMonitor(f.Name, cli)).BulkDelete(queuetest.CtxB,
-		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
-			if r.Done == 2 {
-				away = true
-			} else {
-				f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
-			}
-			return true
-		}})
+		Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 2},
+			Progress: func(r *BulkResult) bool {
+				if r.Done == 2 {
+					away = true
+				} else {
+					f.Must(bob.StopBulk(queuetest.CtxB, r.Entry))
+				}
+				return true
+			}})
 	if !errors.Is(err, ErrBulkStopped) || got.Done != 4 || refused == 0 {
 		t.Errorf("after %d refusals: %+v, %v", refused, got, err)
 	}

@@ -80,7 +80,8 @@ func TestJournal(t *testing.T) {
 	q := f.Queue(nil)
 	a, b := f.Send(q, "a", face.InAnHour, delayqueue.WithKey("of a")), f.Send(q, "b", face.InAnHour)
 	journalIs(f, m)
-	ann, bob := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("ann").WithReason("a\nreason"), Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob")
+	ann, bob := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("ann").WithReason("a\nreason"),
+		Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator("bob")
 	at := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
 	f.Must(ann.PauseUntil(queuetest.CtxB, at))
 	f.Must(ann.Pause(queuetest.CtxB))
@@ -89,8 +90,10 @@ func TestJournal(t *testing.T) {
 	f.Must(bob.RescheduleBy(queuetest.CtxB, a.ID, -time.Minute))
 	f.Must(m.RunNow(queuetest.CtxB, b.ID))
 	f.Must(q.Reschedule(queuetest.CtxB, b.ID, at)) // by a program
-	for what, err := range map[string]error{"requeue": ann.Requeue(queuetest.CtxB, b.ID), "delete": ann.Delete(queuetest.CtxB, "nobody"),
-		"sequence": ann.DropSequence(queuetest.CtxB, "s"), "limits": queuetest.Failure(ann.SetLimits(queuetest.CtxB, Limits{Rate: 1}))} {
+	for what, err := range map[string]error{"requeue": ann.Requeue(queuetest.CtxB, b.ID),
+		"delete":   ann.Delete(queuetest.CtxB, "nobody"),
+		"sequence": ann.DropSequence(queuetest.CtxB, "s"),
+		"limits":   queuetest.Failure(ann.SetLimits(queuetest.CtxB, Limits{Rate: 1}))} {
 		if err == nil {
 			t.Errorf("%s was done", what)
 		}
@@ -106,7 +109,8 @@ func TestJournal(t *testing.T) {
 	f.Must(queuetest.Failure(ann.SetLimits(queuetest.CtxB, Limits{Concurrency: 5})))
 	f.Must(queuetest.Failure(ann.Unthrottle(queuetest.CtxB))) // there was none
 	now := time.Now().UnixMicro()
-	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "throttled", fmt.Sprint(now-60_000_000, " ", now+1800_000_000)).Err())
+	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "throttled",
+		fmt.Sprint(now-60_000_000, " ", now+1800_000_000)).Err())
 	f.Must(queuetest.Failure(ann.Unthrottle(queuetest.CtxB)))
 	dead := buriedIn(f, "dead")[0]
 	f.Must(ann.Requeue(queuetest.CtxB, dead))
@@ -125,7 +129,8 @@ func TestJournal(t *testing.T) {
 		{By: "ann", Reason: "a reason", Act: journal.Delete, Target: a.ID, Messages: 1},
 		{Act: journal.RunNow, Target: b.ID, Messages: 1},
 		{By: "bob", Act: journal.Reschedule, Target: a.ID, Detail: "by -1m0s", Messages: 1},
-		{By: "ann", Reason: "a reason", Act: journal.Reschedule, Target: "of a", Detail: "due 2100-01-02T03:04:05Z", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: journal.Reschedule, Target: "of a", Detail: "due 2100-01-02T03:04:05Z",
+			Messages: 1},
 		{By: "bob", Act: journal.Resume},
 		{By: "ann", Reason: "a reason", Act: journal.Pause},
 		{By: "ann", Reason: "a reason", Act: journal.Pause, Detail: "until 2100-01-02T03:04:05Z"},
@@ -140,14 +145,17 @@ func TestJournal(t *testing.T) {
 	}
 	expires(-1)
 	f.Must(ann.DeleteQueue(queuetest.CtxB, true))
-	journalIs(f, m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: journal.DeleteQueue, Messages: 1}}, before...)...)
+	journalIs(f, m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: journal.DeleteQueue, Messages: 1}},
+		before...)...)
 	expires(journalOutlives)
 	f.Send(q, "d", face.InAnHour)
 	f.Must(ann.Pause(queuetest.CtxB))
 	expires(-1) // it is used again
 	refused(t, map[string]error{
-		"page": queuetest.Failure(m.Journal(queuetest.CtxB, 201, "")), "less than none": queuetest.Failure(m.Journal(queuetest.CtxB, -1, "")),
-		"cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "x")), "another cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "eyJwIjoxfQ")),
+		"page":           queuetest.Failure(m.Journal(queuetest.CtxB, 201, "")),
+		"less than none": queuetest.Failure(m.Journal(queuetest.CtxB, -1, "")),
+		"cursor":         queuetest.Failure(m.Journal(queuetest.CtxB, 1, "x")),
+		"another cursor": queuetest.Failure(m.Journal(queuetest.CtxB, 1, "eyJwIjoxfQ")),
 	})
 	for _, id := range []string{"", "x", "5-x", "5-0123456789abcdef", "-5-0123456789abcdef"} {
 		if _, err := m.JournalEntry(queuetest.CtxB, id); !errors.Is(err, delayqueue.ErrNotFound) {
@@ -167,19 +175,21 @@ func TestJournalOnce(t *testing.T) {
 	f.Send(f.Queue(nil), "a", face.InAnHour)
 	cli := f.Client()
 	lost, never := 2, false
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) < 2 || args[1] != script.NoteScript.SHA && args[1] != script.NoteScript.Text || lost == 0 {
-			return next(ctx, cmd)
-		}
-		if never {
-			return fmt.Errorf("not sent: %w", context.DeadlineExceeded)
-		}
-		if err := next(ctx, cmd); err != nil { // NOSCRIPT
-			return err
-		}
-		lost--
-		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) < 2 || args[1] != script.NoteScript.SHA && args[1] != script.NoteScript.Text ||
+				lost == 0 {
+				return next(ctx, cmd)
+			}
+			if never {
+				return fmt.Errorf("not sent: %w", context.DeadlineExceeded)
+			}
+			if err := next(ctx, cmd); err != nil { // NOSCRIPT
+				return err
+			}
+			lost--
+			return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
+		})))
 	m := Of(delayqueue.NewMonitor(f.Name, cli)).WithOperator("ann")
 	m.log = f.Logger()
 	f.Must(m.Pause(queuetest.CtxB))
@@ -199,7 +209,8 @@ func TestJournalWithoutTheRight(t *testing.T) {
 	f := face.On(t, server.Client(t))
 	f.Send(f.Queue(nil), "a", face.InAnHour)
 	rule := "ACL SETUSER old on >secret ~* resetchannels &* +@all"
-	queuetest.SetUser(t, server.Client(t), strings.ReplaceAll(rule, "~*", "~{dq:"+f.Name+"}:[a-ik-z]*")) // all of its keys but this one
+	queuetest.SetUser(t, server.Client(t),
+		strings.ReplaceAll(rule, "~*", "~{dq:"+f.Name+"}:[a-ik-z]*")) // all of its keys but this one
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Username: "old", Password: "secret"})
 	m := Of(delayqueue.NewMonitor(f.Name, cli))
 	m.log = f.Logger()
@@ -221,12 +232,14 @@ func TestJournalWithoutTheRight(t *testing.T) {
 func TestJournalEntryIsAtItsLargest(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	m := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator(strings.Repeat("<", script.MaxBy)).WithReason(strings.Repeat("&", script.MaxWhy))
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli)).WithOperator(strings.Repeat("<",
+		script.MaxBy)).WithReason(strings.Repeat("&", script.MaxWhy))
 	all := map[Reason]int64{}
 	for _, reason := range []Reason{PassedMoved, PassedNew, PassedKey} {
 		all[reason] = 1 << 53
 	}
-	b := &bulkRecord{Phase: journal.Finished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Task: &task{Filter: coldFilter{Contains: make([]byte, 34<<10)}},
+	b := &bulkRecord{Phase: journal.Finished, Total: 1 << 53, Looked: 1 << 53, Passed: all,
+		Task:  &task{Filter: coldFilter{Contains: make([]byte, 34<<10)}},
 		Error: strings.Repeat("\x01", message.MaxErrorText)}
 	r := journalRecord{By: m.who.by, Why: m.who.why, Act: journal.Reschedule, Target: strings.Repeat(">", maxTarget),
 		Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
@@ -236,7 +249,8 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 		t.Errorf("%d entries", len(s.Journal))
 	}
 	page, err := m.Journal(queuetest.CtxB, 0, "")
-	if err != nil || len(page.Entries) != 1 || len(page.Entries[0].Bulk.Task.Filter.Contains) != 34<<10 || page.Entries[0].Detail != r.Detail {
+	if err != nil || len(page.Entries) != 1 || len(page.Entries[0].Bulk.Task.Filter.Contains) != 34<<10 ||
+		page.Entries[0].Detail != r.Detail {
 		t.Errorf("it is read otherwise: %v", err)
 	}
 	f.Send(f.Queue(nil), "x", face.InAnHour)
@@ -251,7 +265,8 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 func TestJournalOfAnotherProgram(t *testing.T) {
 	f, m := newQueue(t)
 	f.Send(f.Queue(nil), "x", face.InAnHour)
-	for _, member := range []string{"", " ", "x", "-5", "nan", "9 9 9 9 9 9 9 9 ", "\xff\x00\n", "0123456789abcdef runs 5", "0123456789abcdef runs x {}",
+	for _, member := range []string{"", " ", "x", "-5", "nan", "9 9 9 9 9 9 9 9 ", "\xff\x00\n", "0123456789abcdef runs 5",
+		"0123456789abcdef runs x {}",
 		"0123456789abcdef runs 5 {", "0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`} {
 		for _, score := range []string{"5", "+inf", "-inf", "1.5", strconv.FormatInt(time.Now().UnixMicro(), 10)} {
 			f.Must(f.Cli.Do(queuetest.CtxB, "ZADD", f.Key("journal"), score, member, "1e300", member+"!").Err())
@@ -281,8 +296,9 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 func TestOneLine(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"": "", "ann": "ann", " a\nb\r\tc\x00 ": "a b  c", "\xffa": "\uFFFDa", "12345678": "12345678", "123456789": "12345678",
-		"1234567é": "1234567", "a\u2028b\u0085c": "a b c", strings.Repeat("x", 1000): "xxxxxxxx", "\n\n\n\n\n\n\n\n\n\n": "",
+		"": "", "ann": "ann", " a\nb\r\tc\x00 ": "a b  c", "\xffa": "\uFFFDa", "12345678": "12345678",
+		"123456789": "12345678",
+		"1234567é":  "1234567", "a\u2028b\u0085c": "a b c", strings.Repeat("x", 1000): "xxxxxxxx", "\n\n\n\n\n\n\n\n\n\n": "",
 	} {
 		if got := script.OneLine(text, 8); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

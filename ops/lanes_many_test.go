@@ -19,7 +19,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-var longLane = flag.Int("lane", 0, "how many messages the lane of TestLongLane has, of which it handles half; 0: fewer, of which it handles 500")
+var longLane = flag.Int("lane", 0,
+	"how many messages the lane of TestLongLane has, of which it handles half; 0: fewer, of which it handles 500")
 
 // A laneWatch wants each message of some lanes once, in the order of its lane, one at a time.
 type laneWatch struct {
@@ -201,16 +202,19 @@ func workInLane(t *testing.T, f *face.Fixture, server *redistest.Server, n, hand
 	costs["bulk delete"] = scriptCost(t, server, 1, func() {
 		f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: everyWaiting, Most: 100})))
 	})
-	f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, Bulk{States: append(everyWaiting, delayqueue.StateGarbage), Filter: Filter{Limit: 500}})))
+	f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB,
+		Bulk{States: append(everyWaiting, delayqueue.StateGarbage), Filter: Filter{Limit: 500}})))
 	f.CheckEmpty()
 	return costs
 }
 
-var everyWaiting = []delayqueue.State{delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
+var everyWaiting = []delayqueue.State{delayqueue.StateWaiting, delayqueue.StatePending, delayqueue.StateReady,
+	delayqueue.StateRetry}
 
 // steerInLane does everything to single messages of a lane. Now and then a call makes a connection, too: the least of
 // three counts.
-func steerInLane(f *face.Fixture, q *delayqueue.DelayQueue, m *Queue, server *redistest.Server, name string) map[string]int {
+func steerInLane(f *face.Fixture, q *delayqueue.DelayQueue, m *Queue, server *redistest.Server,
+	name string) map[string]int {
 	f.T.Helper()
 	var id string
 	send := func(opts ...delayqueue.MsgOption) func() {

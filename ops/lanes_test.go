@@ -41,7 +41,8 @@ func TestLanes(t *testing.T) {
 		want[name] = int64(i % 7)
 		var batch []delayqueue.Outgoing
 		for range 1 + i%7 {
-			batch = append(batch, delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithLane(name), face.InAnHour}})
+			batch = append(batch,
+				delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithLane(name), face.InAnHour}})
 		}
 		f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, batch)))
 	}
@@ -59,7 +60,8 @@ func TestLanes(t *testing.T) {
 		if i > 0 && l.Waiting > all.Lanes[i-1].Waiting {
 			t.Errorf("%d wait, behind %d", l.Waiting, all.Lanes[i-1].Waiting)
 		}
-		if n, ok := want[l.Name]; !ok || l.Waiting != n || l.Width != 1 || l.Turns != 1 || len(l.Holders) != 1 || l.Since.IsZero() != (n == 0) ||
+		if n, ok := want[l.Name]; !ok || l.Waiting != n || l.Width != 1 || l.Turns != 1 || len(l.Holders) != 1 ||
+			l.Since.IsZero() != (n == 0) ||
 			l.Blocked(all.Now) || l.Holders[0].State != delayqueue.StatePending {
 			t.Errorf("%+v", l)
 		}
@@ -68,7 +70,8 @@ func TestLanes(t *testing.T) {
 	if _, err := m.Lanes(queuetest.CtxB, 0, "?"); !errors.Is(err, ErrBadCursor) {
 		t.Errorf("bad cursor: %v", err)
 	}
-	if _, err := m.Lane(queuetest.CtxB, "nobody's"); !errors.Is(err, delayqueue.ErrNotFound) || errors.Is(err, delayqueue.ErrNoQueue) {
+	if _, err := m.Lane(queuetest.CtxB, "nobody's"); !errors.Is(err, delayqueue.ErrNotFound) ||
+		errors.Is(err, delayqueue.ErrNoQueue) {
 		t.Errorf("no lane: %v", err)
 	}
 	for _, bad := range []string{"", strings.Repeat("x", 201)} {
@@ -88,7 +91,8 @@ func TestLanePageKeepsMost(t *testing.T) {
 	page.Merge(&LanePage{Lanes: []Lane{{Name: "more", Waiting: maxLanes}, {Name: "less"}}, Others: 3, Next: "x"})
 	if len(page.Lanes) != maxLanes || page.Others != 5 || page.Lanes[0].Name != "more" ||
 		page.Lanes[maxLanes-1].Waiting != 1 || page.Next != "x" {
-		t.Errorf("%d lanes, %d others, first %+v, last %+v", len(page.Lanes), page.Others, page.Lanes[0], page.Lanes[maxLanes-1])
+		t.Errorf("%d lanes, %d others, first %+v, last %+v", len(page.Lanes), page.Others, page.Lanes[0],
+			page.Lanes[maxLanes-1])
 	}
 }
 
@@ -107,7 +111,8 @@ func TestLaneHolders(t *testing.T) {
 		t.Helper()
 		l, err := m.Lane(queuetest.CtxB, "l")
 		f.Must(err)
-		if l.Width != 1 || l.Turns != 1 || l.Waiting != 2 || l.Since.IsZero() || len(l.Holders) != 1 || l.Holders[0].ID != a.ID {
+		if l.Width != 1 || l.Turns != 1 || l.Waiting != 2 || l.Since.IsZero() || len(l.Holders) != 1 ||
+			l.Holders[0].ID != a.ID {
 			t.Fatalf("%+v", l)
 		}
 		return l, l.Holders[0]
@@ -124,16 +129,22 @@ func TestLaneHolders(t *testing.T) {
 		t.Errorf("handled: %+v", h)
 	}
 	for _, skip := range []func(context.Context, string) error{m.SkipToEnd, m.SkipToGarbage} {
-		if err := skip(queuetest.CtxB, a.ID); !errors.Is(err, delayqueue.ErrWrongState) || !strings.Contains(err.Error(), "Cancel ends it") {
+		if err := skip(queuetest.CtxB, a.ID); !errors.Is(err, delayqueue.ErrWrongState) ||
+			!strings.Contains(err.Error(), "Cancel ends it") {
 			t.Errorf("skip what is handled: %v", err)
 		}
-		if err := skip(queuetest.CtxB, b.ID); !errors.Is(err, delayqueue.ErrWrongState) || !strings.Contains(err.Error(), "has no turn") {
+		if err := skip(queuetest.CtxB, b.ID); !errors.Is(err, delayqueue.ErrWrongState) ||
+			!strings.Contains(err.Error(), "has no turn") {
 			t.Errorf("skip what waits: %v", err)
 		}
 	}
 	release <- queuetest.ErrBoom
-	queuetest.Eventually(t, "it waits for its retry", func() bool { _, h := lane(); return h.State == delayqueue.StateRetry })
-	if _, h = lane(); h.Delivery != 2 || h.LastError != queuetest.ErrBoom.Error() || time.Until(h.At) < 50*time.Minute || h.Consumer != "" {
+	queuetest.Eventually(t, "it waits for its retry", func() bool {
+		_, h := lane()
+		return h.State == delayqueue.StateRetry
+	})
+	if _, h = lane(); h.Delivery != 2 || h.LastError != queuetest.ErrBoom.Error() || time.Until(h.At) < 50*time.Minute ||
+		h.Consumer != "" {
 		t.Errorf("retry: %+v", h)
 	}
 	f.Must(q.Shutdown(queuetest.CtxB))
@@ -159,8 +170,10 @@ func TestSkip(t *testing.T) {
 		ids = append(ids, f.Send(q, payload, delayqueue.WithLane("l")).ID)
 	}
 	alone := f.Send(q, "alone", face.InAnHour).ID
-	for what, skip := range map[string]func(context.Context, string) error{"end": m.SkipToEnd, "garbage": m.SkipToGarbage} {
-		if err := skip(queuetest.CtxB, alone); !errors.Is(err, delayqueue.ErrWrongState) || !strings.Contains(err.Error(), "has no lane") {
+	for what, skip := range map[string]func(context.Context, string) error{
+		"end": m.SkipToEnd, "garbage": m.SkipToGarbage} {
+		if err := skip(queuetest.CtxB, alone); !errors.Is(err, delayqueue.ErrWrongState) ||
+			!strings.Contains(err.Error(), "has no lane") {
 			t.Errorf("%s, no lane: %v", what, err)
 		}
 		if err := skip(queuetest.CtxB, queuetest.IDOf("nobody")); !errors.Is(err, delayqueue.ErrNotFound) {
@@ -174,7 +187,8 @@ func TestSkip(t *testing.T) {
 	}
 	dead, err := m.Get(queuetest.CtxB, ids[1])
 	f.Must(err)
-	if dead.State != delayqueue.StateGarbage || dead.LastError != "skipped by ann: the order is broken" || dead.LastErrors[0].Delivery != 0 {
+	if dead.State != delayqueue.StateGarbage || dead.LastError != "skipped by ann: the order is broken" ||
+		dead.LastErrors[0].Delivery != 0 {
 		t.Errorf("%+v", dead)
 	}
 	page, err := m.Journal(queuetest.CtxB, 0, "")
@@ -188,7 +202,8 @@ func TestSkip(t *testing.T) {
 		t.Errorf("journal %q, want %q", acts, want)
 	}
 	last := f.Send(q, "last", delayqueue.WithLane("l")).ID
-	if err := m.SkipToEnd(queuetest.CtxB, last); !errors.Is(err, delayqueue.ErrWrongState) || !strings.Contains(err.Error(), "waits behind") {
+	if err := m.SkipToEnd(queuetest.CtxB, last); !errors.Is(err, delayqueue.ErrWrongState) ||
+		!strings.Contains(err.Error(), "waits behind") {
 		t.Errorf("nobody waits: %v", err)
 	}
 	f.Must(m.Requeue(queuetest.CtxB, ids[1]))
@@ -231,7 +246,8 @@ func TestWaitingInLists(t *testing.T) {
 	}
 	r, err = m.BulkRunNow(queuetest.CtxB, Bulk{})
 	f.Must(err)
-	if c, err := m.Counts(queuetest.CtxB); err != nil || r.Done != 4 || c.Ready != 1 || c.Waiting != 3 || c.LaneSince.IsZero() {
+	if c, err := m.Counts(queuetest.CtxB); err != nil || r.Done != 4 || c.Ready != 1 || c.Waiting != 3 ||
+		c.LaneSince.IsZero() {
 		t.Errorf("run now: %+v, then %+v, %v", r, c, err)
 	}
 	if r, err = m.BulkRunNow(queuetest.CtxB, Bulk{States: waiting}); err != nil || r.Done != 0 {

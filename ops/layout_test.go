@@ -21,10 +21,14 @@ func TestUnknownLayout(t *testing.T) {
 	for _, payload := range []string{"a", "b"} {
 		f.Send(q, payload, face.InAnHour)
 	}
-	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage}
+	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry,
+		delayqueue.StateGarbage}
 	calls := map[string]func() error{
-		"BulkDelete":      func() error { _, err := m.BulkDelete(queuetest.CtxB, Bulk{States: all}); return err },
-		"BulkDelete, dry": func() error { _, err := m.BulkDelete(queuetest.CtxB, Bulk{States: all, DryRun: true}); return err },
+		"BulkDelete": func() error { _, err := m.BulkDelete(queuetest.CtxB, Bulk{States: all}); return err },
+		"BulkDelete, dry": func() error {
+			_, err := m.BulkDelete(queuetest.CtxB, Bulk{States: all, DryRun: true})
+			return err
+		},
 		"of none": func() error {
 			_, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateRetry}})
 			return err
@@ -44,14 +48,16 @@ func TestUnknownLayout(t *testing.T) {
 		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "layout", layout).Err())
 		for name, call := range calls {
 			err := call()
-			if !errors.Is(err, ErrUnknownLayout) || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), f.Name) {
+			if !errors.Is(err, ErrUnknownLayout) || !strings.Contains(err.Error(), why) ||
+				!strings.Contains(err.Error(), f.Name) {
 				t.Errorf("%s of layout %q: %v, want one that says %q", name, layout, err, why)
 			}
 		}
 	}
 	f.Must(f.Cli.HDel(queuetest.CtxB, f.Key("state"), "layout").Err())
 	after := f.Check()
-	for name, pair := range map[string][2]any{"pending": {before.Pending, after.Pending}, "garbage": {before.Garbage, after.Garbage},
+	for name, pair := range map[string][2]any{"pending": {before.Pending, after.Pending},
+		"garbage":  {before.Garbage, after.Garbage},
 		"messages": {before.Messages, after.Messages}} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s were %v, are %v", name, pair[0], pair[1])
@@ -70,7 +76,8 @@ func TestUnknownLayoutGoesOn(t *testing.T) {
 	q.StartConsume()
 	f.Send(q, "now")
 	queuetest.Eventually(t, "it is handled", func() bool { n, _ := got.Counts(); return n == 1 })
-	later, keyed, other := f.Send(q, "later", face.InAnHour), f.Send(q, "keyed", face.InAnHour, delayqueue.WithKey("k")), f.Send(q, "other", face.InAnHour)
+	later, keyed, other := f.Send(q, "later", face.InAnHour), f.Send(q, "keyed", face.InAnHour, delayqueue.WithKey("k")),
+		f.Send(q, "other", face.InAnHour)
 	f.Must(q.Reschedule(queuetest.CtxB, later.ID, time.Now().Add(2*time.Hour)))
 	f.Must(q.RescheduleKey(queuetest.CtxB, "k", time.Now().Add(2*time.Hour)))
 	f.Must(m.RescheduleBy(queuetest.CtxB, keyed.ID, time.Minute))

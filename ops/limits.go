@@ -22,7 +22,9 @@ import (
 func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err error) {
 	switch {
 	case script.RateLimits(l).Rated() && !script.RateLimits(l).ValidRate():
-		return before, m.failed(fmt.Errorf("%w: %v: %s%s", delayqueue.ErrBadOption, l, script.RateRule, message.UnitHint(l.Per)), "set limits")
+		return before,
+			m.failed(fmt.Errorf("%w: %v: %s%s", delayqueue.ErrBadOption, l, script.RateRule, message.UnitHint(l.Per)),
+				"set limits")
 	case l.Concurrency != 0 && !script.ValidConcurrency(l.Concurrency):
 		return before, m.failed(fmt.Errorf("%w: %v: %s", delayqueue.ErrBadOption, l, script.ConcurrencyRule), "set limits")
 	}

@@ -75,15 +75,25 @@ func TestPlaceOfAnotherWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	got, free := make(chan string, 1), make(chan struct{})
-	one := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { got <- "one"; <-free; return true }).WithQueueConcurrency(1)
+	one := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool {
+		got <- "one"
+		<-free
+		return true
+	}).WithQueueConcurrency(1)
 	face.Several(f, 1)
 	one.StartConsume()
 	queuetest.Receive(t, "it has the place", got)
 	face.Several(f, 1)
-	other := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { got <- "other"; return true }).WithQueueConcurrency(1)
+	other := f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool {
+		got <- "other"
+		return true
+	}).WithQueueConcurrency(1)
 	other.StartConsume()
 	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	queuetest.Eventually(t, "it waits for the place", func() bool { c, err := m.Counts(queuetest.CtxB); return err == nil && c.Limited && c.Ready == 1 })
+	queuetest.Eventually(t, "it waits for the place", func() bool {
+		c, err := m.Counts(queuetest.CtxB)
+		return err == nil && c.Limited && c.Ready == 1
+	})
 	one.StopConsume() // it will not take the next one itself
 	close(free)
 	if by := queuetest.Receive(t, "the place is taken", got); by != "other" {
@@ -125,7 +135,8 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 		return tags != nil
 	})
 	queuetest.Eventually(t, "nothing is with the consumer", func() bool { return len(f.Held()) == 0 })
-	if c, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(queuetest.CtxB); err != nil || c.ThrottledUntil.IsZero() || c.Retry != 1 {
+	if c, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(queuetest.CtxB); err != nil ||
+		c.ThrottledUntil.IsZero() || c.Retry != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	s, where := f.Check(), map[string]int{}
@@ -137,7 +148,8 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 			where[s.Where(id)]++
 		}
 	}
-	if t.Logf("of %d that were fetched: %v", len(tags), where); where["retry"] != 1 || where["handled"]+where["ready"] != len(tags)-1 {
+	if t.Logf("of %d that were fetched: %v", len(tags), where); where["retry"] != 1 ||
+		where["handled"]+where["ready"] != len(tags)-1 {
 		t.Error("want one in retry, and the others handled, or back")
 	}
 }
@@ -145,7 +157,8 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 // TestLimitsInForce: what was set goes before what consumers ask for, a rate and a concurrency each by itself.
 func TestLimitsInForce(t *testing.T) {
 	t.Parallel()
-	asked, rate := Limits{Rate: 5, Per: time.Second, Burst: 1, Concurrency: 5}, Limits{Rate: 100, Per: time.Minute, Burst: 4}
+	asked, rate := Limits{Rate: 5, Per: time.Second, Burst: 1, Concurrency: 5},
+		Limits{Rate: 100, Per: time.Minute, Burst: 4}
 	for _, c := range []struct{ set, want Limits }{
 		{Limits{}, asked},
 		{Limits{Concurrency: 9}, Limits{Rate: 5, Per: time.Second, Burst: 1, Concurrency: 9}},
@@ -175,7 +188,8 @@ func TestBadLimits(t *testing.T) {
 		{1, time.Second, -1, 0}, {1, time.Second, maxRate + 1, 0}, {2, time.Microsecond, 1, 0},
 		{maxRate + 1, time.Second, 1, 0}, {1, maxPer + 1, 1, 0}} {
 		panics(rate, func() { q.WithRateLimit(l.Rate, l.Per, l.Burst) })
-		if _, err := m.SetLimits(queuetest.CtxB, l); !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(fmt.Sprint(err), rate) {
+		if _, err := m.SetLimits(queuetest.CtxB, l); !errors.Is(err, delayqueue.ErrBadOption) ||
+			!strings.Contains(fmt.Sprint(err), rate) {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}

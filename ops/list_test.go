@@ -85,7 +85,8 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 			},
 			"now": func() (*BulkResult, error) { return m.BulkRunNow(queuetest.CtxB, Bulk{Filter: Filter{Limit: 7}}) },
 			"delete": func() (*BulkResult, error) {
-				return m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage}})
+				return m.BulkDelete(queuetest.CtxB,
+					Bulk{States: []delayqueue.State{delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage}})
 			},
 		} {
 			if got, err := call(); err != nil || got.Next != "" || got.Looked > 4*n {
@@ -121,7 +122,8 @@ func TestListsTurnRound(t *testing.T) {
 			}
 			return ids
 		}
-		for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage} {
+		for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+			delayqueue.StateGarbage} {
 			for _, limit := range []int{1, 3, 17, 100} {
 				earliest, latest := all(state, Filter{Limit: limit}), all(state, Filter{Limit: limit, LatestFirst: true})
 				slices.Reverse(latest)
@@ -135,7 +137,8 @@ func TestListsTurnRound(t *testing.T) {
 			t.Fatal(page, err)
 		}
 		do(f, "ZREM", f.Key("garbage"), page.Messages[3].ID)
-		if page, err = m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{LatestFirst: true}, page.Next); err != nil || len(page.Messages) != 13 {
+		if page, err = m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{LatestFirst: true}, page.Next); err != nil ||
+			len(page.Messages) != 13 {
 			t.Errorf("after the one that has gone: %+v, %v", page, err)
 		}
 	})
@@ -163,8 +166,12 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	}{
 		{"send, later", steps, sends(func(int) []delayqueue.MsgOption { return []delayqueue.MsgOption{face.InAnHour} })},
 		{"list", steps, func() { f.Must(first(m.All(queuetest.CtxB, delayqueue.StatePending, all.Filter))) }},
-		{"reschedule by", 4 * steps, func() { f.Must(queuetest.Failure(m.BulkRescheduleBy(queuetest.CtxB, all, time.Hour))) }},
-		{"reschedule", 4 * steps, func() { f.Must(queuetest.Failure(m.BulkReschedule(queuetest.CtxB, all, time.Now().Add(time.Hour)))) }},
+		{"reschedule by", 4 * steps, func() {
+			f.Must(queuetest.Failure(m.BulkRescheduleBy(queuetest.CtxB, all, time.Hour)))
+		}},
+		{"reschedule", 4 * steps, func() {
+			f.Must(queuetest.Failure(m.BulkReschedule(queuetest.CtxB, all, time.Now().Add(time.Hour))))
+		}},
 		{"delete", 4 * steps, func() { f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, all))) }},
 		{"send, with keys", steps, sends(func(i int) []delayqueue.MsgOption {
 			return []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey(fmt.Sprint(i))}
@@ -188,7 +195,9 @@ func TestReadLimit(t *testing.T) {
 	m.WithReadLimit(10_000)
 	large := f.Send(f.Queue(nil), strings.Repeat("x", 20_000), face.InAnHour, delayqueue.WithKey("k")).ID
 	for what, get := range map[string]func() (*MessageStatus, error){
-		"id": func() (*MessageStatus, error) { return m.Get(queuetest.CtxB, large) }, "key": func() (*MessageStatus, error) { return m.GetKey(queuetest.CtxB, "k") },
+		"id": func() (*MessageStatus, error) { return m.Get(queuetest.CtxB, large) }, "key": func() (*MessageStatus, error) {
+			return m.GetKey(queuetest.CtxB, "k")
+		},
 	} {
 		if got, err := get(); err != nil || got.ID != large || got.Payload != "" || !errors.Is(got.Broken, ErrNotRead) {
 			t.Errorf("by %s: %+v, %v", what, got, err)

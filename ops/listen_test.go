@@ -33,17 +33,21 @@ func monitorTellsWhatPeopleDo(f *face.Fixture, m *Queue) {
 	}{
 		{func() error { return m.Pause(queuetest.CtxB) }, delayqueue.PausedEvent, 0, nil},
 		{func() error { return m.Resume(queuetest.CtxB) }, delayqueue.ResumedEvent, 0, nil},
-		{func() error { return m.Reschedule(queuetest.CtxB, id, time.Now().Add(2*time.Hour)) }, delayqueue.RescheduledEvent, 1, []string{id}},
+		{func() error { return m.Reschedule(queuetest.CtxB, id, time.Now().Add(2*time.Hour)) }, delayqueue.RescheduledEvent,
+			1, []string{id}},
 		{func() error { return m.RescheduleBy(queuetest.CtxB, id, time.Hour) }, delayqueue.RescheduledEvent, 1, []string{id}},
 		{func() error { return m.Requeue(queuetest.CtxB, dead) }, delayqueue.RequeuedEvent, 1, []string{dead}},
 		{func() error { return m.Delete(queuetest.CtxB, dead) }, delayqueue.DeletedEvent, 1, []string{dead}},
-		{func() error { _, err := m.Intercept(queuetest.CtxB, id); return err }, delayqueue.InterceptedEvent, 1, []string{id}},
-		{func() error { _, err := m.BulkRescheduleBy(queuetest.CtxB, Bulk{}, time.Hour); return err }, delayqueue.RescheduledEvent, 1, nil},
+		{func() error { _, err := m.Intercept(queuetest.CtxB, id); return err }, delayqueue.InterceptedEvent, 1,
+			[]string{id}},
+		{func() error { _, err := m.BulkRescheduleBy(queuetest.CtxB, Bulk{}, time.Hour); return err },
+			delayqueue.RescheduledEvent, 1, nil},
 		{func() error { return m.Delete(queuetest.CtxB, other) }, delayqueue.DeletedEvent, 1, []string{other}},
 		{func() error { return m.DeleteQueue(queuetest.CtxB, true) }, delayqueue.QueueDeletedEvent, 0, nil},
 	} {
 		f.Must(c.call())
-		if e := queuetest.Receive(f.T, c.code.String(), heard); e.Code != c.code || e.By != "alice" || e.Count != c.count || !slices.Equal(e.IDs, c.ids) {
+		if e := queuetest.Receive(f.T, c.code.String(), heard); e.Code != c.code || e.By != "alice" || e.Count != c.count ||
+			!slices.Equal(e.IDs, c.ids) {
 			f.T.Errorf("%+v, want %s of %d %q", e, c.code, c.count, c.ids)
 		}
 	}
@@ -86,7 +90,8 @@ func TestListenEventObeysItsContext(t *testing.T) {
 	m := Of(delayqueue.NewMonitor("orders", cli))
 	over, cancel := context.WithCancel(queuetest.CtxB)
 	cancel()
-	if sub, err := m.Monitor().ListenEvent(over, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.Canceled) {
+	if sub, err := m.Monitor().ListenEvent(over, func(delayqueue.Event) {}); sub != nil ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 	if sub, err := m.Monitor().ListenEvent(queuetest.CtxB, nil); sub != nil || !errors.Is(err, delayqueue.ErrBadOption) {
@@ -96,7 +101,8 @@ func TestListenEventObeysItsContext(t *testing.T) {
 	defer server.Resume()
 	ctx, cancel := context.WithTimeout(queuetest.CtxB, 50*time.Millisecond)
 	defer cancel()
-	if sub, err := m.Monitor().ListenEvent(ctx, func(delayqueue.Event) {}); sub != nil || !errors.Is(err, context.DeadlineExceeded) {
+	if sub, err := m.Monitor().ListenEvent(ctx, func(delayqueue.Event) {}); sub != nil ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("on a server that hangs: %v", err)
 	}
 	for name, err := range Queues(ctx, cli) {
@@ -117,11 +123,13 @@ func monitorReports(f *face.Fixture, m *Queue) {
 	defer q.EnableReport().Stop()
 	info, err := other.Send(queuetest.CtxB, "x")
 	f.Must(err)
-	for _, want := range []delayqueue.EventCode{delayqueue.NewMessageEvent, delayqueue.ReadyEvent, delayqueue.DeliveredEvent, delayqueue.AckEvent} {
+	for _, want := range []delayqueue.EventCode{delayqueue.NewMessageEvent, delayqueue.ReadyEvent,
+		delayqueue.DeliveredEvent, delayqueue.AckEvent} {
 		if want == delayqueue.ReadyEvent {
 			q.StartConsume()
 		}
-		if e := queuetest.Receive(f.T, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) ||
+		if e := queuetest.Receive(f.T, want.String(), heard); e.Code != want || e.Count != 1 ||
+			!slices.Equal(e.IDs, []string{info.ID}) ||
 			time.Since(e.Time) > queuetest.Patience {
 			f.T.Errorf("%+v, want %s", e, want)
 		}

@@ -20,11 +20,18 @@ func TestSendsOntoLongMessages(t *testing.T) {
 	var first, batch []delayqueue.Outgoing
 	for i := range 6 {
 		key := fmt.Sprint("k", i)
-		first = append(first, delayqueue.Outgoing{Payload: long, Options: []delayqueue.MsgOption{delayqueue.WithKey(key), delayqueue.WithDelay(time.Hour)}})
+		first = append(first,
+			delayqueue.Outgoing{Payload: long,
+				Options: []delayqueue.MsgOption{delayqueue.WithKey(key), delayqueue.WithDelay(time.Hour)}})
 		for j := range 3 {
-			batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint(j, long), Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Replace), delayqueue.WithDelay(time.Duration(j+1) * time.Hour)}})
+			batch = append(batch,
+				delayqueue.Outgoing{Payload: fmt.Sprint(j, long),
+					Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Replace),
+						delayqueue.WithDelay(time.Duration(j+1) * time.Hour)}})
 		}
-		batch = append(batch, delayqueue.Outgoing{Payload: "y", Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Reschedule), delayqueue.WithDelay(9 * time.Hour)}})
+		batch = append(batch,
+			delayqueue.Outgoing{Payload: "y", Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Reschedule),
+				delayqueue.WithDelay(9 * time.Hour)}})
 	}
 	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, first)))
 	spent := queuetest.Commands(t, queuetest.Shared.Client(t), func() {

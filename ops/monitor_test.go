@@ -21,10 +21,14 @@ import (
 
 // onBoth are what can be seen and steered alike on a single server and on a Cluster.
 var onBoth = map[string]func(f *face.Fixture, m *Queue){
-	"counts": monitorCounts, "get": monitorGet, "list": monitorList, "done": monitorSeesDone, "steer one": monitorSteersOne,
-	"requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
-	"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue, "consumers": monitorConsumers,
-	"history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
+	"counts": monitorCounts, "get": monitorGet, "list": monitorList, "done": monitorSeesDone,
+	"steer one": monitorSteersOne,
+	"requeue":   monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending,
+	"bulk in every state": bulkInEveryState,
+	"pause":               monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
+	"consumers": monitorConsumers,
+	"history":   monitorHistory, "queues": monitorQueues, "reports": monitorReports,
+	"what people do": monitorTellsWhatPeopleDo,
 }
 
 func TestMonitor(t *testing.T) {
@@ -98,7 +102,8 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 	f.Send(q, "now")
 	f.Send(q, "now")
 	got, err := m.Counts(queuetest.CtxB)
-	if err != nil || got.Pending != 1 || got.Ready != 2 || got.Behind <= 0 || got.Behind > queuetest.Patience || !got.NextDue.Equal(far.Due) {
+	if err != nil || got.Pending != 1 || got.Ready != 2 || got.Behind <= 0 || got.Behind > queuetest.Patience ||
+		!got.NextDue.Equal(far.Due) {
 		f.T.Errorf("two that are due: %+v, %v", got, err)
 	}
 	q.StartConsume()
@@ -115,28 +120,32 @@ func monitorCounts(f *face.Fixture, m *Queue) {
 		return time.UnixMicro(us)
 	}
 	f.Must(m.Pause(queuetest.CtxB))
-	counts("paused", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true, PausedSince: since()})
+	counts("paused", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true,
+		PausedSince: since()})
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	f.Must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(queuetest.CtxB, until))
-	counts("paused for an hour", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true, PausedUntil: until, PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
+	counts("paused for an hour", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}, Paused: true,
+		PausedUntil: until, PausedSince: since(), PausedBy: "ann", PauseReason: "deploy"})
 	f.Must(m.Resume(queuetest.CtxB))
 	counts("resumed", Counts{Counts: delayqueue.Counts{Pending: 1, Retry: 2, NextDue: far.Due}})
 }
 
 func monitorGet(f *face.Fixture, m *Queue) {
 	started, release := make(chan struct{}), make(chan struct{})
-	q := f.Queue(nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if msg.Payload == "slow" {
-			close(started)
-			<-release
-			return nil
-		}
-		return fmt.Errorf("no %s", msg.Payload)
-	})
+	q := f.Queue(nil).WithNackRedeliveryDelay(time.Hour).WithHandler(
+		func(_ context.Context, msg *delayqueue.Message) error {
+			if msg.Payload == "slow" {
+				close(started)
+				<-release
+				return nil
+			}
+			return fmt.Errorf("no %s", msg.Payload)
+		})
 	if s, err := m.Get(queuetest.CtxB, queuetest.IDOf("nobody")); s != nil || !errors.Is(err, delayqueue.ErrNotFound) {
 		f.T.Errorf("one that was never sent: %+v, %v", s, err)
 	}
-	waits := f.Send(q, "waits", face.InAnHour, delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"), delayqueue.WithRetryCount(7))
+	waits := f.Send(q, "waits", face.InAnHour, delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"),
+		delayqueue.WithRetryCount(7))
 	fails := f.Send(q, "fails")
 	dies := f.Send(q, "dies", delayqueue.WithRetryCount(0), delayqueue.WithKey("of the dead"))
 	for _, get := range []func() (*MessageStatus, error){
@@ -147,8 +156,10 @@ func monitorGet(f *face.Fixture, m *Queue) {
 		if err != nil || s == nil {
 			f.T.Fatalf("pending: %v, %v", s, err)
 		}
-		if s.State != delayqueue.StatePending || !s.At.Equal(waits.Due) || !s.Due.Equal(waits.Due) || s.Payload != "waits" || s.Headers["h"] != "v" ||
-			s.Key != "k" || s.ID != waits.ID || s.MaxRetries != 7 || s.Delivery != 1 || !s.EndedAt.IsZero() || s.LastError != "" || s.Broken != nil {
+		if s.State != delayqueue.StatePending || !s.At.Equal(waits.Due) || !s.Due.Equal(waits.Due) || s.Payload != "waits" ||
+			s.Headers["h"] != "v" ||
+			s.Key != "k" || s.ID != waits.ID || s.MaxRetries != 7 || s.Delivery != 1 || !s.EndedAt.IsZero() ||
+			s.LastError != "" || s.Broken != nil {
 			f.T.Errorf("pending: %+v", s)
 		}
 	}
@@ -156,13 +167,17 @@ func monitorGet(f *face.Fixture, m *Queue) {
 		f.T.Errorf("due: %+v", s)
 	}
 	q.StartConsume()
-	queuetest.Eventually(f.T, "both have failed", func() bool { return len(f.Check().Retry) == 1 && len(f.Check().Garbage) == 1 })
+	queuetest.Eventually(f.T, "both have failed", func() bool {
+		return len(f.Check().Retry) == 1 && len(f.Check().Garbage) == 1
+	})
 	now := time.Now()
-	if s := statusInQueue(f, m, fails.ID); s.State != delayqueue.StateRetry || s.Failures != 1 || s.Delivery != 2 || s.LastError != "no fails" || s.Losses != 0 ||
+	if s := statusInQueue(f, m, fails.ID); s.State != delayqueue.StateRetry || s.Failures != 1 || s.Delivery != 2 ||
+		s.LastError != "no fails" || s.Losses != 0 ||
 		now.Sub(s.EndedAt).Abs() > queuetest.Patience || s.At.Sub(s.EndedAt) != time.Hour {
 		f.T.Errorf("retry: %+v", s)
 	}
-	if s := statusInQueue(f, m, dies.ID); s.State != delayqueue.StateGarbage || s.LastError != "no dies" || now.Sub(s.At).Abs() > queuetest.Patience || s.Failures != 1 {
+	if s := statusInQueue(f, m, dies.ID); s.State != delayqueue.StateGarbage || s.LastError != "no dies" ||
+		now.Sub(s.At).Abs() > queuetest.Patience || s.Failures != 1 {
 		f.T.Errorf("garbage: %+v", s)
 	}
 	lists(f, m, delayqueue.StateGarbage, Filter{Key: "of the dead"}, "dies")
@@ -173,16 +188,23 @@ func monitorGet(f *face.Fixture, m *Queue) {
 	slow := f.Send(q, "slow")
 	queuetest.Receive(f.T, "it is handled", started)
 	var s *MessageStatus
-	queuetest.Eventually(f.T, "its consumer is known", func() bool { s = statusInQueue(f, m, slow.ID); return s.Consumer != "" })
+	queuetest.Eventually(f.T, "its consumer is known", func() bool {
+		s = statusInQueue(f, m, slow.ID)
+		return s.Consumer != ""
+	})
 	cs, err := m.Consumers(queuetest.CtxB)
 	if err != nil || len(cs) != 1 || cs[0].ID != s.Consumer {
 		f.T.Errorf("its consumer is %q, those alive are %+v, %v", s.Consumer, cs, err)
 	}
-	if left := time.Until(s.At); s.State != delayqueue.StateUnack || left < -queuetest.Patience || left > 2*10*time.Second {
+	if left := time.Until(s.At); s.State != delayqueue.StateUnack || left < -queuetest.Patience ||
+		left > 2*10*time.Second {
 		f.T.Errorf("being handled: %+v", s)
 	}
 	close(release)
-	queuetest.Eventually(f.T, "it is gone", func() bool { _, err := m.Get(queuetest.CtxB, slow.ID); return errors.Is(err, delayqueue.ErrNotFound) })
+	queuetest.Eventually(f.T, "it is gone", func() bool {
+		_, err := m.Get(queuetest.CtxB, slow.ID)
+		return errors.Is(err, delayqueue.ErrNotFound)
+	})
 }
 
 // payloads lists what is in a state.
@@ -228,7 +250,11 @@ func monitorList(f *face.Fixture, m *Queue) {
 	lists(f, m, delayqueue.StateReady, Filter{Limit: 1}, "now 1", "now 2")
 	lists(f, m, delayqueue.StatePending, Filter{From: time.Now().Add(-time.Hour), Contains: "now"})
 	started, release := make(chan string, 2), make(chan struct{})
-	w := f.Queue(func(p string) bool { started <- p; <-release; return false }).WithConcurrent(2).WithRetryDelays(time.Hour)
+	w := f.Queue(func(p string) bool {
+		started <- p
+		<-release
+		return false
+	}).WithConcurrent(2).WithRetryDelays(time.Hour)
 	w.StartConsume()
 	queuetest.Receive(f.T, "one", started)
 	queuetest.Receive(f.T, "the other", started)
@@ -318,9 +344,11 @@ func TestNoQueue(t *testing.T) {
 		"Get":         func() error { return queuetest.Failure(m.Get(queuetest.CtxB, id)) },
 		"GetKey":      func() error { return queuetest.Failure(m.GetKey(queuetest.CtxB, "order-42")) },
 		"GetPending":  func() error { return queuetest.Failure(m.Monitor().GetPendingCount(queuetest.CtxB)) },
-		"List":        func() error { return queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, "")) },
-		"All":         func() error { return first(m.All(queuetest.CtxB, delayqueue.StateReady, Filter{})) },
-		"Find":        func() error { return queuetest.Failure(m.Find(queuetest.CtxB, "x", Find{}, "")) },
+		"List": func() error {
+			return queuetest.Failure(m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, ""))
+		},
+		"All":  func() error { return first(m.All(queuetest.CtxB, delayqueue.StateReady, Filter{})) },
+		"Find": func() error { return queuetest.Failure(m.Find(queuetest.CtxB, "x", Find{}, "")) },
 		"ErrorGroups": func() error {
 			return queuetest.Failure(m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""))
 		},
@@ -372,14 +400,18 @@ func TestKeyForAnID(t *testing.T) {
 	q := f.Queue(nil)
 	f.Send(q, "42", delayqueue.WithKey("order-42"), face.InAnHour)
 	for name, err := range map[string]error{
-		"Intercept": queuetest.Failure(q.Intercept(queuetest.CtxB, "order-42")), "Cancel": queuetest.Failure(q.Cancel(queuetest.CtxB, "order-42")),
+		"Intercept":    queuetest.Failure(q.Intercept(queuetest.CtxB, "order-42")),
+		"Cancel":       queuetest.Failure(q.Cancel(queuetest.CtxB, "order-42")),
 		"TryIntercept": queuetest.Failure(q.TryIntercept(&delayqueue.MessageInfo{ID: "order-42"})),
-		"Reschedule":   q.Reschedule(queuetest.CtxB, "order-42", time.Now()), "Get": queuetest.Failure(m.Get(queuetest.CtxB, "order-42")),
-		"RunNow": m.RunNow(queuetest.CtxB, "order-42"), "RescheduleBy": m.RescheduleBy(queuetest.CtxB, "order-42", time.Hour),
-		"Requeue": m.Requeue(queuetest.CtxB, "order-42"), "Delete": m.Delete(queuetest.CtxB, "order-42"),
+		"Reschedule":   q.Reschedule(queuetest.CtxB, "order-42", time.Now()),
+		"Get":          queuetest.Failure(m.Get(queuetest.CtxB, "order-42")),
+		"RunNow":       m.RunNow(queuetest.CtxB, "order-42"),
+		"RescheduleBy": m.RescheduleBy(queuetest.CtxB, "order-42", time.Hour),
+		"Requeue":      m.Requeue(queuetest.CtxB, "order-42"), "Delete": m.Delete(queuetest.CtxB, "order-42"),
 		"Await": queuetest.Failure(q.Await(queuetest.CtxB, "order-42")),
 	} {
-		if !errors.Is(err, delayqueue.ErrNotFound) || !strings.Contains(err.Error(), "use the method whose name ends in Key") {
+		if !errors.Is(err, delayqueue.ErrNotFound) ||
+			!strings.Contains(err.Error(), "use the method whose name ends in Key") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

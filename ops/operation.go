@@ -82,7 +82,8 @@ func (o *operation) countOn(cursor string) error {
 		return fmt.Errorf("%w %q: it is of another dry run", ErrBadCursor, cursor)
 	}
 	o.reach = r
-	if places := len(o.places()); err == nil && (r.Place < 0 || r.Place >= max(places, 1) || len(r.Left) != places || len(r.Ends) != places) {
+	if places := len(o.places()); err == nil &&
+		(r.Place < 0 || r.Place >= max(places, 1) || len(r.Left) != places || len(r.Ends) != places) {
 		err = fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
 	return err

@@ -27,10 +27,11 @@ func TestBulkRescheduleUntilNow(t *testing.T) {
 		f.Must(f.Cli.RPush(queuetest.CtxB, f.Key("ready"), "2:"+id).Err())
 	}
 	at := time.Now().Add(3 * time.Second)
-	got, err := m.BulkReschedule(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateReady}, Filter: Filter{Limit: 10}, Progress: func(*BulkResult) bool {
-		queuetest.Eventually(t, "the time has come", func() bool { return time.Now().After(at) })
-		return true
-	}}, at)
+	got, err := m.BulkReschedule(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StateReady}, Filter: Filter{Limit: 10}, Progress: func(*BulkResult) bool {
+			queuetest.Eventually(t, "the time has come", func() bool { return time.Now().After(at) })
+			return true
+		}}, at)
 	bulked(f, "rescheduled", got, err, n, n, nil)
 }
 
@@ -49,7 +50,8 @@ func TestBulkAfterTheClockWasAhead(t *testing.T) {
 // TestSpreadFromNow: what was counted a while ago is spread from when it is done, and is not due at once.
 func TestSpreadFromNow(t *testing.T) {
 	t.Parallel()
-	o := operation{task: task{What: script.SteerRequeue, Spread: 60e6, States: []delayqueue.State{delayqueue.StateGarbage}},
+	o := operation{task: task{What: script.SteerRequeue, Spread: 60e6,
+		States: []delayqueue.State{delayqueue.StateGarbage}},
 		reach: reach{Begun: 1e9, Now: 5e9, Result: BulkResult{Total: 2}}}
 	if got := o.request(o.places()[0], make([]entry, 2), 2); got.Us != o.Now || got.Step != 30e6 {
 		t.Errorf("from %d, one every %d us", got.Us, got.Step)
@@ -60,7 +62,8 @@ func TestSpreadFromNow(t *testing.T) {
 func TestCursorIsMadeUp(t *testing.T) {
 	f, m := newQueue(t)
 	pendingAt(f, 4)
-	b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, DryRun: true, Progress: func(*BulkResult) bool { return false }}
+	b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, DryRun: true,
+		Progress: func(*BulkResult) bool { return false }}
 	first, err := m.BulkDelete(queuetest.CtxB, b)
 	f.Must(err)
 	for what, spoil := range map[string]func(*reach){

@@ -52,7 +52,8 @@ func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot)
 	if p.merged {
 		return m.listMerged(ctx, p, limit, after)
 	}
-	q := script.ListRequest{In: script.StateWords[p.in], From: p.from, To: p.to, Part: p.part, Back: p.back, Most: m.most, Limit: limit, After: after}
+	q := script.ListRequest{In: script.StateWords[p.in], From: p.from, To: p.to, Part: p.part, Back: p.back, Most: m.most,
+		Limit: limit, After: after}
 	store := p.of.All[p.shard]
 	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return store.List(ctx, q) })
 	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
@@ -208,7 +209,8 @@ func (o *operation) placesOfShard() (all []place) {
 		all = append(all, place{in: delayqueue.StateUnack, state: delayqueue.StateUnack, from: from, to: to})
 	}
 	if in(delayqueue.StateGarbage) {
-		all = append(all, place{in: delayqueue.StateGarbage, state: delayqueue.StateGarbage, from: from, to: min(to, o.Begun+1)})
+		all = append(all, place{in: delayqueue.StateGarbage, state: delayqueue.StateGarbage, from: from,
+			to: min(to, o.Begun+1)})
 	}
 	if in(delayqueue.StateDone) {
 		all = append(all, place{in: delayqueue.StateDone, state: delayqueue.StateDone, from: max(from, o.Begun+1), to: to})
@@ -233,7 +235,8 @@ func (o *operation) placesOfShard() (all []place) {
 		waiting(delayqueue.StatePending)
 	}
 	if in(delayqueue.StateWaiting) {
-		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting, back: o.What == script.SteerDelete} // at its head a width may end
+		p := place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting,
+			back: o.What == script.SteerDelete} // at its head a width may end
 		for _, p := range o.parts(nil, p, from, to) {
 			if p.part == "later" { // made earlier
 				all = append(all, p)

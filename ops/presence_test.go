@@ -42,7 +42,8 @@ func monitorConsumers(f *face.Fixture, m *Queue) {
 	slices.Sort(ids)
 	if c.Host != host || c.PID != os.Getpid() || c.Concurrency != 3 || !slices.Equal(ids, []string{a.ID, b.ID}) ||
 		c.Since.Before(begun.Add(-time.Second)) ||
-		c.Since.After(c.Seen) || c.Handling[0].For < c.Handling[1].For || c.Handling[1].For < 0 || c.Handling[0].For > time.Since(begun) {
+		c.Since.After(c.Seen) || c.Handling[0].For < c.Handling[1].For || c.Handling[1].For < 0 ||
+		c.Handling[0].For > time.Since(begun) {
 		f.T.Errorf("%+v", c)
 	}
 	queuetest.Eventually(f.T, "the dead have vanished", func() bool { return f.Cli.HLen(queuetest.CtxB, key).Val() == 1 })
@@ -59,15 +60,18 @@ func TestConsumerOfRubbish(t *testing.T) {
 	now := time.Now().UnixMicro()
 	for name, entry := range map[string]string{
 		"future": fmt.Sprintf("%d 10000000 {}", now+time.Hour.Microseconds()), "end of time": "9223372036854775807 1 {}",
-		"before time": "-9223372036854775808 10000000 {}", "no lease": fmt.Sprintf("%d -1 {}", now-4e6), "infinite": "inf inf {}",
-		"rubbish": "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", now-4e6),
+		"before time": "-9223372036854775808 10000000 {}", "no lease": fmt.Sprintf("%d -1 {}", now-4e6),
+		"infinite": "inf inf {}",
+		"rubbish":  "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", now-4e6),
 	} {
 		if c, alive := consumerOf(name, entry, now); alive {
 			t.Errorf("%s is alive: %+v", name, c)
 		}
 	}
 	c, alive := consumerOf("odd times",
-		fmt.Sprintf(`%d 10000000 {"up":-9223372036854775808,"handling":[{"id":"a","us":9223372036854775807},{"id":"b","us":-5}]}`, now), now)
+		fmt.Sprintf(
+			`%d 10000000 {"up":-9223372036854775808,"handling":[{"id":"a","us":9223372036854775807},{"id":"b","us":-5}]}`, now),
+		now)
 	if text, err := json.Marshal(c); !alive || err != nil {
 		t.Errorf("alive: %v; %v: %s", alive, err, text)
 	}
@@ -84,7 +88,8 @@ func TestManyConsumers(t *testing.T) {
 	waits := f.Send(f.Queue(nil), "waits", face.InAnHour)
 	held := f.Send(f.Queue(nil), "held")
 	if got, err := f.Calls().Fetch(queuetest.CtxB, &script.Caller{ID: "c", N: 1},
-		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Hour, MaxLosses: 3}}); err != nil || len(got.Tags) != 1 {
+		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Hour, MaxLosses: 3}}); err != nil ||
+		len(got.Tags) != 1 {
 		t.Fatalf("%v, %v", got.Tags, err)
 	}
 	now := time.Now().UnixMicro()
@@ -98,7 +103,8 @@ func TestManyConsumers(t *testing.T) {
 		}
 		text, err := json.Marshal(said)
 		f.Must(err)
-		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("consumers"), fmt.Sprint(i), fmt.Sprintf("%d 3600000000 %s", now, text)).Err())
+		f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("consumers"), fmt.Sprint(i),
+			fmt.Sprintf("%d 3600000000 %s", now, text)).Err())
 	}
 	var alive []Consumer
 	spent := queuetest.Commands(t, queuetest.RedisClient(t, server.Addr()), func() {
@@ -109,14 +115,16 @@ func TestManyConsumers(t *testing.T) {
 	if calls := spent["hscan"]; len(alive) != 300 || calls < 6 || calls > 60 {
 		t.Errorf("%d consumers in %d pages: %v", len(alive), calls, spent)
 	}
-	if status, err := m.Get(queuetest.CtxB, held.ID); err != nil || status.State != delayqueue.StateUnack || status.Consumer != "123" {
+	if status, err := m.Get(queuetest.CtxB, held.ID); err != nil || status.State != delayqueue.StateUnack ||
+		status.Consumer != "123" {
 		t.Errorf("%+v, %v", status, err)
 	}
 	spent = queuetest.Commands(t, queuetest.RedisClient(t, server.Addr()), func() {
 		if status, err := m.Get(queuetest.CtxB, waits.ID); err != nil || status.State != delayqueue.StatePending {
 			t.Errorf("%+v, %v", status, err)
 		}
-		if err := m.DeleteQueue(queuetest.CtxB, false); err == nil || !strings.Contains(err.Error(), ErrConsumersAlive.Error()) {
+		if err := m.DeleteQueue(queuetest.CtxB, false); err == nil ||
+			!strings.Contains(err.Error(), ErrConsumersAlive.Error()) {
 			t.Errorf("DeleteQueue: %v", err)
 		}
 	})
@@ -127,7 +135,8 @@ func TestManyConsumers(t *testing.T) {
 
 // TestProtocolConsumer: the consumer's entry that docs/PROTOCOL.md shows is read.
 func TestProtocolConsumer(t *testing.T) {
-	if c, alive := consumerOf("c", queuetest.ProtocolExample(t, "consumer"), 1790000000000000); !alive || c.Host != "web-3" || len(c.Handling) != 1 {
+	if c, alive := consumerOf("c", queuetest.ProtocolExample(t, "consumer"), 1790000000000000); !alive ||
+		c.Host != "web-3" || len(c.Handling) != 1 {
 		t.Errorf("the consumer is %+v, %v", c, alive)
 	}
 }

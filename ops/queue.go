@@ -116,7 +116,8 @@ const tellTime = time.Second
 
 // tell publishes an event to the listeners of all processes.
 func (m *Queue) tell(what delayqueue.EventCode, n int, ids ...string) {
-	text, _ := json.Marshal([]delayqueue.Event{{Code: what, Time: time.Now(), Count: n, IDs: ids, By: m.who.by}}) // there is nothing in it that cannot be written
+	text, _ := json.Marshal([]delayqueue.Event{{Code: what, Time: time.Now(), Count: n, IDs: ids,
+		By: m.who.by}}) // there is nothing in it that cannot be written
 	_ = m.store.Publish(tellTime, text)
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // ErrOneNode: this client knows only one node of a Cluster, and so only the queues of that node.
-var ErrOneNode = errors.New("this is one node of a Cluster and these are its own queues: make a client with NewClusterClient")
+var ErrOneNode = errors.New(
+	"this is one node of a Cluster and these are its own queues: make a client with NewClusterClient")
 
 // Queues finds the queues under a prefix (UseCustomPrefix; default dq), in no order. It goes through the whole
 // keyspace of the server, page by page. In a Cluster it goes through all primaries at a time. An error of one primary

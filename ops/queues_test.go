@@ -29,7 +29,8 @@ func monitorQueues(f *face.Fixture, _ *Queue) {
 	other := delayqueue.NewQueue("other", f.Cli, nil, delayqueue.UseCustomPrefix(prefix+"x"))
 	f.Must(queuetest.Failure(other.Send(queuetest.CtxB, "x", face.InAnHour)))
 	f.T.Cleanup(func() {
-		_ = Of(delayqueue.NewMonitor("other", f.Cli, delayqueue.UseCustomPrefix(prefix+"x"))).DeleteQueue(queuetest.CtxB, true)
+		_ = Of(delayqueue.NewMonitor("other", f.Cli, delayqueue.UseCustomPrefix(prefix+"x"))).DeleteQueue(queuetest.CtxB,
+			true)
 	})
 	for _, name := range []string{"part/7", "a}b"} { // what no queue is called
 		key := "{" + prefix + ":" + name + "}:state"

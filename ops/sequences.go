@@ -105,7 +105,8 @@ func (m *Queue) PassSequence(ctx context.Context, name string, n int64) (before 
 		if before, was, err = m.store.PassSequence(ctx, &m.calls, name, n); err == nil && !was {
 			err = delayqueue.ErrNotFound
 		}
-		if m.who.by != "" && (err == nil || errors.Is(err, delayqueue.ErrNotFound)) { // without an operator a program calls, such as a scheduler
+		if m.who.by != "" &&
+			(err == nil || errors.Is(err, delayqueue.ErrNotFound)) { // without an operator a program calls, such as a scheduler
 			m.done(ctx, journalRecord{Act: journal.PassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
 		}
 	}

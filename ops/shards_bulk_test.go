@@ -48,18 +48,21 @@ func TestBulkOfShards(t *testing.T) {
 	if got := d.pages(delayqueue.StateReady, Filter{}); len(got) != 15 || slices.Contains(got, "good") {
 		t.Errorf("ready: %v", got)
 	}
-	got, err = d.m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}, Filter: Filter{Limit: 1}}, time.Hour)
+	got, err = d.m.BulkRescheduleBy(queuetest.CtxB,
+		Bulk{States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}, Filter: Filter{Limit: 1}}, time.Hour)
 	bulked(d.Fixture, "by an hour", got, err, 6, 6, nil)
 	entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry)
 	if err != nil || entry.Messages != 6 || entry.Bulk.Phase != journal.Finished {
 		t.Errorf("%+v, %v", entry, err)
 	}
-	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage}
+	all := []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+		delayqueue.StateGarbage}
 	got, err = d.m.BulkDelete(queuetest.CtxB, Bulk{States: all, Filter: Filter{Limit: 2}})
 	if err != nil || got.Done != got.Total || !got.Finished {
 		t.Errorf("delete: %+v, %v", got, err)
 	}
-	if c, err := d.m.store.Balance(queuetest.CtxB); err != nil || c.Here != 0 || c.Deleted != got.Done || c.Unaccounted != 0 {
+	if c, err := d.m.store.Balance(queuetest.CtxB); err != nil || c.Here != 0 || c.Deleted != got.Done ||
+		c.Unaccounted != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -114,7 +117,8 @@ func TestBulkOfLanesInShards(t *testing.T) {
 	}
 	for i, s := range d.set.All {
 		places := (&operation{task: task{What: script.SteerAt, States: waits}, of: d.set}).places()
-		if c, err := s.Counts(queuetest.CtxB); err != nil || c.Pending != 0 || len(places)%3 != 0 || places[len(places)/3*i].shard != i {
+		if c, err := s.Counts(queuetest.CtxB); err != nil || c.Pending != 0 || len(places)%3 != 0 ||
+			places[len(places)/3*i].shard != i {
 			t.Errorf("shard %d: %+v, %v, %d places", i, c, err, len(places))
 		}
 	}
@@ -137,7 +141,8 @@ func TestBulkStopsAtAShard(t *testing.T) {
 		return true
 	}
 	got, err := d.m.BulkDelete(queuetest.CtxB, b)
-	if err == nil || !strings.Contains(err.Error(), "shard 2 of 2") || got.Done != 1 || !errors.Is(err, script.ErrWrongType) {
+	if err == nil || !strings.Contains(err.Error(), "shard 2 of 2") || got.Done != 1 ||
+		!errors.Is(err, script.ErrWrongType) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	undo()

@@ -69,7 +69,8 @@ func TestListOfShardsIsInOrder(t *testing.T) {
 	if len(met) != len(want) {
 		t.Errorf("%d met by All, want %d", len(met), len(want))
 	}
-	if page, err := d.m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 32}, ""); err != nil || page.Next != "" {
+	if page, err := d.m.List(queuetest.CtxB, delayqueue.StatePending, Filter{Limit: 32}, ""); err != nil ||
+		page.Next != "" {
 		t.Errorf("the last page goes on: %v, %v", page.Next, err)
 	}
 }
@@ -134,7 +135,8 @@ func TestFindInShards(t *testing.T) {
 	key := "key"
 	keyed := d.send(d.set.Named(key), "of a key", time.Hour, func(e *message.Envelope) { e.Key = key })
 	for what, want := range map[string]string{ids[2]: ids[2], key: keyed} {
-		if got, err := d.m.Find(queuetest.CtxB, what, Find{}, ""); err != nil || len(got.Matches) != 1 || got.Matches[0].ID != want {
+		if got, err := d.m.Find(queuetest.CtxB, what, Find{}, ""); err != nil || len(got.Matches) != 1 ||
+			got.Matches[0].ID != want {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
 	}
@@ -161,14 +163,17 @@ func TestFindInShards(t *testing.T) {
 		d.Must(err)
 		groups.Merge(more)
 	}
-	if len(groups.Groups) != 1 || groups.Groups[0].Count != 6 || groups.Looked != 6 || groups.Total != 6 || groups.Next != "" {
+	if len(groups.Groups) != 1 || groups.Groups[0].Count != 6 || groups.Looked != 6 || groups.Total != 6 ||
+		groups.Next != "" {
 		t.Errorf("%+v", groups)
 	}
 	d.spoil(1, "done")
-	if _, err := d.m.Find(queuetest.CtxB, "needle", Find{}, ""); err == nil || !strings.Contains(err.Error(), "shard 2 of 3") {
+	if _, err := d.m.Find(queuetest.CtxB, "needle", Find{}, ""); err == nil ||
+		!strings.Contains(err.Error(), "shard 2 of 3") {
 		t.Errorf("a shard that does not answer: %v", err)
 	}
-	if _, err := d.m.List(queuetest.CtxB, delayqueue.StateDone, Filter{}, ""); err == nil || !strings.Contains(err.Error(), "shard 2 of 3") {
+	if _, err := d.m.List(queuetest.CtxB, delayqueue.StateDone, Filter{}, ""); err == nil ||
+		!strings.Contains(err.Error(), "shard 2 of 3") {
 		t.Errorf("a shard that does not answer: %v", err)
 	}
 }

@@ -67,11 +67,13 @@ func (d *divided) sendAt(shard int, payload string, w message.When, opts ...func
 		opt(&e)
 	}
 	ids := message.NewIDSource()
-	msg := script.SendMessage{ID: message.WithShard(ids.Next(), d.set.At(shard)), Key: e.Key, When: w, Version: e.Version(), Text: e.Encode(w)}
+	msg := script.SendMessage{ID: message.WithShard(ids.Next(), d.set.At(shard)), Key: e.Key, When: w,
+		Version: e.Version(), Text: e.Encode(w)}
 	if e.Lane.Width > 0 {
 		msg.Put = &script.PutOptions{Laned: true}
 	}
-	_, err := d.set.All[shard].Send(queuetest.CtxB, script.NewCaller(), script.SendRequest{Messages: []*script.SendMessage{&msg}})
+	_, err := d.set.All[shard].Send(queuetest.CtxB, script.NewCaller(),
+		script.SendRequest{Messages: []*script.SendMessage{&msg}})
 	d.Must(err)
 	return msg.ID
 }
@@ -95,7 +97,8 @@ func (d *divided) end(shard int, kind script.OutcomeKind, payloads ...string) (i
 	got := d.fetch(shard, c.ID, 1, len(ids), "-")
 	var all []script.Settlement
 	for _, tag := range got.Tags {
-		all = append(all, script.Settlement{Lease: got.Lease, Tag: tag, ID: tag, Number: 1, Kind: kind, Failed: true, Failures: 1, Text: "failed", Delay: time.Hour})
+		all = append(all, script.Settlement{Lease: got.Lease, Tag: tag, ID: tag, Number: 1, Kind: kind, Failed: true,
+			Failures: 1, Text: "failed", Delay: time.Hour})
 	}
 	d.Must(queuetest.Failure(d.set.All[shard].Settle(queuetest.CtxB, script.NewCaller(), all, false)))
 	if len(all) != len(ids) {
@@ -170,7 +173,8 @@ func TestConsumersOfShards(t *testing.T) {
 	d.fetch(2, "a", 1, 0, handles(3e6, many...))
 	d.fetch(2, "b", 1, 0, handles(1e6))
 	got, err := d.m.Consumers(queuetest.CtxB)
-	if err != nil || len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" || len(got[0].Handling) != 93 || got[0].Concurrency != 4 {
+	if err != nil || len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" || len(got[0].Handling) != 93 ||
+		got[0].Concurrency != 4 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if up := got[0].Seen.Sub(got[0].Since); up < time.Minute-time.Second {
@@ -223,7 +227,8 @@ func TestQueueOfShards(t *testing.T) {
 	if l, err := m.Limits(queuetest.CtxB); err != nil || l.Set != (Limits{Rate: 1, Per: time.Second, Burst: 3}) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if _, err := m.SetLimits(queuetest.CtxB, Limits{Rate: 1, Per: 200 * 24 * time.Hour, Burst: 1}); !errors.Is(err, delayqueue.ErrBadOption) {
+	if _, err := m.SetLimits(queuetest.CtxB, Limits{Rate: 1, Per: 200 * 24 * time.Hour, Burst: 1}); !errors.Is(err,
+		delayqueue.ErrBadOption) {
 		t.Errorf("too slow for shards: %v", err)
 	}
 	if all, err := m.History(queuetest.CtxB, Daily, 1); err != nil || all[0].Sent != 3 {
@@ -313,15 +318,16 @@ func TestSilentShard(t *testing.T) {
 		d.fetch(i, "c", 1, 0, `{"host":"h","pid":1,"up":1,"concurrency":2}`)
 	}
 	var struck atomic.Int64
-	defer link.Interpose(d.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 3 && strings.HasPrefix(fmt.Sprint(args[3]), d.base(1)) {
-			struck.Add(1)
-			<-ctx.Done()
-			cmd.SetErr(ctx.Err())
-			return ctx.Err()
-		}
-		return next(ctx, cmd)
-	}))()
+	defer link.Interpose(d.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 3 && strings.HasPrefix(fmt.Sprint(args[3]), d.base(1)) {
+				struck.Add(1)
+				<-ctx.Done()
+				cmd.SetErr(ctx.Err())
+				return ctx.Err()
+			}
+			return next(ctx, cmd)
+		}))()
 	m := Of(delayqueue.NewMonitor(d.Name, d.Cli))
 	ctx := func() context.Context { return queuetest.Within(t, time.Second) }
 	all, err := m.Consumers(ctx())

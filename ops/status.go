@@ -65,7 +65,8 @@ type KeyHeldError struct {
 }
 
 func (e *KeyHeldError) Error() string {
-	return fmt.Sprintf("no live message has key %q: it is held until %s by message %s, which was acked (WithKeyHold)", e.Key,
+	return fmt.Sprintf("no live message has key %q: it is held until %s by message %s, which was acked (WithKeyHold)",
+		e.Key,
 		e.Until.UTC().Format(time.RFC3339), e.ID)
 }
 
@@ -145,7 +146,8 @@ func statusOf(id string, state delayqueue.State, at int64, text, record string) 
 		PartCount: e.Group.Count, PartBytes: parts, Countdown: e.Countdown, Counts: e.Counts, LaneWidth: e.Lane.Width,
 		Message: msg, State: state, At: message.InstantTime(at),
 		TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Timeout: e.Timeout, Retention: e.Retention,
-		Losses: r.Losses, LastError: message.LastError(r.Errors), LastErrors: kept, EndedAt: message.InstantTime(r.When), Broken: err,
+		Losses: r.Losses, LastError: message.LastError(r.Errors), LastErrors: kept, EndedAt: message.InstantTime(r.When),
+		Broken:     err,
 		Superseded: r.Superseded,
 	}
 }
@@ -176,7 +178,9 @@ func (m *Queue) GetKey(ctx context.Context, key string) (*MessageStatus, error) 
 }
 
 func (m *Queue) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	found, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.statusBy(ctx, by, what, m.most) })
+	found, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) {
+		return m.statusBy(ctx, by, what, m.most)
+	})
 	if err == nil && found == nil {
 		err = cmp.Or(m.there(ctx), script.NoID(by, what), delayqueue.ErrNotFound)
 	}

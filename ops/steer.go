@@ -26,7 +26,8 @@ func (m *Queue) reschedule(ctx context.Context, by, what string, t time.Time) er
 	if err != nil {
 		return m.failed(err, "reschedule %s", what)
 	}
-	return m.steerOne(ctx, script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
+	return m.steerOne(ctx,
+		script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
 }
 
 // RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption
@@ -66,8 +67,10 @@ func (m *Queue) ReleaseKey(ctx context.Context, key string) error {
 }
 
 // verbs are the changes that steer makes, in words.
-var verbs = map[string]string{script.SteerAt: "reschedule", script.SteerBy: "reschedule", script.SteerRequeue: "requeue",
-	script.SteerDelete: "delete", script.SteerCancel: "delete", script.SteerRelease: "release the key", script.SteerLast: "skip", script.SteerGarbage: "skip"}
+var verbs = map[string]string{script.SteerAt: "reschedule", script.SteerBy: "reschedule",
+	script.SteerRequeue: "requeue",
+	script.SteerDelete:  "delete", script.SteerCancel: "delete", script.SteerRelease: "release the key",
+	script.SteerLast: "skip", script.SteerGarbage: "skip"}
 
 func (m *Queue) steerID(ctx context.Context, what string, us int64, id string) error {
 	return m.steerOne(ctx, script.SteerRequest{What: what, Us: us, Targets: []script.Spot{{Tag: id}}})
@@ -97,7 +100,8 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 		}
 		return s.failed(skipRefused(do.What, no), "%s", verbs[do.What])
 	case one.Stays && do.What == script.SteerLast:
-		return s.failed(fmt.Errorf("%w: no message of its lane that is due waits behind %s", delayqueue.ErrWrongState, name), "%s", verbs[do.What])
+		return s.failed(fmt.Errorf("%w: no message of its lane that is due waits behind %s", delayqueue.ErrWrongState, name),
+			"%s", verbs[do.What])
 	}
 	if do.What == script.SteerRelease {
 		// Releasing a key concerns no message, so there is no event.
@@ -111,8 +115,10 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 }
 
 // acts are the events of the changes that steer makes.
-var acts = map[string]delayqueue.EventCode{script.SteerAt: delayqueue.RescheduledEvent, script.SteerBy: delayqueue.RescheduledEvent, script.SteerRequeue: delayqueue.RequeuedEvent,
-	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent, script.SteerLast: delayqueue.RescheduledEvent,
+var acts = map[string]delayqueue.EventCode{script.SteerAt: delayqueue.RescheduledEvent,
+	script.SteerBy: delayqueue.RescheduledEvent, script.SteerRequeue: delayqueue.RequeuedEvent,
+	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent,
+	script.SteerLast:    delayqueue.RescheduledEvent,
 	script.SteerGarbage: delayqueue.FinalFailedEvent}
 
 // Intercept is delayqueue.Monitor.Intercept with an entry in the journal.

@@ -34,19 +34,20 @@ func buriedIn(f *face.Fixture, payloads ...string) (ids []string) {
 func monitorSteersOne(f *face.Fixture, m *Queue) {
 	handled := make(chan *delayqueue.Message, 1)
 	started, release := make(chan struct{}), make(chan struct{})
-	q := face.NoTick(f.Queue(nil)).WithConcurrent(2).WithRetryDelays(time.Hour).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		switch {
-		case msg.Payload == "slow":
-			close(started)
-			<-release
-		case msg.Payload == "fails" && msg.Failures == 0:
-			handled <- msg
-			return queuetest.ErrBoom
-		default:
-			handled <- msg
-		}
-		return nil
-	})
+	q := face.NoTick(f.Queue(nil)).WithConcurrent(2).WithRetryDelays(time.Hour).WithHandler(
+		func(_ context.Context, msg *delayqueue.Message) error {
+			switch {
+			case msg.Payload == "slow":
+				close(started)
+				<-release
+			case msg.Payload == "fails" && msg.Failures == 0:
+				handled <- msg
+				return queuetest.ErrBoom
+			default:
+				handled <- msg
+			}
+			return nil
+		})
 	q.StartConsume()
 	a := f.Send(q, "a", face.InAnHour, delayqueue.WithKey("a"))
 	f.Must(m.RescheduleBy(queuetest.CtxB, a.ID, time.Minute))
@@ -68,12 +69,14 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 	queuetest.Receive(f.T, "it runs now", handled)
 	queuetest.Eventually(f.T, "it waits for its retry", func() bool { return f.Where(b.ID) == "retry" })
 	f.Must(m.RunNow(queuetest.CtxB, b.ID))
-	if msg := queuetest.Receive(f.T, "its retry runs now", handled); msg.ID != b.ID || msg.Failures != 1 || !msg.Due.Before(time.Now()) {
+	if msg := queuetest.Receive(f.T, "its retry runs now", handled); msg.ID != b.ID || msg.Failures != 1 ||
+		!msg.Due.Before(time.Now()) {
 		f.T.Errorf("handled %+v", msg)
 	}
 	c := f.Send(q, "c", face.InAnHour, delayqueue.WithKey("c"))
 	f.Must(m.Delete(queuetest.CtxB, c.ID))
-	if s, err := m.GetKey(queuetest.CtxB, "c"); s != nil || !errors.Is(err, delayqueue.ErrNotFound) || errors.Is(err, delayqueue.ErrNoQueue) {
+	if s, err := m.GetKey(queuetest.CtxB, "c"); s != nil || !errors.Is(err, delayqueue.ErrNotFound) ||
+		errors.Is(err, delayqueue.ErrNoQueue) {
 		f.T.Errorf("deleted: %+v, %v", s, err)
 	}
 	slow := f.Send(q, "slow")
@@ -87,14 +90,16 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 	} {
 		for id, want := range map[string]delayqueue.State{slow.ID: delayqueue.StateUnack, c.ID: delayqueue.StateGone} {
 			var wrong *delayqueue.StateError
-			if err := call(id); !errors.As(err, &wrong) || !errors.Is(err, delayqueue.ErrWrongState) || wrong.State != want || wrong.ID != id ||
+			if err := call(id); !errors.As(err, &wrong) || !errors.Is(err, delayqueue.ErrWrongState) || wrong.State != want ||
+				wrong.ID != id ||
 				errors.Is(err, delayqueue.ErrNotFound) != (want == delayqueue.StateGone) {
 				f.T.Errorf("%s of a message that is %s: %v", what, want, err)
 			}
 		}
 	}
 	var wrong *delayqueue.StateError
-	if err := q.RescheduleKey(queuetest.CtxB, "c", at); !errors.As(err, &wrong) || wrong.Key != "c" || !errors.Is(err, delayqueue.ErrNotFound) {
+	if err := q.RescheduleKey(queuetest.CtxB, "c", at); !errors.As(err, &wrong) || wrong.Key != "c" ||
+		!errors.Is(err, delayqueue.ErrNotFound) {
 		f.T.Errorf("reschedule by a key that nobody has: %v", err)
 	}
 	d := f.Send(q, "d", face.InAnHour, delayqueue.WithKey("d"))
@@ -107,7 +112,8 @@ func monitorSteersOne(f *face.Fixture, m *Queue) {
 	}
 	close(release)
 	for _, err := range []error{
-		m.RescheduleBy(queuetest.CtxB, a.ID, 151*365*24*time.Hour), m.Reschedule(queuetest.CtxB, a.ID, message.MaxDue), m.PauseUntil(queuetest.CtxB, message.MaxDue),
+		m.RescheduleBy(queuetest.CtxB, a.ID, 151*365*24*time.Hour), m.Reschedule(queuetest.CtxB, a.ID, message.MaxDue),
+		m.PauseUntil(queuetest.CtxB, message.MaxDue),
 	} {
 		if !errors.Is(err, delayqueue.ErrBadOption) {
 			f.T.Errorf("a time too far: %v", err)
@@ -200,7 +206,9 @@ func monitorPauseEnds(f *face.Fixture, m *Queue) {
 	}
 	f.Must(m.Pause(queuetest.CtxB))
 	f.Send(q, "while")
-	queuetest.Eventually(f.T, "nobody is woken while it is paused", func() bool { return f.Check().Wake >= message.Forever || f.Check().Fields["armed"] != "0" })
+	queuetest.Eventually(f.T, "nobody is woken while it is paused", func() bool {
+		return f.Check().Wake >= message.Forever || f.Check().Fields["armed"] != "0"
+	})
 	f.Must(m.Resume(queuetest.CtxB))
 	queuetest.Receive(f.T, "it comes once resumed", handled)
 }
@@ -209,7 +217,10 @@ func monitorDeletesQueue(f *face.Fixture, m *Queue) {
 	q := f.Queue(func(string) bool { return true })
 	f.Send(q, "x", face.InAnHour)
 	q.StartConsume()
-	queuetest.Eventually(f.T, "it is seen", func() bool { cs, err := m.Consumers(queuetest.CtxB); return err == nil && len(cs) == 1 })
+	queuetest.Eventually(f.T, "it is seen", func() bool {
+		cs, err := m.Consumers(queuetest.CtxB)
+		return err == nil && len(cs) == 1
+	})
 	if err := m.DeleteQueue(queuetest.CtxB, false); !errors.Is(err, ErrConsumersAlive) || !errors.Is(err, ErrNotEmpty) {
 		f.T.Errorf("with a consumer and a message: %v", err)
 	}
@@ -249,7 +260,8 @@ func TestPauseFor(t *testing.T) {
 			t.Errorf("for %d: %v", bad, err)
 		}
 	}
-	for name, at := range map[string]time.Time{"a minute ago": time.Now().Add(-time.Minute), "1970": time.Unix(0, 0), "before": time.Unix(-1, 0),
+	for name, at := range map[string]time.Time{"a minute ago": time.Now().Add(-time.Minute), "1970": time.Unix(0, 0),
+		"before":  time.Unix(-1, 0),
 		"wrapped": time.Unix(math.MaxInt64, 0)} {
 		if err := m.PauseUntil(queuetest.CtxB, at); !errors.Is(err, delayqueue.ErrBadOption) {
 			t.Errorf("until %s: %v", name, err)

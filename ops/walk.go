@@ -44,7 +44,8 @@ func (w *walk) start(ctx context.Context, m *Queue, places []place) error {
 
 // goOn looks at so many messages, or at so many bytes of them, or until each returns false. The last page may have up
 // to 1 MB more. page is how many messages are read at a time.
-func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, messages, bytes int, each func(*MessageStatus) (more bool)) error {
+func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, messages, bytes int,
+	each func(*MessageStatus) (more bool)) error {
 	for w.Place < len(places) && messages > 0 && bytes > 0 {
 		begun := time.Now()
 		got, err := m.list(ctx, w.part(places[w.Place]), min(messages, page), w.spot())

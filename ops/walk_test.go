@@ -34,7 +34,9 @@ var movers = []struct {
 		at := time.Now().Add(time.Second).UnixMicro()
 		do(f, "ZADD", f.Key("garbage"), at, newIDs[0], at, newIDs[1])
 	}},
-	{delayqueue.StateReady, func(f *face.Fixture, i int, id string, _ time.Time) { do(f, "RPUSH", f.Key("ready"), "2:"+id) },
+	{delayqueue.StateReady, func(f *face.Fixture, i int, id string, _ time.Time) {
+		do(f, "RPUSH", f.Key("ready"), "2:"+id)
+	},
 		func(f *face.Fixture, i int, _ *MessageStatus, newIDs [2]string) { // others are released
 			do(f, "RPUSH", f.Key("ready"), "2:"+newIDs[0], "2:"+newIDs[1])
 		}},

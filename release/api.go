@@ -123,7 +123,8 @@ func listType(name *types.TypeName, named types.Qualifier) []string {
 		if values.Lookup(nil, method.Obj().Name()) != nil {
 			receiver = full
 		}
-		lines = append(lines, fmt.Sprintf("method (%s) %s%s", receiver, method.Obj().Name(), signature(method.Type().(*types.Signature), named)))
+		lines = append(lines,
+			fmt.Sprintf("method (%s) %s%s", receiver, method.Obj().Name(), signature(method.Type().(*types.Signature), named)))
 	}
 	return lines
 }

@@ -52,7 +52,8 @@ func TestListAPI(t *testing.T) {
 	here := &tree{dir: t.TempDir()}
 	for name, text := range map[string]string{
 		"go.mod": "module example.com/listed\n\ngo 1.25\n", "listed.go": listed,
-		"internal/own/own.go": "package own\n\nfunc Own() {}\n", "run/main.go": "package main\n\nfunc Main() {}\n\nfunc main() {}\n",
+		"internal/own/own.go": "package own\n\nfunc Own() {}\n",
+		"run/main.go":         "package main\n\nfunc Main() {}\n\nfunc main() {}\n",
 	} {
 		write(t, here.dir, name, text)
 	}

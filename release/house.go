@@ -24,7 +24,8 @@ import (
 // layers are the packages of the root module, from low to high. A package imports lower ones only, and none of the
 // module that is not here.
 var layers = []string{
-	"internal/clock", "internal/userlog", "internal/journal", "internal/conc", "internal/event", "internal/message", "internal/link",
+	"internal/clock", "internal/userlog", "internal/journal", "internal/conc", "internal/event", "internal/message",
+	"internal/link",
 	"internal/script", "internal/shard", "internal/wake", "internal/produce", "internal/consume", ".", "ops",
 }
 
@@ -42,9 +43,9 @@ var bounds = []bound{
 	{"test files of the root package", rootTests, 8, "the root shows the product, and tests/ the tests by feature"},
 	{"exported names of the root package", exported("."), 280, "a user has to learn them, and each is a promise"},
 	{"exported names of ops", exported("ops"), 308, "a person on call looks for one of them in a hurry"},
-	{"lines over 120 characters in Go files", longLines(".go"), 2190, "a review shows two versions side by side"},
+	{"lines over 120 characters in Go files", longLines(".go"), 251, "a review shows two versions side by side"},
 	{"lines over 120 characters in Lua files", longLines(".lua"), 303, "a review shows two versions side by side"},
-	{"lines over 120 characters in Markdown files", longLines(".md"), 474, "a diff of a long line hides what changed"},
+	{"lines over 120 characters in Markdown files", longLines(".md"), 291, "a diff of a long line hides what changed"},
 	{"calls of a computed command in Lua files", linesThat(".lua", computed.MatchString), 0, "some hosts refuse them"},
 	{"lines of README.md", lines("README.md"), 150, "a reader decides after two screens"},
 	{"words of README.md", words("README.md"), 900, "long lines are no way round the bound of its lines"},

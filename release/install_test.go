@@ -96,7 +96,8 @@ func newUser(t *testing.T) *user {
 	u.env = []string{
 		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(cache) + "/cache/download," + upstream,
 		"GOMODCACHE=" + t.TempDir(), "GOBIN=" + t.TempDir(),
-		"GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "GONOSUMDB=github.com/go-delayqueue/*", "GOSUMDB=off", "GOTOOLCHAIN=local",
+		"GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "GONOSUMDB=github.com/go-delayqueue/*", "GOSUMDB=off",
+		"GOTOOLCHAIN=local",
 	}
 	return u
 }
@@ -127,7 +128,8 @@ func TestReleaseInAProxy(t *testing.T) {
 	// Who works on one module of a release by itself has all sums.
 	for _, m := range u.released.modules {
 		t.Run("sums of "+m.dir, func(t *testing.T) {
-			u.does(t, filepath.Join(u.released.dir, m.dir), []string{"GOFLAGS=-mod=readonly -modcacherw"}, "go", "list", "-deps", "-test", "./...")
+			u.does(t, filepath.Join(u.released.dir, m.dir), []string{"GOFLAGS=-mod=readonly -modcacherw"}, "go", "list", "-deps",
+				"-test", "./...")
 		})
 	}
 }

@@ -106,8 +106,9 @@ func (t *tree) checkModules() []string {
 	if err := errors.Join(err, err2); err != nil {
 		wrong = append(wrong, err.Error())
 	} else if all != own {
-		wrong = append(wrong, fmt.Sprintf("a module requires %s %s, the root %s: the oldest that is supported is no longer tested", redis,
-			strings.TrimSpace(all), strings.TrimSpace(own)))
+		wrong = append(wrong,
+			fmt.Sprintf("a module requires %s %s, the root %s: the oldest that is supported is no longer tested", redis,
+				strings.TrimSpace(all), strings.TrimSpace(own)))
 	}
 	return wrong
 }

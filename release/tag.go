@@ -275,7 +275,8 @@ func (t *tree) release(version string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	heading := fmt.Sprintf("## [Unreleased]\n\n## [%s] - %s\n", strings.TrimPrefix(version, "v"), now.Format(time.DateOnly))
+	heading := fmt.Sprintf("## [Unreleased]\n\n## [%s] - %s\n", strings.TrimPrefix(version, "v"),
+		now.Format(time.DateOnly))
 	return os.WriteFile(name, unreleased.ReplaceAll(text, []byte(heading)), 0o644)
 }
 
@@ -294,7 +295,9 @@ func (t *tree) sums(m *member, version string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(t.file(m, "go.mod")) })
+	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) {
+		return os.Open(t.file(m, "go.mod"))
+	})
 	return []string{
 		fmt.Sprintf("%s %s %s\n", m.path, version, whole),
 		fmt.Sprintf("%s %s/go.mod %s\n", m.path, version, mod),

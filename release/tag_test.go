@@ -47,7 +47,8 @@ func TestTag(t *testing.T) {
 	tree.commit(t, "CHANGELOG.md", changes)
 	for version, why := range map[string]string{
 		"0.1.1": "not a version", "v0.1": "not a version", "v2.0.0": "paths that end with /v2",
-		"v0.1.0": "does not follow v0.1.0", "v0.0.9": "does not follow", "v0.3.0": "does not follow", "v0.1.2": "does not follow",
+		"v0.1.0": "does not follow v0.1.0", "v0.0.9": "does not follow", "v0.3.0": "does not follow",
+		"v0.1.2": "does not follow",
 	} {
 		tree.refuses(t, version, why)
 	}
@@ -69,7 +70,8 @@ func TestTag(t *testing.T) {
 	}
 
 	// A module whose listing is new takes nothing away.
-	tree.must(t, "tag", "--force", "v0.1.0", tree.must(t, "commit-tree", "-m", "without api", tree.must(t, "rev-parse", "HEAD:api")))
+	tree.must(t, "tag", "--force", "v0.1.0",
+		tree.must(t, "commit-tree", "-m", "without api", tree.must(t, "rev-parse", "HEAD:api")))
 	if err := tree.tag("v0.1.1", true, io.Discard); err != nil {
 		t.Error("with a new module:", err)
 	}

@@ -67,7 +67,8 @@ func (t *tree) tidied(m *member) (mod, sum []byte, err error) {
 		drop = append(drop, "-dropreplace="+other.path)
 	}
 	dir := filepath.Join(t.dir, m.dir)
-	for _, args := range [][]string{append(replace, modFile), {"mod", "tidy", "-modfile=" + modFile}, append(drop, modFile)} {
+	for _, args := range [][]string{append(replace, modFile), {"mod", "tidy", "-modfile=" + modFile},
+		append(drop, modFile)} {
 		if _, err := run(dir, []string{"GOWORK=off"}, "go", args...); err != nil {
 			return nil, nil, err
 		}

@@ -57,12 +57,14 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 	}
 	before := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val()
 	s := New(delayqueue.NewPublisher(f.name, as("reader")))
-	for what, err := range map[string]error{"pause": s.Pause(f.ctx(), "tick"), "set": s.Set(f.ctx(), Entry{Name: "new", Every: time.Hour})} {
+	for what, err := range map[string]error{"pause": s.Pause(f.ctx(), "tick"),
+		"set": s.Set(f.ctx(), Entry{Name: "new", Every: time.Hour})} {
 		if err == nil {
 			t.Errorf("a reader may %s", what)
 		}
 	}
-	if after := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val(); len(after) != len(before) || after["tick"] != before["tick"] {
+	if after := f.cli.HGetAll(f.ctx(), newLooker(reader).table.store.Keys.Schedules).Val(); len(after) != len(before) ||
+		after["tick"] != before["tick"] {
 		t.Errorf("a reader changed %v to %v", before, after)
 	}
 	for _, node := range nodes {
@@ -132,7 +134,8 @@ func (f *fixture) looks(m *ops.Queue) {
 	}
 	now := f.now()
 	next, err := Next(f.ctx(), m.Monitor(), "paused", 2)
-	if err != nil || len(next) != 2 || next[0].Format("15:04 -0700") != "09:30 +0900" || next[1].Sub(next[0]) != 24*time.Hour ||
+	if err != nil || len(next) != 2 || next[0].Format("15:04 -0700") != "09:30 +0900" ||
+		next[1].Sub(next[0]) != 24*time.Hour ||
 		next[0].Unix() <= now {
 		f.Errorf("Next: %v, %v", next, err)
 	}

@@ -75,7 +75,8 @@ func TestContextsEndCalls(t *testing.T) {
 // call for them.
 func TestServiceBlocksItsConnections(t *testing.T) {
 	f, server := ownFixture(t)
-	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: time.Minute, PoolTimeout: time.Minute})
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: time.Minute,
+		PoolTimeout: time.Minute})
 	var seen atomic.Int64
 	cli.AddHook(queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {

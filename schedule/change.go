@@ -167,7 +167,9 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 		to.Void = slices.DeleteFunc(to.Void, func(instant int64) bool { return instant == to.freed })
 		return nil
 	}
-	to.Ran = slices.DeleteFunc(slices.Clone(to.Ran), func(instant int64) bool { return instant <= now || old == nil || old.times != to.times })
+	to.Ran = slices.DeleteFunc(slices.Clone(to.Ran), func(instant int64) bool {
+		return instant <= now || old == nil || old.times != to.times
+	})
 	to.Since = now
 	if old == nil || old.Paused {
 		if old != nil && old.unreadable == nil {
@@ -244,7 +246,8 @@ func (s *Scheduler) fence(ctx context.Context, name string, r *record) (sent int
 }
 
 // decide finds out which instants have run, and puts off all others. It returns nil if another replica was faster.
-func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, sent int64, now *reading) (*record, error) {
+func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, sent int64,
+	now *reading) (*record, error) {
 	to := *r
 	to.Void, to.Decided = nil, true
 	if !r.Anew {

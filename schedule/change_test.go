@@ -172,9 +172,13 @@ func TestSequenceIsPast(t *testing.T) {
 			move(f)
 			gen := f.rec("e").Gen
 			f.run(f.s, f.replica())
-			f.until("it goes on", func() bool { n, of := f.lastOf("e"); return of > gen+2 && n > from+8 && f.rec("e").Gen == of })
+			f.until("it goes on", func() bool {
+				n, of := f.lastOf("e")
+				return of > gen+2 && n > from+8 && f.rec("e").Gen == of
+			})
 			f.judge(got, []Entry{e}, f.rec("e").Since)
-			if n := f.log.Count("the sequence of an entry has gone on without it"); n < 1 || n > 2 || f.status("e").Trouble != nil {
+			if n := f.log.Count("the sequence of an entry has gone on without it"); n < 1 || n > 2 ||
+				f.status("e").Trouble != nil {
 				t.Errorf("logged %d times, %v", n, f.status("e").Trouble)
 			}
 		})
@@ -201,7 +205,10 @@ func TestWhatIsDueStays(t *testing.T) {
 			to := f.now()
 			got := f.consume(nil)
 			f.until("it runs", func() bool { n, _ := got.of("e"); return n[first] == 1 })
-			f.until("all that was due has run", func() bool { c, err := f.mon.Counts(f.ctx()); return err == nil && c.Ready+c.Unack == 0 })
+			f.until("all that was due has run", func() bool {
+				c, err := f.mon.Counts(f.ctx())
+				return err == nil && c.Ready+c.Unack == 0
+			})
 			for _, msg := range got.messages() {
 				if _, at := Of(msg); at.Unix() > to || msg.Payload != "as it was" {
 					t.Errorf("until %d: at %v ran one %s", to, at, msg.Payload)
@@ -235,7 +242,8 @@ func TestDue(t *testing.T) {
 		// The first of several would keep out those after it.
 		"one skips, the latest of three": {Skip, 5, at + 2*3600 + 6, at + 2*3600},
 	} {
-		e := &entry{name: "e", record: record{plan: plan{times: times{Every: 3600}, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
+		e := &entry{name: "e", record: record{plan: plan{times: times{Every: 3600}, CatchUp: c.catchUp, Overlap: c.overlap}},
+			when: everyTiming{3600, 0}}
 		e.settled(at - 3600)
 		clock := func() time.Time { return time.Unix(0, 0) }
 		p := &part{entries: []*entry{e}, reading: &reading{us: c.now * 1_000_000, at: clock(), clock: clock}}

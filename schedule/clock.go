@@ -49,7 +49,8 @@ func (p *part) beginAnew(ctx context.Context, now *reading) {
 	if p.odd == nil {
 		log.Error("schedule: the server's clock was ahead, or is behind: what was sent last lies too far ahead; unless the clock changes, "+
 			"these entries begin anew within a minute",
-			slog.String("entry", far[0].name), slog.Time("sent", time.Unix(far[0].last, 0)), slog.Time("now", time.UnixMicro(now.us)))
+			slog.String("entry", far[0].name), slog.Time("sent", time.Unix(far[0].last, 0)),
+			slog.Time("now", time.UnixMicro(now.us)))
 		p.odd = now
 	}
 	went := now.at.Sub(p.odd.at)
@@ -107,7 +108,8 @@ func (p *part) freeKey(ctx context.Context, name string, since int64) (instant i
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case msg.State != delayqueue.StatePending && msg.State != delayqueue.StateWaiting || msg.Due.Unix() <= since+farSeconds:
+	case msg.State != delayqueue.StatePending && msg.State != delayqueue.StateWaiting ||
+		msg.Due.Unix() <= since+farSeconds:
 		return 0, nil
 	}
 	_, at := Of(&msg.Message)

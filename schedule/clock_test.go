@@ -75,7 +75,8 @@ func (s *steppedServer) sent() map[string]map[int64]int {
 // for.
 func TestClockWrongForAMoment(t *testing.T) {
 	t.Parallel()
-	for what, by := range map[string]time.Duration{"a century": 100 * 365 * 24 * time.Hour, "two hours": 2 * time.Hour, "behind": -time.Hour} {
+	for what, by := range map[string]time.Duration{"a century": 100 * 365 * 24 * time.Hour, "two hours": 2 * time.Hour,
+		"behind": -time.Hour} {
 		t.Run(what, func(t *testing.T) {
 			s := newSteppedServer(t)
 			s.must(s.s.Set(s.ctx(), Entry{Name: "pulse", Every: time.Second, CatchUp: 40}))
@@ -85,7 +86,8 @@ func TestClockWrongForAMoment(t *testing.T) {
 			lane := delayqueue.WithLane("l")
 			_, err := s.pub.Send(s.ctx(), "has the turn", lane)
 			s.must(err)
-			s.must(s.s.Set(s.ctx(), Entry{Name: "waits", Every: 2 * time.Second, Overlap: Skip, Options: []delayqueue.MsgOption{lane}}))
+			s.must(s.s.Set(s.ctx(),
+				Entry{Name: "waits", Every: 2 * time.Second, Overlap: Skip, Options: []delayqueue.MsgOption{lane}}))
 			s.runs(10)
 			s.takeSkipped()
 			s.step(by)
@@ -93,7 +95,8 @@ func TestClockWrongForAMoment(t *testing.T) {
 			s.step(-by)
 			s.runs(2)
 			if far := by > 0; far {
-				if one := s.status("pulse"); !errors.Is(one.Trouble, ErrFar) || one.Next.IsZero() || one.Next.After(s.wall.Add(time.Minute)) {
+				if one := s.status("pulse"); !errors.Is(one.Trouble, ErrFar) || one.Next.IsZero() ||
+					one.Next.After(s.wall.Add(time.Minute)) {
 					t.Errorf("Status: %v, next %v", one.Trouble, one.Next)
 				}
 				s.log.Says(t, 1, "lies too far ahead")
@@ -127,7 +130,8 @@ func TestClockWrongForAMoment(t *testing.T) {
 				}
 			}
 			for _, name := range skipping {
-				if last := s.status(name).Last; last.Before(s.wall.Add(-3*time.Second)) || last.After(s.wall.Add(farSeconds*time.Second)) {
+				if last := s.status(name).Last; last.Before(s.wall.Add(-3*time.Second)) ||
+					last.After(s.wall.Add(farSeconds*time.Second)) {
 					t.Errorf("%s: the last is %v, now is %v", name, last, s.wall)
 				}
 			}
@@ -224,7 +228,8 @@ func (f *fixture) ahead(d time.Duration) {
 // the entry begins anew.
 func TestTakenBackAfterAStep(t *testing.T) {
 	t.Parallel()
-	for _, step := range []time.Duration{time.Minute, (aheadSeconds + slackSeconds) * time.Second, time.Hour, 24 * time.Hour} {
+	for _, step := range []time.Duration{time.Minute, (aheadSeconds + slackSeconds) * time.Second, time.Hour,
+		24 * time.Hour} {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
 			f := newFixture(t)
 			e := Entry{Name: "e", Every: time.Second, Payload: "before"}

@@ -54,8 +54,9 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 	fields, ok := parsed.(*cron.SpecSchedule)
 	switch {
 	case named && !ok:
-		return nil, fmt.Errorf("%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; "+
-			"of an interval say Every", ErrBadEntry, text)
+		return nil, fmt.Errorf(
+			"%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; "+
+				"of an interval say Every", ErrBadEntry, text)
 	case err != nil:
 		return nil, fmt.Errorf("%w: cron %q: %v", ErrBadEntry, text, err)
 	}

@@ -16,7 +16,8 @@ type dayRule func(date time.Time) bool
 
 var weekdayNumbers = map[string]int{"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6}
 
-var monthNumbers = map[string]int{"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6, "JUL": 7, "AUG": 8, "SEP": 9, "OCT": 10,
+var monthNumbers = map[string]int{"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6, "JUL": 7, "AUG": 8,
+	"SEP": 9, "OCT": 10,
 	"NOV": 11, "DEC": 12}
 
 // readPiece reads a piece of the list in field n: as robfig/cron reads it, or as a rule; then plain is "".
@@ -77,7 +78,8 @@ func value(n int, text string) (int, bool) {
 		return v, true
 	}
 	v, err := strconv.Atoi(text)
-	return v, err == nil && len(text) <= 2 && text[0] != '+' && text[0] != '-' && v >= cronFields[n].least && v <= cronFields[n].most
+	return v, err == nil && len(text) <= 2 && text[0] != '+' && text[0] != '-' && v >= cronFields[n].least &&
+		v <= cronFields[n].most
 }
 
 // unwrapped writes a range that wraps, and one to or from the 7, as a list of numbers. Whatever else it is, it leaves

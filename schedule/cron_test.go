@@ -42,17 +42,21 @@ func TestClocksThatChange(t *testing.T) {
 		{"0,30 2 * * *", "America/New_York", "2026-03-07 02:30 -0500", "2026-03-08 03:00 -0400, 2026-03-09 02:00 -0400"},
 		{"0 2,3 * * *", "America/New_York", "2026-03-07 03:00 -0500", "2026-03-08 03:00 -0400, 2026-03-09 02:00 -0400"},
 		{"30 1 * * *", "America/New_York", "2026-10-31 01:30 -0400", "2026-11-01 01:30 -0400, 2026-11-02 01:30 -0500"},
-		{"30 * * * *", "America/New_York", "2026-11-01 00:30 -0400", "2026-11-01 01:30 -0400, 2026-11-01 01:30 -0500, 2026-11-01 02:30 -0500"},
+		{"30 * * * *", "America/New_York", "2026-11-01 00:30 -0400",
+			"2026-11-01 01:30 -0400, 2026-11-01 01:30 -0500, 2026-11-01 02:30 -0500"},
 		{"30 */1 * * *", "America/New_York", "2026-03-08 01:30 -0500", "2026-03-08 03:30 -0400"},
 		{"30 0-2/1 * * *", "America/New_York", "2026-03-08 01:30 -0500", "2026-03-09 00:30 -0400"},
 		{"0 0 * * *", "Pacific/Apia", "2011-12-29 00:00 -1000", "2011-12-31 00:00 +1400"}, // the 30th did not exist
 		{"0 23 * * *", "America/Nuuk", "2024-03-29 23:00 -0200", "2024-03-31 00:00 -0100, 2024-03-31 23:00 -0100"},
 		{"30 1 * * *", "Australia/Lord_Howe", "2026-04-04 01:30 +1100", "2026-04-05 01:30 +1100, 2026-04-06 01:30 +1030"},
-		{"0,5 0 * * *", "America/St_Johns", "2010-11-06 00:05 -0230", "2010-11-07 00:00 -0230, 2010-11-07 00:05 -0330"}, // 0:01 was 23:01
+		{"0,5 0 * * *", "America/St_Johns", "2010-11-06 00:05 -0230",
+			"2010-11-07 00:00 -0230, 2010-11-07 00:05 -0330"}, // 0:01 was 23:01
 		{"30 23,0 * * *", "America/St_Johns", "2010-11-06 22:00 -0230", "2010-11-06 23:30 -0230, 2010-11-07 00:30 -0330"},
-		{"30 */1 * * *", "America/St_Johns", "2010-11-06 23:00 -0230", "2010-11-06 23:30 -0230, 2010-11-06 23:30 -0330, 2010-11-07 00:30 -0330"},
+		{"30 */1 * * *", "America/St_Johns", "2010-11-06 23:00 -0230",
+			"2010-11-06 23:30 -0230, 2010-11-06 23:30 -0330, 2010-11-07 00:30 -0330"},
 		{"0 0 29 2 *", "", "2096-02-29 00:00 +0000", "2104-02-29 00:00 +0000"},
-		{"0 0 13 * 5", "", "2026-11-01 00:00 +0000", "2026-11-06 00:00 +0000, 2026-11-13 00:00 +0000, 2026-11-20 00:00 +0000"},
+		{"0 0 13 * 5", "", "2026-11-01 00:00 +0000",
+			"2026-11-06 00:00 +0000, 2026-11-13 00:00 +0000, 2026-11-20 00:00 +0000"},
 		{"@weekly", "", "2026-11-22 00:00 +0000", "2026-11-29 00:00 +0000"},
 	} {
 		at, err := time.Parse(written, c.after)
@@ -89,7 +93,8 @@ func TestAgreesWithRobfig(t *testing.T) {
 	t.Parallel()
 	field := func(low, high int) string {
 		a, b := low+rand.IntN(high-low+1), low+rand.IntN(high-low+1)
-		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(min(9, high-low))),
+		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)),
+			"*/" + strconv.Itoa(1+rand.IntN(min(9, high-low))),
 			strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
 	}
 	for range 1000 {
@@ -153,12 +158,14 @@ func TestDaysByRule(t *testing.T) {
 	}
 	timing := mustCron(t, "0 22-2 * * *", "Europe/Berlin")
 	at := time.Date(2026, 3, 28, 23, 30, 0, 0, timing.zone).Unix()
-	for _, want := range []string{"2026-03-29 00:00 +0100", "2026-03-29 01:00 +0100", "2026-03-29 03:00 +0200", "2026-03-29 22:00 +0200"} {
+	for _, want := range []string{"2026-03-29 00:00 +0100", "2026-03-29 01:00 +0100", "2026-03-29 03:00 +0200",
+		"2026-03-29 22:00 +0200"} {
 		if at, _ = timing.next(at); time.Unix(at, 0).In(timing.zone).Format(written) != want {
 			t.Errorf("22-2: %v, want %s", time.Unix(at, 0).In(timing.zone), want)
 		}
 	}
-	if _, err := parseCron(strings.Repeat("1,", maxCron)+"1 * * * *", time.UTC); !errors.Is(err, ErrBadEntry) || len(err.Error()) > 200 {
+	if _, err := parseCron(strings.Repeat("1,", maxCron)+"1 * * * *", time.UTC); !errors.Is(err, ErrBadEntry) ||
+		len(err.Error()) > 200 {
 		t.Errorf("of a long one: %v", err)
 	}
 }
@@ -169,7 +176,8 @@ func TestEveryTiming(t *testing.T) {
 		for _, at := range []int64{-5, 0, 1, 2, 3, 3599, 3600, 4200, 1790000000} {
 			next, _ := e.next(at)
 			last, _ := prev(e, at)
-			if next <= at || next > at+e.every || last >= at || last < at-e.every || floorDiv(next-e.offset, e.every)*e.every != next-e.offset {
+			if next <= at || next > at+e.every || last >= at || last < at-e.every ||
+				floorDiv(next-e.offset, e.every)*e.every != next-e.offset {
 				t.Errorf("%+v: around %d are %d and %d", e, at, last, next)
 			}
 		}
@@ -264,7 +272,8 @@ func TestLatest(t *testing.T) {
 				t.Fatalf("%s %s: %d lie between %d and %d, want %d", text, zone, got, after, before, counted)
 			}
 			if got, found := timing.latest(before, after, n); found != (want > 0) || found && got != want {
-				t.Fatalf("%s %s: the latest %d between %d and %d begin at %d, %v, want %d", text, zone, n, after, before, got, found, want)
+				t.Fatalf("%s %s: the latest %d between %d and %d begin at %d, %v, want %d", text, zone, n, after, before, got,
+					found, want)
 			}
 		}
 	}

@@ -111,17 +111,20 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
 	d := delayqueue.Describe(opts...)
 	one := d
-	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Lane, one.LaneWidth, one.Err = nil, 0, nil, 0, nil, "", "", 0, nil
+	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Lane, one.LaneWidth, one.Err = nil, 0,
+		nil, 0, nil, "", "", 0, nil
 	switch {
 	case d.Err != nil:
 		return d, d.Err
 	case !d.Deadline.IsZero():
 		return d, fmt.Errorf("%w: a deadline belongs to one message: use WithMsgTTL", delayqueue.ErrBadOption)
 	case d.Countdown != nil:
-		return d, fmt.Errorf("%w: WithCountdown(%d) of an entry, whose message is due when it is sent: let its handler send the message "+
-			"that waits, or name it with Then", delayqueue.ErrBadOption, *d.Countdown)
+		return d, fmt.Errorf(
+			"%w: WithCountdown(%d) of an entry, whose message is due when it is sent: let its handler send the message "+
+				"that waits, or name it with Then", delayqueue.ErrBadOption, *d.Countdown)
 	case strings.HasPrefix(d.Counts, sequenceOf("")) || strings.HasPrefix(d.Counts, aheadKeys):
-		return d, fmt.Errorf("%w: WithCounts(%q): this is a key of a message of an entry, and no such message has a countdown",
+		return d, fmt.Errorf(
+			"%w: WithCounts(%q): this is a key of a message of an entry, and no such message has a countdown",
 			delayqueue.ErrBadOption, d.Counts)
 	case !reflect.ValueOf(one).IsZero():
 		return d, fmt.Errorf("%w: %v: belongs to one message", delayqueue.ErrBadOption, one)
@@ -260,7 +263,8 @@ type plan struct {
 type timing interface {
 	next(after int64) (instant int64, found bool)
 	latest(before, after int64, n int) (first int64, found bool) // of the latest n between these two the first
-	count(after, before int64) int64                             // between these two; mostCounted if it is no division and they are more
+	count(after,
+		before int64) int64 // between these two; mostCounted if it is no division and they are more
 }
 
 // timing checks what a plan says of time, since somebody else may have written it.
@@ -269,7 +273,8 @@ func (w *times) timing(name string) (timing, error) {
 	if err != nil || w.Jitter == 0 && w.Begin == 0 && w.End == 0 {
 		return base, err
 	}
-	if w.Jitter < 0 || w.Jitter > int64(maxJitter/time.Second) || w.Begin < 0 || w.Begin > maxInstant || w.End < 0 || w.End > maxInstant {
+	if w.Jitter < 0 || w.Jitter > int64(maxJitter/time.Second) || w.Begin < 0 || w.Begin > maxInstant || w.End < 0 ||
+		w.End > maxInstant {
 		return nil, fmt.Errorf("%w: jitter %d s, from %d to %d", ErrBadEntry, w.Jitter, w.Begin, w.End)
 	}
 	all := window{timing: base, begin: w.Begin, end: cmp.Or(w.End, maxInstant)}
@@ -309,7 +314,8 @@ func (w *times) zone() (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(w.Zone)
 	if err != nil {
-		return nil, fmt.Errorf(`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`,
+		return nil, fmt.Errorf(
+			`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`,
 			ErrBadEntry, err)
 	}
 	return zone, nil

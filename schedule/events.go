@@ -134,7 +134,8 @@ func (s *Scheduler) tell(code EventCode, e *entry, id string, us int64) {
 		return
 	}
 	late := time.Duration(max(us-e.next*1_000_000, 0)) * time.Microsecond
-	event := Event{Code: code, Time: time.Now(), Entry: e.name, Instant: time.Unix(e.next, 0).In(e.zone), ID: id, Lateness: late}
+	event := Event{Code: code, Time: time.Now(), Entry: e.name, Instant: time.Unix(e.next, 0).In(e.zone), ID: id,
+		Lateness: late}
 	for _, sub := range s.subs {
 		select {
 		case sub.waiting <- event:

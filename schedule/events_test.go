@@ -48,7 +48,9 @@ func TestEvents(t *testing.T) {
 	now := f.now()
 	const zone = "Asia/Tokyo"
 	f.missed(now, Entry{Name: "missed", Zone: zone, CatchUp: 3})
-	f.missed(now, Entry{Name: "too late", Zone: zone, CatchUp: 3, Options: []delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond)}})
+	f.missed(now,
+		Entry{Name: "too late", Zone: zone, CatchUp: 3,
+			Options: []delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond)}})
 	f.must(f.s.Set(f.ctx(), Entry{Name: "ticks", Every: time.Second, Zone: zone}))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "skips", Every: time.Second, Zone: zone, Overlap: Skip}))
 	var heard heard
@@ -71,7 +73,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s at %v was told twice: %v", e.Entry, e.Instant, events)
 		}
 		seen[what] = true
-		if e.Instant.Location().String() != zone || e.Time.IsZero() || (e.ID == "") != (e.Code == SkippedEvent || e.Code == ExpiredEvent) {
+		if e.Instant.Location().String() != zone || e.Time.IsZero() ||
+			(e.ID == "") != (e.Code == SkippedEvent || e.Code == ExpiredEvent) {
 			t.Errorf("%+v", e)
 		}
 		if old := e.Entry == "missed" || e.Entry == "too late"; old && e.Lateness < time.Minute || e.Lateness < 0 {

@@ -14,7 +14,8 @@ import (
 func Example() {
 	ctx := context.Background()
 	redisCli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-	queue := delayqueue.NewQueue("reports", redisCli, nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	queue := delayqueue.NewQueue("reports", redisCli,
+		nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		name, instant := schedule.Of(msg)
 		fmt.Println(name, "of", instant)
 		return nil

@@ -123,7 +123,8 @@ func (f *fixture) store(n int, entry func(i int) record) {
 // pass moves the sequence of an entry on.
 func (f *fixture) pass(name string, gen, instant int64) {
 	f.Helper()
-	if _, err := f.mon.PassSequence(f.ctx(), sequenceOf(name), number(gen, instant)); !errors.Is(err, delayqueue.ErrNotFound) {
+	if _, err := f.mon.PassSequence(f.ctx(), sequenceOf(name), number(gen, instant)); !errors.Is(err,
+		delayqueue.ErrNotFound) {
 		f.must(err)
 	}
 }

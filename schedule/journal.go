@@ -66,7 +66,8 @@ func (r *record) changes(to *record) string {
 	if r.CatchUp != to.CatchUp {
 		parts = append(parts, fmt.Sprintf("catch-up %d becomes %d", max(r.CatchUp, 0), max(to.CatchUp, 0)))
 	}
-	if a, b := (plan{Options: r.Options}), (plan{Options: to.Options}); (&record{plan: a}).text() != (&record{plan: b}).text() {
+	if a, b := (plan{Options: r.Options}),
+		(plan{Options: to.Options}); (&record{plan: a}).text() != (&record{plan: b}).text() {
 		parts = append(parts, "options")
 	}
 	if r.Program != to.Program {

@@ -187,7 +187,8 @@ func (l *looker) statuses(ctx context.Context, records map[string]string, now in
 func (e *entry) describe(to *Status, now int64, fields map[string]string) {
 	to.Entry, to.Paused, to.Skipped = e.entry(e.name), e.Paused, readSkips(fields[skipsOf(e.name)])
 	to.Skipped.Paused = e.passed(e.when, now)
-	to.ChangedBy, to.ChangeReason, to.Program = script.OneLine(e.By, script.MaxBy), script.OneLine(e.Why, script.MaxWhy), script.OneLine(e.Program, maxName)
+	to.ChangedBy, to.ChangeReason, to.Program = script.OneLine(e.By, script.MaxBy), script.OneLine(e.Why, script.MaxWhy),
+		script.OneLine(e.Program, maxName)
 	if e.At > 0 && e.At <= maxInstant {
 		to.Changed = time.Unix(e.At, 0).UTC()
 	}
@@ -273,7 +274,8 @@ type trouble struct {
 }
 
 var troubles = []trouble{
-	{ErrNotRun, "not run"}, {ErrFar, "wrong clock"}, {ErrMoved, "sequence moved"}, {ErrRefused, "refused"}, {ErrBadEntry, "unreadable"},
+	{ErrNotRun, "not run"}, {ErrFar, "wrong clock"}, {ErrMoved, "sequence moved"}, {ErrRefused, "refused"},
+	{ErrBadEntry, "unreadable"},
 }
 
 // setLasts says of each entry that can be read which instant was the last, and what follows from that.

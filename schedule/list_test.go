@@ -36,7 +36,8 @@ func TestListMany(t *testing.T) {
 		t.Fatalf("%d entries", len(all))
 	}
 	for _, one := range all {
-		if unsent := one.Name == "unsent"; one.Last.IsZero() != unsent || !unsent && one.Last.Unix() != at || one.Next.Unix() <= at {
+		if unsent := one.Name == "unsent"; one.Last.IsZero() != unsent || !unsent && one.Last.Unix() != at ||
+			one.Next.Unix() <= at {
 			t.Errorf("%+v", one)
 		}
 	}
@@ -77,7 +78,8 @@ func TestPrefix(t *testing.T) {
 	own := delayqueue.UseCustomPrefix(prefix)
 	t.Cleanup(func() { check.Assert(t, f.cli, prefix, f.name) })
 	mon := ops.Of(delayqueue.NewMonitor(f.name, f.cli, own))
-	for i, queue := range []Queue{delayqueue.NewPublisher(f.name, f.cli, own), delayqueue.NewQueue(f.name, f.cli, nil, own)} {
+	for i, queue := range []Queue{delayqueue.NewPublisher(f.name, f.cli, own),
+		delayqueue.NewQueue(f.name, f.cli, nil, own)} {
 		s := New(queue)
 		f.must(s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: fmt.Sprint(i)}))
 		f.run(s)
@@ -149,11 +151,13 @@ func TestOnlyWhatHasChangedIsRead(t *testing.T) {
 		known             bool
 	}{
 		{"1.2 1 1.0", "1.3 3 1.0", "2 a\n3 b\n", true}, {"1.2 1 1.0", "1.3 3 1.0", "1 x\n2 a\n3 b\n4 c\n", true},
-		{"1.2 1 1.0", "1.3 3 1.0", "3 b\n", false}, {"1.2 1 1.0", "1.3 3 1.0", "", false}, {"1.2 1 1.0", "1.3 3 1.1", "2 a\n3 b\n", false},
+		{"1.2 1 1.0", "1.3 3 1.0", "3 b\n", false}, {"1.2 1 1.0", "1.3 3 1.0", "", false},
+		{"1.2 1 1.0", "1.3 3 1.1", "2 a\n3 b\n", false},
 		{"1.2 3 1.0", "1.3 2 1.0", "2 a\n3 b\n", false}, {"1", "2", "1 a\n2 b\n", false}, {"", "1.3 1 1.0", "1 a\n", false},
 		{"1.2 x 1.0", "1.3 2 1.0", "1 a\n2 b\n", false}, {"1.2 1 1.0", "1.3 9999999999999 1.0", "2 a\n", false},
 	} {
-		if names, known := changedSince(c.from, c.to, c.changes); known != c.known || known && !slices.Equal(names, []string{"a", "b"}) {
+		if names, known := changedSince(c.from, c.to, c.changes); known != c.known || known &&
+			!slices.Equal(names, []string{"a", "b"}) {
 			t.Errorf("%+v: %q, %v", c, names, known)
 		}
 	}

@@ -140,7 +140,8 @@ func (p *part) askLasts(ctx context.Context, now *reading) error {
 		}
 	}
 	if forgotten > 0 {
-		p.log.Error("schedule: the server has forgotten messages of entries: they are sent again, and run twice if they have run",
+		p.log.Error(
+			"schedule: the server has forgotten messages of entries: they are sent again, and run twice if they have run",
 			slog.String("queue", p.queue.Name()), slog.Int("entries", forgotten))
 	}
 	p.mend(ctx, passed, func(ctx context.Context, e *entry) error { return p.goOn(ctx, e, lasts[e.name], now) })
@@ -176,9 +177,11 @@ func (p *part) begin(e *entry, n int64) {
 	gen, instant := split(max(n, 0))
 	if gen > e.Gen {
 		if e.moved++; e.moved == passedFor {
-			p.log.Error("schedule: the sequence of an entry has gone on without it: a failover has forgotten a change of the entry, "+
-				"or somebody has moved the sequence; the entry begins anew",
-				slog.String("queue", p.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
+			p.log.Error(
+				"schedule: the sequence of an entry has gone on without it: a failover has forgotten a change of the entry, "+
+					"or somebody has moved the sequence; the entry begins anew",
+				slog.String("queue", p.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)),
+				slog.Int64("at", n))
 		}
 		return
 	}

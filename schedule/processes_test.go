@@ -37,8 +37,9 @@ var (
 func entriesOf(n int) (all []Entry) {
 	for i := range n {
 		every := time.Duration(1+i%3) * time.Second
-		all = append(all, Entry{Name: fmt.Sprint("entry", i), Every: every, Offset: time.Duration(i%2) * (every - time.Second),
-			Payload: fmt.Sprint(i), CatchUp: 1000})
+		all = append(all,
+			Entry{Name: fmt.Sprint("entry", i), Every: every, Offset: time.Duration(i%2) * (every - time.Second),
+				Payload: fmt.Sprint(i), CatchUp: 1000})
 	}
 	return all
 }
@@ -48,7 +49,8 @@ func childMain(text string) {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		panic(err)
 	}
-	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.SentinelMaster, SentinelAddrs: spec.Sentinels})
+	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.SentinelMaster,
+		SentinelAddrs: spec.Sentinels})
 	s := New(delayqueue.NewPublisher(spec.Queue, cli).WithReplicaAck(1, time.Second))
 	s.table.clock = func() time.Time { return time.Now().Add(spec.ClockOff) }
 	for _, e := range entriesOf(spec.Entries) {
@@ -101,8 +103,10 @@ func TestReplicasAreKilled(t *testing.T) {
 		}
 		failedOver <- time.Since(begun)
 	})
-	kills, freezes := f.killReplicas(childSpec{Sentinels: sentinel.Addrs(), Queue: f.name, Entries: *entryCount}, *replicaTime)
-	f.Logf("%d processes, %d killed and %d frozen, and another primary after %v", *replicaCount, kills, freezes, <-failedOver)
+	kills, freezes := f.killReplicas(childSpec{Sentinels: sentinel.Addrs(), Queue: f.name, Entries: *entryCount},
+		*replicaTime)
+	f.Logf("%d processes, %d killed and %d frozen, and another primary after %v", *replicaCount, kills, freezes,
+		<-failedOver)
 	f.judge(got, entries, from)
 }
 
@@ -150,7 +154,9 @@ func (f *fixture) judge(got *ledger, entries []Entry, from int64) {
 			}
 			return all
 		}
-		f.until(fmt.Sprintf("%s ran at all instants from %d to %d", e.Name, from, end), func() bool { return len(missing()) == 0 })
+		f.until(fmt.Sprintf("%s ran at all instants from %d to %d", e.Name, from, end), func() bool {
+			return len(missing()) == 0
+		})
 		instants, most := got.of(e.Name)
 		for at := range instants {
 			if before, _ := prev(timing, at+1); before != at {

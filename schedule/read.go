@@ -29,7 +29,9 @@ func (r *runner) readChanged(ctx context.Context, now *reading) error {
 	}
 	done := false
 	if !again {
-		changes, err := within(ctx, callLimit, func(ctx context.Context) (string, error) { return r.table.read(ctx, changesField) })
+		changes, err := within(ctx, callLimit, func(ctx context.Context) (string, error) {
+			return r.table.read(ctx, changesField)
+		})
 		if err != nil {
 			return err
 		}
@@ -181,7 +183,8 @@ func namesByShard(set *shard.Set, names []string) [][]string {
 // lasts are the numbers at which the sequences of entries are that lie in one shard, by the names of the entries; 0:
 // there is none. They are read by the page as long as that is cheaper than one by one. limit is how long one call may
 // take; 0: as long as ctx.
-func (l *looker) lasts(ctx context.Context, of *script.Store, names []string, limit time.Duration) (map[string]int64, error) {
+func (l *looker) lasts(ctx context.Context, of *script.Store, names []string,
+	limit time.Duration) (map[string]int64, error) {
 	lasts, left := make(map[string]int64, len(names)), make(map[string]bool, len(names))
 	for _, name := range names {
 		left[name] = true
@@ -189,7 +192,9 @@ func (l *looker) lasts(ctx context.Context, of *script.Store, names []string, li
 	cursor := "0"
 	for range len(names) / 50 {
 		page, err := within(ctx, limit, func(ctx context.Context) (script.SequencesReply, error) {
-			return link.Read(ctx, func(ctx context.Context) (script.SequencesReply, error) { return of.Sequences(ctx, "", cursor) })
+			return link.Read(ctx, func(ctx context.Context) (script.SequencesReply, error) {
+				return of.Sequences(ctx, "", cursor)
+			})
 		})
 		if err != nil {
 			return nil, fmt.Errorf("sequences: %w", of.InShard(err))
@@ -210,7 +215,9 @@ func (l *looker) lasts(ctx context.Context, of *script.Store, names []string, li
 		rest = append(rest, name)
 	}
 	return lasts, side(rest, func(name string) error {
-		n, err := within(ctx, limit, func(ctx context.Context) (int64, error) { return l.monitor.Sequence(ctx, sequenceOf(name)) })
+		n, err := within(ctx, limit, func(ctx context.Context) (int64, error) {
+			return l.monitor.Sequence(ctx, sequenceOf(name))
+		})
 		if errors.Is(err, delayqueue.ErrNotFound) {
 			return nil
 		}

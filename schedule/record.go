@@ -162,7 +162,8 @@ const lookedField = "\x00looked"
 
 // beside says whether a field of the hash is no entry's record.
 func beside(field string) bool {
-	return field == "" || field == lookedField || field == changesField || strings.HasPrefix(field, skipsOf("")) || strings.HasPrefix(field, refusedOf(""))
+	return field == "" || field == lookedField || field == changesField || strings.HasPrefix(field, skipsOf("")) ||
+		strings.HasPrefix(field, refusedOf(""))
 }
 
 // A skip is what a replica has not sent for, and no other either.

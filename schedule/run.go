@@ -173,7 +173,9 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 		r.telling, r.skips = r.skips[:n:n], r.skips[n:]
 		r.mu.Unlock()
 	}
-	now, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) { return r.table.look(ctx, true, r.telling...) })
+	now, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) {
+		return r.table.look(ctx, true, r.telling...)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +208,8 @@ func (r *runner) divide(set *shard.Set) {
 	}
 	r.set, r.parts, r.entries, r.version = set, nil, map[string]*entry{}, ""
 	for i, store := range set.All {
-		p := &part{Scheduler: r.Scheduler, store: store, outage: &r.outage, views: make(chan view, 1), open: map[string]int64{}}
+		p := &part{Scheduler: r.Scheduler, store: store, outage: &r.outage, views: make(chan view, 1),
+			open: map[string]int64{}}
 		if i > 0 {
 			p.own = &table{store, r.table.clock}
 		}
@@ -239,7 +242,8 @@ func (r *runner) lost() {
 	if r.relist {
 		then = "those that SetAll was given are set again"
 	}
-	r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; "+then, slog.String("queue", r.queue.Name()))
+	r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; "+then,
+		slog.String("queue", r.queue.Name()))
 }
 
 // setLists sets what SetAll was given.

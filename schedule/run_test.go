@@ -41,7 +41,8 @@ func TestRun(t *testing.T) {
 			f.Errorf("ran at %v, at most %d times; set at %d", sorted, most, begun)
 		}
 		msg := got.messages()[0]
-		if name, at := Of(msg); name != "a/b" || at.After(msg.Due) || msg.Payload != "\xff" || msg.MaxRetries != 7 || msg.Headers["x"] != "y" ||
+		if name, at := Of(msg); name != "a/b" || at.After(msg.Due) || msg.Payload != "\xff" || msg.MaxRetries != 7 ||
+			msg.Headers["x"] != "y" ||
 			msg.Headers["schedule-instant"][19:] != "+09:00" {
 			f.Errorf("the message is %+v", msg)
 		}
@@ -239,7 +240,8 @@ func TestCatchUp(t *testing.T) {
 	now := f.now()
 	for _, e := range []Entry{
 		{Name: "none", CatchUp: NoCatchUp}, {Name: "default"}, {Name: "three", CatchUp: 3}, {Name: "all", CatchUp: 1000},
-		{Name: "too late", CatchUp: 2, Options: ttl(time.Millisecond)}, {Name: "in time", CatchUp: 3, Options: ttl(100 * time.Hour)},
+		{Name: "too late", CatchUp: 2, Options: ttl(time.Millisecond)},
+		{Name: "in time", CatchUp: 3, Options: ttl(100 * time.Hour)},
 	} {
 		f.missed(now, e)
 	}
@@ -251,7 +253,8 @@ func TestCatchUp(t *testing.T) {
 		_, at := split(n)
 		return err == nil && at == now-60
 	})
-	wantSkips := map[string]Skipped{"default": {Missed: 23}, "three": {Missed: 21}, "too late": {Missed: 24}, "in time": {Missed: 21}}
+	wantSkips := map[string]Skipped{"default": {Missed: 23}, "three": {Missed: 21}, "too late": {Missed: 24},
+		"in time": {Missed: 21}}
 	f.until("what was left out is counted", func() bool {
 		// a call of five seconds was cut off, and who has counted is not known
 		if strings.Contains(f.log.String(), "entries cannot be sent for now") {
@@ -316,7 +319,8 @@ func TestBrokenByOthers(t *testing.T) {
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
 	const unnamable = "a\x1b[31m"
-	texts := []string{"x", "{}", `{"gen":-1}`, `{"gen":1,"since":1}`, `{"gen":1,"since":1,"cron":"x"}`, `{"gen":1,"since":1,"every":-5}`,
+	texts := []string{"x", "{}", `{"gen":-1}`, `{"gen":1,"since":1}`, `{"gen":1,"since":1,"cron":"x"}`,
+		`{"gen":1,"since":1,"every":-5}`,
 		`{"gen":1,"since":1,"every":5,"zone":"No/Where"}`, `{"gen":1,"since":1,"every":5,"catchUp":5000000}`,
 		`{"gen":1,"since":1,"every":5,"overlap":"?"}`, `{"gen":1,"since":1,"every":1,"options":{"ttl":-5}}`, `[]`, `null`, ""}
 	for i, text := range texts {
@@ -334,7 +338,8 @@ func TestBrokenByOthers(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	_, errNext := f.s.Next(f.ctx(), "bad1", 5)
-	for _, err := range []error{errNext, f.s.Pause(f.ctx(), "bad1"), f.s.Resume(f.ctx(), "bad1"), f.s.Remove(f.ctx(), ""), f.s.Remove(f.ctx(), "b\n")} {
+	for _, err := range []error{errNext, f.s.Pause(f.ctx(), "bad1"), f.s.Resume(f.ctx(), "bad1"), f.s.Remove(f.ctx(), ""),
+		f.s.Remove(f.ctx(), "b\n")} {
 		if !errors.Is(err, ErrBadEntry) {
 			t.Errorf("%v, want ErrBadEntry", err)
 		}
@@ -348,7 +353,8 @@ func TestBrokenByOthers(t *testing.T) {
 	for _, one := range all {
 		names += one.Name + " "
 	}
-	if err != nil || names != "\x00 bad0 bad12 good " || all[1].Broken != nil || all[1].Paused { // bad12 is empty, which none is
+	if err != nil || names != "\x00 bad0 bad12 good " || all[1].Broken != nil ||
+		all[1].Paused { // bad12 is empty, which none is
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -31,11 +31,13 @@ func TestBadEntries(t *testing.T) {
 		"never comes":                         {Name: "e", Cron: "0 0 30 2 *"},
 		`import _ "time/tzdata"`:              {Name: "e", Every: time.Second, Zone: "Europe/Belrin"},
 		"differs from machine to machine":     {Name: "e", Every: time.Second, Zone: "Local"},
-		"key=k: belongs to one message":       {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
+		"key=k: belongs to one message": {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
 		"sequence=k:1: belongs to one message": {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithSequence("k", 1)}},
-		"key=":              {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithPayloadKey()}},
-		"schedule=":         {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithSchedule(time.Now())}},
+		"key=": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithPayloadKey()}},
+		"schedule=": {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithSchedule(time.Now())}},
 		"delay=0s: belongs": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
 		"use WithMsgTTL": {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
@@ -45,9 +47,11 @@ func TestBadEntries(t *testing.T) {
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule/e")}},
 		`WithCounts("schedule@1.2/e"): this is a key`: {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule@1.2/e")}},
-		`WithLane("\xff") is no UTF-8`:   {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("\xff")}},
-		`WithCounts("\xff") is no UTF-8`: {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithCounts("\xff")}},
-		"option 1 is nil":                {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
+		`WithLane("\xff") is no UTF-8`: {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithLane("\xff")}},
+		`WithCounts("\xff") is no UTF-8`: {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithCounts("\xff")}},
+		"option 1 is nil": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
 		`the header "schedule" is this package's`: {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
 		`header "a": "\xff" is no UTF-8`: {Name: "e", Every: time.Second,
@@ -57,7 +61,8 @@ func TestBadEntries(t *testing.T) {
 		"Overlap(2): Allow or Skip": {Name: "e", Every: time.Second, Overlap: 2},
 	} {
 		err := f.s.Set(f.ctx(), e)
-		if !errors.Is(err, ErrBadEntry) || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "schedule: ") != 1 {
+		if !errors.Is(err, ErrBadEntry) || !strings.Contains(err.Error(), want) ||
+			strings.Count(err.Error(), "schedule: ") != 1 {
 			t.Errorf("%+v: %v, want %s", e, err, want)
 		}
 	}
@@ -66,7 +71,8 @@ func TestBadEntries(t *testing.T) {
 	}
 	_, errRun := f.s.RunNow(f.ctx(), "none")
 	_, errNext := f.s.Next(f.ctx(), "none", 5)
-	for _, err := range []error{f.s.Pause(f.ctx(), "none"), f.s.Resume(f.ctx(), "none"), f.s.Remove(f.ctx(), "none"), errRun, errNext} {
+	for _, err := range []error{f.s.Pause(f.ctx(), "none"), f.s.Resume(f.ctx(), "none"), f.s.Remove(f.ctx(), "none"),
+		errRun, errNext} {
 		if !errors.Is(err, ErrNoEntry) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), `"none"`) {
 			t.Errorf("%v, want ErrNoEntry", err)
 		}
@@ -134,7 +140,8 @@ func TestCounts(t *testing.T) {
 	const without = `{"v":1,"gen":1,"since":1,"cron":"0 0 1 1 *","options":{"retries":3}}`
 	f.must(f.cli.HSet(f.ctx(), f.s.table.store.Keys.Schedules, "without", without).Err())
 	all, err := f.s.List(f.ctx())
-	if err != nil || len(all) != 2 || delayqueue.Describe(all[0].Options...).Counts != "<import-42>" || all[1].Broken != nil ||
+	if err != nil || len(all) != 2 || delayqueue.Describe(all[0].Options...).Counts != "<import-42>" ||
+		all[1].Broken != nil ||
 		delayqueue.Describe(all[1].Options...).Counts != "" {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -146,7 +153,8 @@ func TestCounts(t *testing.T) {
 		t.Errorf("%s", without)
 	}
 
-	_, err = f.pub.Send(f.ctx(), "waits", delayqueue.WithKey("<import-42>"), delayqueue.WithDelay(time.Hour), delayqueue.WithCountdown(2))
+	_, err = f.pub.Send(f.ctx(), "waits", delayqueue.WithKey("<import-42>"), delayqueue.WithDelay(time.Hour),
+		delayqueue.WithCountdown(2))
 	f.must(err)
 	for range 2 {
 		_, err = f.s.RunNow(f.ctx(), "e")
@@ -235,8 +243,9 @@ func TestOutage(t *testing.T) {
 	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "cannot be sent for now") })
 	server.Resume()
 	f.judge(got, []Entry{e}, from)
-	f.until("the end of each is logged, once", func() bool { // judge has a replica of its own, and this machine may stand still, too
-		log := f.log.String()
-		return strings.Count(log, "are sent again") == strings.Count(log, "cannot be sent for now")
-	})
+	f.until("the end of each is logged, once",
+		func() bool { // judge has a replica of its own, and this machine may stand still, too
+			log := f.log.String()
+			return strings.Count(log, "are sent again") == strings.Count(log, "cannot be sent for now")
+		})
 }

@@ -213,7 +213,8 @@ func TestReplyLost(t *testing.T) {
 		}
 		f.must(s.Resume(f.ctx(), "e"))
 		f.must(s.Remove(f.ctx(), "e"))
-		if n := f.cli.HLen(f.ctx(), f.s.table.store.Keys.Schedules).Val(); n != 3 { // the version, the last changes, and when a replica looked
+		if n := f.cli.HLen(f.ctx(),
+			f.s.table.store.Keys.Schedules).Val(); n != 3 { // the version, the last changes, and when a replica looked
 			t.Errorf("reply %d: %d fields are left", nth, n)
 		}
 		select {

@@ -150,7 +150,8 @@ func (p *part) settle(e *entry, instant int64, err error) {
 func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 	instant := time.Unix(e.next, 0)
 	settings := e.Options
-	if late := seconds(now - e.next); settings.TTL > 0 && late > 0 { // it counts from the instant, and the message is due now
+	if late := seconds(now - e.next); settings.TTL > 0 &&
+		late > 0 { // it counts from the instant, and the message is due now
 		if settings.TTL -= late; settings.TTL <= 0 {
 			return nil, false
 		}
@@ -159,7 +160,8 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 	if e.Overlap == Skip {
 		key = sequenceOf(e.name)
 	}
-	return append(settings.Options(), delayqueue.WithSchedule(instant), delayqueue.WithSequence(sequenceOf(e.name), number(e.Gen, e.next)),
+	return append(settings.Options(), delayqueue.WithSchedule(instant),
+		delayqueue.WithSequence(sequenceOf(e.name), number(e.Gen, e.next)),
 		delayqueue.WithKey(key), delayqueue.WithHeader(nameHeader, e.name),
 		delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
 }

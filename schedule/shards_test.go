@@ -61,7 +61,8 @@ func TestShards(t *testing.T) {
 		}
 	}
 	// A lane of another customer lies elsewhere, which the status says.
-	f.must(f.s.Set(f.ctx(), Entry{Name: "lost", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("customer-42")}}))
+	f.must(f.s.Set(f.ctx(),
+		Entry{Name: "lost", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("customer-42")}}))
 	f.until("the entry is refused", func() bool {
 		all, err := List(f.ctx(), f.mon.Monitor())
 		f.must(err)
@@ -145,7 +146,8 @@ func TestOneNodeAway(t *testing.T) {
 	stop()
 	f.run(f.replica())
 	until("the others go on by a replica that begins", time.Now().Unix()+5, elsewhere)
-	f.log.Says(t, 2, "cannot be sent for now") // once by each replica; of a slow machine without the shard, if no attempt ended
+	f.log.Says(t, 2,
+		"cannot be sent for now") // once by each replica; of a slow machine without the shard, if no attempt ended
 	away.Resume()
 	until("all run again", time.Now().Unix(), all)
 	for name := range there {

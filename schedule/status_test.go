@@ -56,7 +56,8 @@ func TestNobodyRuns(t *testing.T) {
 	})
 	stop()
 	f.must(f.mon.DeleteQueue(f.ctx(), true))
-	if _, err := f.s.table.look(f.ctx(), true); err != nil || f.cli.Exists(f.ctx(), f.s.table.store.Keys.Schedules).Val() != 0 {
+	if _, err := f.s.table.look(f.ctx(), true); err != nil ||
+		f.cli.Exists(f.ctx(), f.s.table.store.Keys.Schedules).Val() != 0 {
 		t.Errorf("a look made entries: %v", err)
 	}
 }
@@ -68,7 +69,8 @@ func (q small) SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]de
 	results, err := q.Publisher.SendBatch(ctx, slices.DeleteFunc(slices.Clone(batch), large))
 	for i, out := range batch {
 		if large(out) {
-			results = slices.Insert(results, i, delayqueue.SendResult{Err: fmt.Errorf("%w: 2000 bytes", delayqueue.ErrPayloadTooLarge)})
+			results = slices.Insert(results, i,
+				delayqueue.SendResult{Err: fmt.Errorf("%w: 2000 bytes", delayqueue.ErrPayloadTooLarge)})
 		}
 	}
 	return results, err
@@ -102,7 +104,8 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	}
 	for _, name := range []string{"kept", "waits", "a\nname", "last", "newer", "field", "option"} {
 		one := f.status(name)
-		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil || !errors.Is(one.Trouble, ErrBadEntry) ||
+		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil ||
+			!errors.Is(one.Trouble, ErrBadEntry) ||
 			errors.Is(one.Broken, ErrNewer) != newer || !one.Next.IsZero() {
 			t.Errorf("%+v", one)
 		}
@@ -135,7 +138,8 @@ func TestLastGeneration(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	f.pass("e", maxGen, 5)
 	f.must(f.s.Remove(f.ctx(), "e"))
-	if err := f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}); err == nil || !strings.Contains(err.Error(), "DropSequence") {
+	if err := f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}); err == nil ||
+		!strings.Contains(err.Error(), "DropSequence") {
 		t.Errorf("set: %v", err)
 	}
 	f.must(f.mon.DropSequence(f.ctx(), sequenceOf("e")))
@@ -155,7 +159,8 @@ func TestActsAreInTheJournal(t *testing.T) {
 	begun := f.now()
 	f.must(s.Pause(f.ctx(), "e"))
 	f.must(s.Pause(f.ctx(), "e"))
-	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" || one.Changed.Unix() < begun {
+	if one := f.status("e"); one.ChangedBy != "ann" || one.ChangeReason != "card provider down" ||
+		one.Changed.Unix() < begun {
 		t.Errorf("%+v", one)
 	}
 	f.must(s.Resume(f.ctx(), "e"))
@@ -178,7 +183,8 @@ func TestActsAreInTheJournal(t *testing.T) {
 		if i == len(want)-1 {
 			by, why = "", ""
 		}
-		if got.Act != want[i].Act || got.Target != "e" || !strings.HasPrefix(got.Detail, want[i].Detail) || got.By != by || got.Reason != why {
+		if got.Act != want[i].Act || got.Target != "e" || !strings.HasPrefix(got.Detail, want[i].Detail) || got.By != by ||
+			got.Reason != why {
 			t.Errorf("%+v, want %+v by %q", got, want[i], by)
 		}
 	}
@@ -220,8 +226,10 @@ func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
 	f.must(f.s.Change(f.ctx(), "e", func(e *Entry) error { e.Cron = "0 10 * * *"; return nil }))
 	one := f.status("e")
 	settings := delayqueue.Describe(one.Options...)
-	if one.Cron != "0 10 * * *" || one.Zone != "Asia/Tokyo" || one.Payload != "p" || one.Overlap != Skip || one.CatchUp != 7 ||
-		one.Jitter != time.Minute || one.Begin.Unix() != 1_900_000_001 || one.End.Unix() != 2_000_000_000 || one.Program != "billing" ||
+	if one.Cron != "0 10 * * *" || one.Zone != "Asia/Tokyo" || one.Payload != "p" || one.Overlap != Skip ||
+		one.CatchUp != 7 ||
+		one.Jitter != time.Minute || one.Begin.Unix() != 1_900_000_001 || one.End.Unix() != 2_000_000_000 ||
+		one.Program != "billing" ||
 		settings.Headers["a"] != "b" || *settings.Retries != 7 {
 		t.Errorf("%+v", one)
 	}

@@ -310,7 +310,8 @@ func TestNoReplicas(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	got := f.consume(held("skips", release))
-	entries := []Entry{{Name: "each", Every: time.Second, CatchUp: 1000}, {Name: "third", Every: 3 * time.Second, CatchUp: 1000}}
+	entries := []Entry{{Name: "each", Every: time.Second, CatchUp: 1000},
+		{Name: "third", Every: 3 * time.Second, CatchUp: 1000}}
 	for _, e := range append(entries, Entry{Name: "skips", Every: time.Second, Overlap: Skip}) {
 		f.must(f.s.Set(f.ctx(), e))
 	}
@@ -318,7 +319,9 @@ func TestNoReplicas(t *testing.T) {
 	defer f.s.ListenEvent(heard.note).Stop()
 	from := f.now()
 	f.run(f.s)
-	f.until("some have run, and some are skipped", func() bool { return f.now() > from+6 && heard.count("skips", SkippedEvent) > 1 })
+	f.until("some have run, and some are skipped", func() bool {
+		return f.now() > from+6 && heard.count("skips", SkippedEvent) > 1
+	})
 	f.judge(got, entries, from)
 	if n := heard.count("skips", SentEvent) + heard.count("skips", CaughtUpEvent); n != 1 {
 		t.Errorf("%d messages were sent though the first lives", n-1)
@@ -331,7 +334,8 @@ func TestNoneAfterAnUnconfirmedOneBeforeALook(t *testing.T) {
 	f := newFixture(t)
 	f.pub.WithReplicaAck(1, time.Millisecond)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
-	for what, ahead := range map[string]time.Duration{"a moment ahead": 300 * time.Millisecond, "due": -time.Second, "missed": -20 * time.Second} {
+	for what, ahead := range map[string]time.Duration{"a moment ahead": 300 * time.Millisecond, "due": -time.Second,
+		"missed": -20 * time.Second} {
 		r := f.looked(f.s, false)
 		e := r.entries["e"]
 		before, instant := e.last, e.next

@@ -95,7 +95,8 @@ func TestEveryHalfHourOfEveryZone(t *testing.T) {
 			}
 		})
 	}
-	nasty := []string{"Australia/Lord_Howe", "America/Nuuk", "Africa/Casablanca", "Antarctica/Troll", "Asia/Gaza", "America/Havana",
+	nasty := []string{"Australia/Lord_Howe", "America/Nuuk", "Africa/Casablanca", "Antarctica/Troll", "Asia/Gaza",
+		"America/Havana",
 		"Asia/Beirut", "Pacific/Apia"}
 	n := 0
 	for i, name := range append(nasty, zoneNames(t)...) {
@@ -141,7 +142,8 @@ func checkZone(t *testing.T, name string) {
 		return
 	}
 	for i := 200; i < len(w.all)-200; i++ {
-		if i%20000 > 50 && w.all[i+1]-w.all[i] == halfHour && w.all[i]-w.all[i-1] == halfHour { // all around a change, and some others
+		if i%20000 > 50 && w.all[i+1]-w.all[i] == halfHour &&
+			w.all[i]-w.all[i-1] == halfHour { // all around a change, and some others
 			continue
 		}
 		if got, _ := steps.next(w.all[i]); got != w.all[i+1] {

@@ -31,7 +31,8 @@ type CallKindOf[T, R any] struct{ KindOf[T] }
 func CallKind[T, R any](name string) CallKindOf[T, R] { return CallKindOf[T, R]{Kind[T](name)} }
 
 // WithCodec returns the kind with another codec, for values and for results. See KindOf.WithCodec.
-func (k CallKindOf[T, R]) WithCodec(marshal func(v any) ([]byte, error), unmarshal func(data []byte, v any) error) CallKindOf[T, R] {
+func (k CallKindOf[T, R]) WithCodec(marshal func(v any) ([]byte, error),
+	unmarshal func(data []byte, v any) error) CallKindOf[T, R] {
 	return CallKindOf[T, R]{k.KindOf.WithCodec(marshal, unmarshal)}
 }
 

@@ -64,7 +64,8 @@ func TestCallInAnotherCodec(t *testing.T) {
 // callFails calls, and returns the CallError.
 func (f *fixture) callFails(queue Queue, want error, texts ...string) *CallError {
 	f.Helper()
-	got, err := charge.Call(f.Context(), queue, order{ID: 42}, delayqueue.WithRetryCount(0), delayqueue.WithRetention(time.Minute))
+	got, err := charge.Call(f.Context(), queue, order{ID: 42}, delayqueue.WithRetryCount(0),
+		delayqueue.WithRetention(time.Minute))
 	var failed *CallError
 	if !errors.Is(err, want) || !errors.As(err, &failed) || failed.ID == "" || got != (receipt{}) {
 		f.Fatalf("%v, %v; want %v", got, err, want)
@@ -135,7 +136,8 @@ func TestResultThatDoesNotDecode(t *testing.T) {
 			return "done", nil
 		})
 		f.consume(mux)
-		f.callFails(f.pub, ErrCodec, `kind "charge"`, "decode the result of message", "of 6 bytes as typed.receipt, at byte 6")
+		f.callFails(f.pub, ErrCodec, `kind "charge"`, "decode the result of message",
+			"of 6 bytes as typed.receipt, at byte 6")
 	})
 }
 
@@ -148,7 +150,8 @@ func TestCallsThatNeverReachTheirHandler(t *testing.T) {
 	})
 	group := of("charge", "{}")
 	group.Parts = []string{"{}", "{}"}
-	for want, msg := range map[string]*delayqueue.Message{"a group of 2 parts": group, "of 1 bytes as typed.order": of("charge", "x")} {
+	for want, msg := range map[string]*delayqueue.Message{"a group of 2 parts": group,
+		"of 1 bytes as typed.order": of("charge", "x")} {
 		err := m.Handler(t.Context(), msg)
 		if !errors.Is(err, delayqueue.ErrSkipRetry) || !errors.Is(err, ErrCodec) {
 			t.Fatal(err)

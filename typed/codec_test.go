@@ -81,7 +81,8 @@ func TestOutgoing(t *testing.T) {
 	out, err := closeOrder.Outgoing(order{ID: 1}, mine...)
 	testkit.Must(t, err)
 	settings := delayqueue.Describe(out.Options...)
-	if settings.Err != nil || settings.Headers[Header] != "close-order" || *settings.Retries != 7 || out.Payload != `{"id":1}` {
+	if settings.Err != nil || settings.Headers[Header] != "close-order" || *settings.Retries != 7 ||
+		out.Payload != `{"id":1}` {
 		t.Errorf("%v, payload %s", settings, out.Payload)
 	}
 	if mine[:2][1] != nil {
@@ -128,7 +129,8 @@ func TestWhatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ payload, want string }{
 		{`{"id": x}`, "of 9 bytes as typed.order, at byte 8: invalid character 'x'"},
-		{`{"id": "seven"}`, "of 15 bytes as typed.order, at byte 14: json: cannot unmarshal string into Go struct field order.id of type int"},
+		{`{"id": "seven"}`,
+			"of 15 bytes as typed.order, at byte 14: json: cannot unmarshal string into Go struct field order.id of type int"},
 		{`{"id": 7`, "of 8 bytes as typed.order, at byte 8: unexpected end of JSON input"},
 		{`{"id": 7} {"id": 8}`, "at byte 11: invalid character '{' after top-level value"},
 	} {
@@ -148,10 +150,14 @@ func TestWhatDoesNotDecode(t *testing.T) {
 func TestPanicsOfKinds(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]func(){
-		`typed: a kind needs a name, not ""`:                                            func() { Kind[order]("") },
-		`typed: a kind needs a name, not " \t"`:                                         func() { Kind[order](" \t") },
-		"typed: this kind was not made by typed.Kind or typed.CallKind":                 func() { _, _ = KindOf[order]{}.Outgoing(order{}) },
-		"typed: WithCodec: a function is nil: it takes one to encode and one to decode": func() { closeOrder.WithCodec(json.Marshal, nil) },
+		`typed: a kind needs a name, not ""`:    func() { Kind[order]("") },
+		`typed: a kind needs a name, not " \t"`: func() { Kind[order](" \t") },
+		"typed: this kind was not made by typed.Kind or typed.CallKind": func() {
+			_, _ = KindOf[order]{}.Outgoing(order{})
+		},
+		"typed: WithCodec: a function is nil: it takes one to encode and one to decode": func() {
+			closeOrder.WithCodec(json.Marshal, nil)
+		},
 	} {
 		panics(t, want, f)
 	}

@@ -36,7 +36,8 @@ func Example() {
 	defer end()
 	ctx, queue := context.Background(), newService(redisCli)
 	queue.StartConsume()
-	sent, err := CloseOrder.Send(ctx, queue, Order{ID: 42}, delayqueue.WithDelay(20*time.Millisecond), delayqueue.WithRetention(time.Minute))
+	sent, err := CloseOrder.Send(ctx, queue, Order{ID: 42}, delayqueue.WithDelay(20*time.Millisecond),
+		delayqueue.WithRetention(time.Minute))
 	if err != nil {
 		panic(err)
 	}

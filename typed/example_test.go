@@ -44,7 +44,8 @@ func ExampleKind() {
 		queue.StopConsume()
 		return nil
 	})
-	if _, err := comment.Send(context.Background(), queue, Comment{"Ann", "yes"}, delayqueue.WithDelay(20*time.Millisecond)); err != nil {
+	if _, err := comment.Send(context.Background(), queue, Comment{"Ann", "yes"},
+		delayqueue.WithDelay(20*time.Millisecond)); err != nil {
 		panic(err)
 	}
 	<-queue.StartConsume()

@@ -56,7 +56,8 @@ func (k KindOf[T]) String() string {
 // The options are those of delayqueue. Two of them look at the payload alone, and so concern all kinds of a queue:
 // values of two kinds that encode alike have one key (WithPayloadKey), and what is added to a group (Append) is of
 // the kind of its first part.
-func (k KindOf[T]) Send(ctx context.Context, queue Queue, v T, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
+func (k KindOf[T]) Send(ctx context.Context, queue Queue, v T,
+	opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
 	out, err := k.Outgoing(v, opts...)
 	if err != nil {
 		return nil, notSent(queue, err)
@@ -71,7 +72,8 @@ func (k KindOf[T]) Outgoing(v T, opts ...delayqueue.MsgOption) (delayqueue.Outgo
 	if err != nil {
 		return delayqueue.Outgoing{}, err
 	}
-	return delayqueue.Outgoing{Payload: payload, Options: append(opts[:len(opts):len(opts)], delayqueue.WithHeader(Header, k.name))}, nil
+	return delayqueue.Outgoing{Payload: payload,
+		Options: append(opts[:len(opts):len(opts)], delayqueue.WithHeader(Header, k.name))}, nil
 }
 
 // Then sends v if and only if the delivery that the handler has in hand is acked, as delayqueue's Then does. It returns

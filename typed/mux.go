@@ -69,7 +69,8 @@ func Handle[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, v
 // HandleGroup sets the handler of a kind whose messages are groups (Append): it gets every part, in the order of the
 // sends; of a message that is no group its one value. One part that does not decode sends the group to garbage, where
 // all of it is kept. It panics as Handle does.
-func HandleGroup[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, all []T, msg *delayqueue.Message) error) {
+func HandleGroup[T any](mux *Mux, kind KindOf[T],
+	handler func(ctx context.Context, all []T, msg *delayqueue.Message) error) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		all, err := parts(kind, msg)
 		if err != nil {
@@ -82,10 +83,12 @@ func HandleGroup[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Conte
 // HandleCall sets the handler of a kind that answers: with a nil error, what it returns is the message's result. A
 // result that does not encode, or is over 1 MB, sends the message to garbage, for its work was done; so does a group
 // (Append), which has no one result. It panics as Handle does.
-func HandleCall[T, R any](mux *Mux, kind CallKindOf[T, R], handler func(ctx context.Context, v T, msg *delayqueue.Message) (R, error)) {
+func HandleCall[T, R any](mux *Mux, kind CallKindOf[T, R],
+	handler func(ctx context.Context, v T, msg *delayqueue.Message) (R, error)) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		if msg.Parts != nil {
-			return hopeless(fmt.Errorf("typed: kind %q: %w: a group of %d parts, where a call has one value", kind.name, ErrCodec, len(msg.Parts)))
+			return hopeless(fmt.Errorf("typed: kind %q: %w: a group of %d parts, where a call has one value", kind.name,
+				ErrCodec, len(msg.Parts)))
 		}
 		v, err := kind.decode("a payload", msg.Payload)
 		if err != nil {

@@ -22,7 +22,8 @@ func nothing[T any](context.Context, T, *delayqueue.Message) error { return nil 
 
 // of makes a message as a handler gets it.
 func of(kind, payload string) *delayqueue.Message {
-	return &delayqueue.Message{ID: "id", Payload: payload, Headers: map[string]string{Header: kind}, Due: time.Now(), Delivery: leastTries}
+	return &delayqueue.Message{ID: "id", Payload: payload, Headers: map[string]string{Header: kind}, Due: time.Now(),
+		Delivery: leastTries}
 }
 
 func quiet() *Mux { return NewMux().WithLogger(slog.New(slog.DiscardHandler)) }
@@ -58,16 +59,30 @@ func TestPanicsOfAMux(t *testing.T) {
 	Handle(m, closeOrder, nothing)
 	m.HandleUntyped(func(context.Context, *delayqueue.Message) error { return nil })
 	for want, f := range map[string]func(){
-		`typed: kind "close-order" has a handler already: a Mux has one for each kind`: func() { Handle(m, closeOrder, nothing) },
-		`typed: the handler of kind "a" must not be nil`:                               func() { Handle(m, Kind[int]("a"), nil) },
-		`typed: the handler of kind "b" must not be nil`:                               func() { HandleGroup(m, Kind[int]("b"), nil) },
-		`typed: the handler of kind "c" must not be nil`:                               func() { HandleCall(m, CallKind[int, int]("c"), nil) },
+		`typed: kind "close-order" has a handler already: a Mux has one for each kind`: func() {
+			Handle(m, closeOrder, nothing)
+		},
+		`typed: the handler of kind "a" must not be nil`: func() {
+			Handle(m, Kind[int]("a"), nil)
+		},
+		`typed: the handler of kind "b" must not be nil`: func() {
+			HandleGroup(m, Kind[int]("b"), nil)
+		},
+		`typed: the handler of kind "c" must not be nil`: func() {
+			HandleCall(m, CallKind[int, int]("c"), nil)
+		},
 		"typed: messages without a kind have a handler already": func() {
 			m.HandleUntyped(func(context.Context, *delayqueue.Message) error { return nil })
 		},
-		"typed: HandleUntyped: the handler must not be nil":                                  func() { NewMux().HandleUntyped(nil) },
-		"typed: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler": func() { NewMux().WithLogger(nil) },
-		"typed: this kind was not made by typed.Kind or typed.CallKind":                      func() { Handle(m, KindOf[int]{}, nothing) },
+		"typed: HandleUntyped: the handler must not be nil": func() {
+			NewMux().HandleUntyped(nil)
+		},
+		"typed: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler": func() {
+			NewMux().WithLogger(nil)
+		},
+		"typed: this kind was not made by typed.Kind or typed.CallKind": func() {
+			Handle(m, KindOf[int]{}, nothing)
+		},
 	} {
 		panics(t, want, f)
 	}
@@ -175,7 +190,8 @@ func TestUnknownKindsAreLogged(t *testing.T) {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
 	testkit.Has(t, log.String(), "kind=newer ", `kind="" `, "message.id=id")
-	if err := NewMux().WithLogger(slog.New(badLog{})).Handler(t.Context(), of("new", "")); !errors.Is(err, delayqueue.ErrSnoozed) {
+	if err := NewMux().WithLogger(slog.New(badLog{})).Handler(t.Context(), of("new", "")); !errors.Is(err,
+		delayqueue.ErrSnoozed) {
 		t.Error(err)
 	}
 }

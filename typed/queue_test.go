@@ -30,7 +30,8 @@ func TestSendAndHandle(t *testing.T) {
 			delayqueue.WithHeader("trace", "t1"), delayqueue.WithHeader(Header, "other")))
 		f.consume(mux)
 		h := testkit.Receive(f, "it is handled", got)
-		if h.order != (order{42, "tea"}) || h.msg.ID != info.ID || h.msg.Key != "order-42" || h.msg.Headers["trace"] != "t1" ||
+		if h.order != (order{42, "tea"}) || h.msg.ID != info.ID || h.msg.Key != "order-42" ||
+			h.msg.Headers["trace"] != "t1" ||
 			h.msg.Headers[Header] != "close-order" || h.msg.Payload != `{"id":42,"item":"tea"}` {
 			f.Errorf("%+v %+v", h.order, h.msg)
 		}
@@ -46,7 +47,8 @@ func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
 		_, called := bad.Call(f.Context(), f.pub, nil)
 		for _, err := range []error{sent, called} {
 			var failed *delayqueue.SendError
-			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.base.Name {
+			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo ||
+				failed.Queue != f.base.Name {
 				f.Fatal(err)
 			}
 			testkit.Has(f, err.Error(), `queue "`+f.base.Name+`": send: not stored: typed: kind "bad": bad value or payload: `+
@@ -73,7 +75,8 @@ func TestWhatDoesNotDecodeIsGarbage(t *testing.T) {
 			return nil
 		})
 		f.consume(mux)
-		info := f.sent(f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithRetryCount(9)))
+		info := f.sent(f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"),
+			delayqueue.WithRetryCount(9)))
 		msg := f.garbage(info.ID)
 		testkit.Has(f, msg.LastError, `kind "close-order"`, "at byte 10", "Go struct field order.id")
 		if msg.Failures != 1 {
@@ -212,7 +215,8 @@ func TestAllDone(t *testing.T) {
 		sums, reports := make(chan int, 2), make(chan *delayqueue.Message, 2)
 		mux := f.mux(0)
 		Handle(mux, row, func(ctx context.Context, n int, msg *delayqueue.Message) error {
-			err := sum.Then(ctx, n*n, delayqueue.WithKey("sum", delayqueue.Append), delayqueue.WithMaxParts(rows), delayqueue.WithDelay(time.Hour))
+			err := sum.Then(ctx, n*n, delayqueue.WithKey("sum", delayqueue.Append), delayqueue.WithMaxParts(rows),
+				delayqueue.WithDelay(time.Hour))
 			if n == 7 && msg.Delivery == 1 {
 				return errors.Join(err, errors.New("not yet"))
 			}
@@ -230,7 +234,8 @@ func TestAllDone(t *testing.T) {
 			reports <- msg
 			return nil
 		})
-		f.sent(report.Send(f.Context(), f.pub, "june", delayqueue.WithKey("june"), delayqueue.WithCountdown(rows), delayqueue.WithDelay(time.Hour)))
+		f.sent(report.Send(f.Context(), f.pub, "june", delayqueue.WithKey("june"), delayqueue.WithCountdown(rows),
+			delayqueue.WithDelay(time.Hour)))
 		for n := range rows {
 			f.sent(row.Send(f.Context(), f.pub, n, delayqueue.WithCounts("june")))
 		}

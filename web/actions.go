@@ -35,7 +35,8 @@ type verb struct {
 }
 
 // one and many are for methods that need no delay.
-func one(do func(*ops.Queue, context.Context, string) error) func(*ops.Queue, context.Context, string, time.Duration) error {
+func one(do func(*ops.Queue, context.Context, string) error) func(*ops.Queue, context.Context, string,
+	time.Duration) error {
 	return func(m *ops.Queue, ctx context.Context, id string, _ time.Duration) error { return do(m, ctx, id) }
 }
 
@@ -53,10 +54,12 @@ var verbs = []verb{
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
-		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: journal.Reschedule, NeedsDelay: true,
-		Anew:   true,
-		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry},
-		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
+		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: journal.Reschedule,
+		NeedsDelay: true,
+		Anew:       true,
+		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+			delayqueue.StateRetry},
+		one: (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
 		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: journal.Requeue, Anew: true,
 		States: []delayqueue.State{delayqueue.StateGarbage},
@@ -70,16 +73,19 @@ var verbs = []verb{
 	}, {
 		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: journal.Delete,
 		States: []delayqueue.State{
-			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry, delayqueue.StateGarbage,
+			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry,
+			delayqueue.StateGarbage,
 			delayqueue.StateDone,
 		},
 		one:  one((*ops.Queue).Delete),
 		many: many((*ops.Queue).BulkDelete),
 	}, {
-		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: journal.Skip, Turn: true,
+		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: journal.Skip,
+		Turn:   true,
 		States: turnStates, one: one((*ops.Queue).SkipToEnd),
 	}, {
-		Name: "giveup", Title: "Give up, and let its lane go on", Did: "%s given up", Action: Skip, Act: journal.Skip, Turn: true,
+		Name: "giveup", Title: "Give up, and let its lane go on", Did: "%s given up", Action: Skip, Act: journal.Skip,
+		Turn:   true,
 		States: turnStates, one: one((*ops.Queue).SkipToGarbage),
 	},
 }
@@ -144,9 +150,10 @@ const (
 )
 
 var (
-	errWhat     = &httpError{http.StatusBadRequest, "There is no such action"}
-	errNobody   = &httpError{http.StatusBadRequest, "No message was chosen: go back and tick some"}
-	errUntyped  = &httpError{http.StatusUnprocessableEntity, "Nothing was done: type the queue's name, as it is, to destroy something"}
+	errWhat    = &httpError{http.StatusBadRequest, "There is no such action"}
+	errNobody  = &httpError{http.StatusBadRequest, "No message was chosen: go back and tick some"}
+	errUntyped = &httpError{http.StatusUnprocessableEntity,
+		"Nothing was done: type the queue's name, as it is, to destroy something"}
 	errTooLarge = &httpError{http.StatusBadRequest, "These are too many messages at once"}
 )
 

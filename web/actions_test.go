@@ -36,7 +36,8 @@ func only(rights *[]Action) func(*http.Request, Action, string) (string, error) 
 
 func TestAct(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	a, b, c := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour)),
+	a, b, c := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)),
+		f.sent("orders", "b", delayqueue.WithDelay(time.Hour)),
 		f.sent("orders", "c", delayqueue.WithDelay(time.Hour))
 	due := func(id string) time.Time {
 		t.Helper()
@@ -46,7 +47,8 @@ func TestAct(t *testing.T) {
 	}
 	before := due(a)
 	f.sees(f.get(address("act", "q", "orders", "do", "postpone", "id", a)).body, a, "By how much", "24h0m0s")
-	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", a, "reason", "holiday"))
+	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", a, "reason",
+		"holiday"))
 	if got.code != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "message?") {
 		t.Fatalf("%d %s\n%s", got.code, got.header.Get("Location"), got.body)
 	}
@@ -59,7 +61,8 @@ func TestAct(t *testing.T) {
 		return strings.Contains(body, ">ann<") && strings.Contains(body, "holiday") && strings.Contains(body, a)
 	})
 
-	f.sees(f.did("act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody")), "2 made due now; 1 passed over")
+	f.sees(f.did("act", form("q", "orders", "do", "run", "id", a, "id", b, "id", "nobody")),
+		"2 made due now; 1 passed over")
 	f.is("orders", a, delayqueue.StateReady)
 	f.is("orders", b, delayqueue.StateReady)
 
@@ -74,10 +77,12 @@ func TestAct(t *testing.T) {
 	for _, bad := range []string{
 		form("q", "orders", "do", "explode", "id", a), form("q", "orders", "do", "run"),
 		form("q", "orders", "do", "postpone", "id", a, "by", "1s"),
-		form("q", "orders", "do", "requeue", "id", a), form("q", "orders", "do", "run", "id", a) + strings.Repeat("&id=x", 10) +
+		form("q", "orders", "do", "requeue", "id", a),
+		form("q", "orders", "do", "run", "id", a) + strings.Repeat("&id=x", 10) +
 			strings.Repeat("&id=", 2000),
 	} {
-		if got := f.ask(http.MethodPost, "act", bad); got.code < 400 && !strings.Contains(got.header.Get("Location"), "passed") {
+		if got := f.ask(http.MethodPost, "act", bad); got.code < 400 &&
+			!strings.Contains(got.header.Get("Location"), "passed") {
 			t.Errorf("%.80s: %d %s", bad, got.code, got.header.Get("Location"))
 		}
 	}
@@ -90,12 +95,14 @@ func TestRights(t *testing.T) {
 	var rights []Action
 	f := newFixture(t, Config{Authorize: only(&rights)})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	one, counted := form("id", id, "confirm", "orders"), form("before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")
+	one, counted := form("id", id, "confirm", "orders"),
+		form("before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")
 	for _, c := range []struct {
 		page, form string
 		right      Action
 	}{
-		{"act", one + "&do=run", RunNow}, {"act", one + "&do=postpone&by=1h0m0s", Reschedule}, {"act", one + "&do=delete", Delete},
+		{"act", one + "&do=run", RunNow}, {"act", one + "&do=postpone&by=1h0m0s", Reschedule},
+		{"act", one + "&do=delete", Delete},
 		{"act", one + "&do=cancel", Cancel}, {"act", one + "&do=requeue", Requeue}, {"act", one + "&do=skip", Skip},
 		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=pending", Delete},
 		{"plan", counted + "&do=cancel&state=unack", Cancel}, {"plan", counted + "&do=requeue&state=garbage", Requeue},
@@ -129,16 +136,20 @@ func TestPauseAndResume(t *testing.T) {
 		paused, until bool
 		says          string
 	}{
-		{"do=pause", http.StatusBadRequest, false, false, "For how long"}, {"do=pause&for=3s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=pause", http.StatusBadRequest, false, false, "For how long"},
+		{"do=pause&for=3s", http.StatusBadRequest, false, false, "For how long"},
 		{"do=x&for=1h0m0s", http.StatusBadRequest, false, false, "For how long"},
 		{"do=pause&for=1h0m0s&reason=card+provider+down", http.StatusSeeOther, true, true, "card provider down"},
-		{"do=resume", http.StatusSeeOther, false, false, "For how long"}, {"do=pause&for=0s", http.StatusSeeOther, true, false, "Resume"},
+		{"do=resume", http.StatusSeeOther, false, false, "For how long"},
+		{"do=pause&for=0s", http.StatusSeeOther, true, false, "Resume"},
 	} {
 		got := f.ask(http.MethodPost, "pause", "q=orders&"+c.form)
 		now, err := f.monitor("orders").Counts(f.Context())
 		if err != nil || got.code != c.code || now.Paused != c.paused || now.PausedUntil.IsZero() == c.until {
 			t.Errorf("%s: %d; %+v, %v", c.form, got.code, now, err)
 		}
-		f.eventually(c.form+": the page says so", func() bool { return strings.Contains(f.get("pause?q=orders").body, c.says) })
+		f.eventually(c.form+": the page says so", func() bool {
+			return strings.Contains(f.get("pause?q=orders").body, c.says)
+		})
 	}
 }

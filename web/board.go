@@ -58,7 +58,9 @@ func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 // find leaves the rows whose names contain a text. One of just that name is looked for if there are more queues than
 // are shown.
 func (b *board) find(ctx context.Context, r *request) error {
-	b.Rows = slices.DeleteFunc(b.Rows, func(row row) bool { return !strings.Contains(strings.ToLower(row.Name), strings.ToLower(b.Name)) })
+	b.Rows = slices.DeleteFunc(b.Rows, func(row row) bool {
+		return !strings.Contains(strings.ToLower(row.Name), strings.ToLower(b.Name))
+	})
 	if b.queue(b.Name) != nil || !r.h.known(b.Name) {
 		return nil
 	}

@@ -41,11 +41,14 @@ func (l *language) spark(samples []health.Sample) template.HTML {
 	for i, s := range samples {
 		fmt.Fprintf(&line, "%c%.1f %.1f", "ML"[min(i, 1)], x(s.At), y(s.Waits))
 	}
-	words := l.say("What waits, in the last %s: from %s to %s", l.duration(end.Sub(first.At)), l.number(first.Waits), l.number(last.Waits))
-	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+
-		`<path class="area" d="%sL%.1f %d L%.1f %d Z"/><path class="line" d="%s"/><circle cx="%.1f" cy="%.1f" r="2"/></svg>`,
-		sparkWide, sparkHigh, sparkWide, sparkHigh, template.HTMLEscapeString(words), line.String(), x(end), sparkHigh, x(first.At), sparkHigh,
-		line.String(), x(end), y(last.Waits)))
+	words := l.say("What waits, in the last %s: from %s to %s", l.duration(end.Sub(first.At)), l.number(first.Waits),
+		l.number(last.Waits))
+	return template.HTML(
+		fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+
+			`<path class="area" d="%sL%.1f %d L%.1f %d Z"/><path class="line" d="%s"/><circle cx="%.1f" cy="%.1f" r="2"/></svg>`,
+			sparkWide, sparkHigh, sparkWide, sparkHigh, template.HTMLEscapeString(words), line.String(), x(end), sparkHigh,
+			x(first.At), sparkHigh,
+			line.String(), x(end), y(last.Waits)))
 }
 
 // caption sums up a chart. A line counts something else than the bars: then each has its sum.
@@ -87,7 +90,8 @@ func (l *language) draw(c *chart) *chart {
 	c.Caption = l.caption(c, lined)
 	words := l.say("%s: %s; the table below has the numbers", c.Title, c.Caption)
 	var out, line strings.Builder
-	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`, 10*len(c.bars),
+	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`,
+		10*len(c.bars),
 		template.HTMLEscapeString(words))
 	height := func(n int64) float64 { return 98 * float64(n) / float64(max(c.Most, 1)) }
 	for i, b := range c.bars {
@@ -98,7 +102,8 @@ func (l *language) draw(c *chart) *chart {
 			if n > 0 {
 				high := max(height(n), 1.5)
 				y -= high
-				fmt.Fprintf(&rects, `<rect class="%s" x="%d" y="%.1f" width="8" height="%.1f"/>`, c.Legend[j].Class, 10*i+1, y, high)
+				fmt.Fprintf(&rects, `<rect class="%s" x="%d" y="%.1f" width="8" height="%.1f"/>`, c.Legend[j].Class, 10*i+1, y,
+					high)
 			}
 			tip += " · " + c.Legend[j].Text + " " + l.number(n)
 		}

@@ -57,7 +57,8 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	for i, one := range all.infos {
 		s := serverHealth{Number: i + 1}
 		for _, c := range one.Checks() {
-			s.Checks = append(s.Checks, serverCheck{verdict{c.Level, r.lang.text(c.Found)}, r.lang.text(c.Name), r.lang.text(c.Advice)})
+			s.Checks = append(s.Checks, serverCheck{verdict{c.Level, r.lang.text(c.Found)}, r.lang.text(c.Name),
+				r.lang.text(c.Advice)})
 			p.Level = max(p.Level, c.Level)
 		}
 		p.Servers = append(p.Servers, s)

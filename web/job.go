@@ -35,7 +35,9 @@ func (v *jobView) Most() int64 { return max(v.Bulk.Total, v.Bulk.Looked, 1) }
 func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 	id := r.Arg("id")
 	// It is not kept, so that who stops a job sees that at once. Feeds that ask together get the same.
-	e, err := shared(ctx, h, "job\x00"+r.Queue+"\x00"+id, 0, func(ctx context.Context) (*ops.JournalEntry, error) { return r.entry(ctx, id) })
+	e, err := shared(ctx, h, "job\x00"+r.Queue+"\x00"+id, 0, func(ctx context.Context) (*ops.JournalEntry, error) {
+		return r.entry(ctx, id)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,12 @@ import (
 const maxJobs = 4 // that run in one process
 
 var (
-	errJobs    = &httpError{http.StatusServiceUnavailable, "Four jobs run here already, and no process runs more: wait until one has ended, or stop one"}
-	errUnseen  = &httpError{http.StatusConflict, "It was stopped: the journal cannot be written, so nobody could see or stop it"}
-	errNotDone = &httpError{http.StatusGatewayTimeout, "It was stopped, because Redis does not answer in time: the journal says whether it has begun"}
+	errJobs = &httpError{http.StatusServiceUnavailable,
+		"Four jobs run here already, and no process runs more: wait until one has ended, or stop one"}
+	errUnseen = &httpError{http.StatusConflict,
+		"It was stopped: the journal cannot be written, so nobody could see or stop it"}
+	errNotDone = &httpError{http.StatusGatewayTimeout,
+		"It was stopped, because Redis does not answer in time: the journal says whether it has begun"}
 )
 
 // A jobCall is a call for many.

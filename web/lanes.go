@@ -47,7 +47,8 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 	if v.Name != "" {
 		one, err := r.Monitor().Lane(ctx, v.Name)
 		switch {
-		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue), errors.Is(err, delayqueue.ErrBadOption):
+		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue),
+			errors.Is(err, delayqueue.ErrBadOption):
 			return v, nil
 		case err != nil:
 			return nil, err

@@ -24,7 +24,8 @@ func TestLanes(t *testing.T) {
 
 	f.serve(Config{Authorize: allowed}) // with an empty cache
 	list := f.get("lanes?q=orders").body
-	f.sees(list, `name="lane"`, ">customer-42<", `href="lanes?lane=customer-42&amp;q=orders"`, ids[0], "ready", "1 of 1", "1 of 7")
+	f.sees(list, `name="lane"`, ">customer-42<", `href="lanes?lane=customer-42&amp;q=orders"`, ids[0], "ready", "1 of 1",
+		"1 of 7")
 	f.lacks(list, "<b>\u202e", "\u202e", "\xff")
 	if strings.Index(list, "customer-42") > strings.Index(list, `\xff`) {
 		t.Error("the lane in which most wait is not the first")
@@ -47,10 +48,12 @@ func TestLanes(t *testing.T) {
 	f.sees(f.get(address("act", "q", "orders", "do", "skip", "id", ids[0])).body, "Put at the end of its lane", ids[0])
 	f.sees(f.did("act", form("q", "orders", "do", "skip", "id", ids[0])), "1 put behind its lane")
 	f.is("orders", ids[0], delayqueue.StateWaiting)
-	f.sees(f.did("act", form("q", "orders", "do", "giveup", "id", ids[1], "reason", "it is broken")), "1 given up", "skipped by ann: it is broken")
+	f.sees(f.did("act", form("q", "orders", "do", "giveup", "id", ids[1], "reason", "it is broken")), "1 given up",
+		"skipped by ann: it is broken")
 	f.is("orders", ids[1], delayqueue.StateGarbage)
 	f.sees(f.get("journal?q=orders&lang=zh").body, "跳过", ids[1], "to garbage")
-	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])), "skip of what waits")
+	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])),
+		"skip of what waits")
 	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")), "skip of all")
 	f.sees(f.get(address("plan", "q", "orders", "do", "postpone", "state", "waiting", "by", "1h0m0s")).body, "Postpone")
 	for _, page := range []string{lane, "lanes?q=orders", address("act", "q", "orders", "do", "giveup", "id", ids[2])} {

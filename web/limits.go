@@ -60,7 +60,8 @@ func (l *language) placesLimit(of ops.Limits) string {
 
 // exact writes a time of which nothing is left out.
 func (l *language) exact(d time.Duration) string {
-	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour && d%time.Minute != 0 ||
+	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour &&
+		d%time.Minute != 0 ||
 		d > 24*time.Hour && d%time.Hour != 0 {
 		return d.String()
 	}
@@ -68,7 +69,8 @@ func (l *language) exact(d time.Duration) string {
 }
 
 // errLimits: a form asks for limits that cannot be.
-var errLimits = &httpError{http.StatusBadRequest, "Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at least 1"}
+var errLimits = &httpError{http.StatusBadRequest,
+	"Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at least 1"}
 
 // limitsOf reads a form. What is empty is left to consumers; a rate without a burst has one of 1.
 func limitsOf(form url.Values) (l ops.Limits, err error) {

@@ -32,7 +32,8 @@ func TestLimits(t *testing.T) {
 	f.sees(f.get(page).body, `name="rate"`, `name="per"`, `name="burst"`, `name="concurrency"`, `name="do" value="set"`)
 	f.lacks(f.get(page).body, "Take back what was set", "Lift the throttle")
 	for _, bad := range [][]string{
-		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"}, {"do", "set", "rate", "x", "per", "1s"},
+		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"},
+		{"do", "set", "rate", "x", "per", "1s"},
 		{"do", "set", "rate", "9", "per", "soon"}, {"do", "set", "rate", "9"}, {"do", "set", "burst", "5", "per", "1s"},
 		{"do", "set", "rate", "9", "per", "1s", "burst", "0"}, {"do", "set", "concurrency", "0"},
 		{"do", "set", "concurrency", "2147483648"}, {"do", "set", "concurrency", "99999999999999999999"}, {"do", "x"}, {},
@@ -40,7 +41,8 @@ func TestLimits(t *testing.T) {
 		f.wants(http.StatusBadRequest, post(bad...), bad)
 	}
 	set(ops.Limits{})
-	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
+	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason",
+		"partner asks us to")
 	f.sees(f.get(got.header.Get("Location")).body, "The limits are set.",
 		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set", `name="do" value="clear"`)
 	set(ops.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
@@ -57,7 +59,8 @@ func TestLimits(t *testing.T) {
 	set(ops.Limits{})
 	f.eventually("it is in the journal", func() bool {
 		body := f.get(address("journal", "q", "orders")).body
-		return strings.Contains(body, "partner asks us to") && strings.Count(body, ">ann<") == 3 && strings.Contains(body, "set limits")
+		return strings.Contains(body, "partner asks us to") && strings.Count(body, ">ann<") == 3 &&
+			strings.Contains(body, "set limits")
 	})
 }
 
@@ -71,13 +74,19 @@ func TestVerdictOfALimit(t *testing.T) {
 	defer close(end)
 	f.is("orders", first, delayqueue.StateUnack)
 	id := f.sent("orders", "b")
-	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).
+	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending",
+		redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).
 		Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("it waits for the limit", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Limited })
+	f.eventually("it waits for the limit", func() bool {
+		c, err := f.monitor("orders").Counts(f.Context())
+		return err == nil && c.Limited
+	})
 	for _, page := range []string{"", "queue?q=orders"} {
-		f.eventually("the page says so", func() bool { return strings.Contains(f.get(page).body, "waits for its limit since") })
+		f.eventually("the page says so", func() bool {
+			return strings.Contains(f.get(page).body, "waits for its limit since")
+		})
 		f.lacks(f.get(page).body, " behind<")
 	}
 	f.sees(f.get(address("limits", "q", "orders", "lang", "zh")).body, "有消息因限流等待")

@@ -186,7 +186,9 @@ func TestManyPagesCostWhatOneCosts(t *testing.T) {
 
 // All feeds are bounded, and those of one visitor, so that nobody takes the feeds of all others.
 func TestFeedsAreBounded(t *testing.T) {
-	f := newFixture(t, Config{Authorize: func(r *http.Request, _ Action, _ string) (string, error) { return r.Header.Get("X-User"), nil }})
+	f := newFixture(t, Config{Authorize: func(r *http.Request, _ Action, _ string) (string, error) {
+		return r.Header.Get("X-User"), nil
+	}})
 	here := (&request{Request: &http.Request{RemoteAddr: "127.0.0.1:5"}}).visitor()
 	who := func(i int) string { return []string{here, "actor ann", strconv.Itoa(i)}[min(i/maxTheirs, 2)] }
 	for i := range maxClients {
@@ -197,7 +199,8 @@ func TestFeedsAreBounded(t *testing.T) {
 		t.Errorf("%d %v", full.code, full.header)
 	}
 	for _, who := range []string{"", "ann"} {
-		f.sees(f.wants(http.StatusTooManyRequests, f.get("live?page=", header("X-User", who)), who), "You have too many pages open")
+		f.sees(f.wants(http.StatusTooManyRequests, f.get("live?page=", header("X-User", who)), who),
+			"You have too many pages open")
 	}
 	f.page.clients.leave(who(0))
 	f.listen("live?page=").close()
@@ -309,7 +312,8 @@ func TestMillion(t *testing.T) {
 	in := []any{"q", "large"}
 	for _, page := range []string{
 		"", address("queue", in...), address("messages", in...), address("messages", append(in, "state", "garbage")...),
-		address("messages", append(in, "text", "payload-"+strconv.Itoa(*million/2))...), address("messages", append(in, "text", "nowhere")...),
+		address("messages", append(in, "text", "payload-"+strconv.Itoa(*million/2))...),
+		address("messages", append(in, "text", "nowhere")...),
 		address("message", append(in, "id", id)...), address("consumers", in...), address("journal", in...), "health",
 	} {
 		f.page.Close()

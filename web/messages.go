@@ -55,7 +55,8 @@ var selectionNames = []string{
 }
 
 func (r *request) selection() (*selection, error) {
-	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")), query: url.Values{"q": {r.Queue}}}
+	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")),
+		query: url.Values{"q": {r.Queue}}}
 	for _, name := range selectionNames {
 		if value := r.Arg(name); value != "" {
 			s.query.Set(name, value)
@@ -115,7 +116,8 @@ func (s *selection) ErrorText() string { return s.query.Get("error") }
 
 // instantOf reads an instant, in that zone if the text names none.
 func instantOf(text string, zone *time.Location) (t time.Time, err error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04",
+		"2006-01-02"} {
 		if t, err = time.ParseInLocation(layout, text, zone); err == nil {
 			return t, nil
 		}
@@ -203,7 +205,8 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 
 // mostOf is the state that is shown if none is asked for: the first with messages.
 func mostOf(c ops.Counts) delayqueue.State {
-	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry,
+	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting,
+		delayqueue.StateRetry,
 		delayqueue.StateGarbage} {
 		if totalOf(c, s) > 0 {
 			return s
@@ -322,7 +325,8 @@ func beginning(text string, most int) string {
 func totalOf(c ops.Counts, s delayqueue.State) int64 {
 	return map[delayqueue.State]int64{
 		delayqueue.StatePending: c.Pending, delayqueue.StateReady: c.Ready, delayqueue.StateUnack: c.Unack,
-		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done, delayqueue.StateWaiting: c.Waiting,
+		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done,
+		delayqueue.StateWaiting: c.Waiting,
 	}[s]
 }
 

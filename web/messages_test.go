@@ -62,8 +62,10 @@ func address(page string, pairs ...any) string { return linkOf(page, nil, pairs.
 
 func TestMessagePage(t *testing.T) {
 	f := newFixture(t, Config{})
-	id := f.sent("orders", `{"order":1}`, delayqueue.WithKey("k-1"), delayqueue.WithDelay(time.Hour), delayqueue.WithMsgTTL(time.Minute),
-		delayqueue.WithHeader("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), delayqueue.WithHeader("region", "eu"))
+	id := f.sent("orders", `{"order":1}`, delayqueue.WithKey("k-1"), delayqueue.WithDelay(time.Hour),
+		delayqueue.WithMsgTTL(time.Minute),
+		delayqueue.WithHeader("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+		delayqueue.WithHeader("region", "eu"))
 	got := f.get(address("message", "q", "orders", "id", id))
 	f.sees(got.body, id, "k-1", "&#34;order&#34;: 1", "region", "place here", "May wait, once due", "1 min",
 		"Due for the first time")
@@ -86,11 +88,14 @@ func TestMessageInHand(t *testing.T) {
 	f.eventually("its handler", func() bool {
 		return strings.Contains(f.get(address("message", "q", "orders", "id", id)).body, "Handled by process")
 	})
-	f.eventually("what the consumer does", func() bool { return strings.Contains(f.get(address("consumers", "q", "orders")).body, id) })
+	f.eventually("what the consumer does", func() bool {
+		return strings.Contains(f.get(address("consumers", "q", "orders")).body, id)
+	})
 	close(free)
 	f.is("orders", id, delayqueue.StateGarbage)
 	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "no luck", "Given up on")
-	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck", "errorhow", "contains")).body, id, "no luck")
+	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck", "errorhow", "contains")).body, id,
+		"no luck")
 	f.lacks(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck")).body, id)
 }
 
@@ -107,7 +112,8 @@ func TestErrorsOfMessage(t *testing.T) {
 	if err != nil || len(m.LastErrors) != 5 {
 		f.Fatalf("%+v, %v", m, err)
 	}
-	body, zh := f.get(address("message", "q", "orders", "id", id)).body, f.get(address("message", "q", "orders", "id", id, "lang", "zh")).body
+	body, zh := f.get(address("message", "q", "orders", "id", id)).body,
+		f.get(address("message", "q", "orders", "id", id, "lang", "zh")).body
 	f.sees(body, "Last errors", "try 7:\n&lt;script&gt;\\u202e\uFFFD", "Given up on")
 	f.lacks(body, "try 2:", "<script>", "A delivery ended")
 	f.sees(zh, "最近的错误")
@@ -131,7 +137,8 @@ func TestCountdownPage(t *testing.T) {
 	f.sees(page(total), "<dt>Waits for acks</dt><dd>1,500 of 1,500</dd>")
 	f.sees(page(total, "lang", "zh"), "<dt>还需确认数</dt><dd>1,500 / 1,500</dd>")
 	f.lacks(page(total), "Its ack counts")
-	if all := languages[1].factsOf(&ops.MessageStatus{State: delayqueue.StateRetry, Countdown: 5}); !slices.Contains(all, fact{"缺少的确认数", "0 / 5"}) {
+	if all := languages[1].factsOf(&ops.MessageStatus{State: delayqueue.StateRetry, Countdown: 5}); !slices.Contains(all,
+		fact{"缺少的确认数", "0 / 5"}) {
 		t.Errorf("of a message that was handed out: %v", all)
 	}
 	for _, body := range []string{page(row), page(row, "lang", "zh")} {
@@ -144,7 +151,8 @@ func TestCountdownPage(t *testing.T) {
 		f.sees(f.get(html.UnescapeString(to[1])).body, `<h1 class="name"><code>`+total)
 	}
 
-	counted, _ := f.counted(address("plan", "q", "orders", "do", "run", "state", "pending", "contains", "row", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "do", "run", "state", "pending", "contains", "row", "count",
+		"1"))
 	f.sees(f.finish(counted), "finished")
 	f.consume("orders", func(context.Context, *delayqueue.Message) error { return nil })
 	f.is("orders", row, delayqueue.StateGone)
@@ -174,7 +182,8 @@ func TestSearch(t *testing.T) {
 		delayqueue.WithDelay(30*time.Hour))
 	f.batch("orders", "hay ", 3*searchPage)
 	f.page.spend = 0 // a step
-	for text, in := range map[string]string{id: "its id", "k-needle": "its key", "v-needle": "its header h", "the needle": "its payload"} {
+	for text, in := range map[string]string{id: "its id", "k-needle": "its key", "v-needle": "its header h",
+		"the needle": "its payload"} {
 		pages, body := 1, f.get(address("messages", "q", "orders", "text", text)).body
 		for ; !strings.Contains(body, id); pages++ {
 			onwards := nextPage(body)
@@ -184,7 +193,8 @@ func TestSearch(t *testing.T) {
 			body = f.get(onwards).body
 		}
 		f.sees(body, in)
-		if atOnce := in == "its id" || in == "its key"; atOnce != (pages == 1) || atOnce && strings.Contains(body, "data-stop=") {
+		if atOnce := in == "its id" || in == "its key"; atOnce != (pages == 1) || atOnce &&
+			strings.Contains(body, "data-stop=") {
 			t.Errorf("%s is found on page %d", in, pages)
 		}
 	}
@@ -214,7 +224,8 @@ func TestSearchGoesOn(t *testing.T) {
 				t.Errorf("%s: looked at %d, before at %d", page, now, before)
 			}
 			before, page = now, nextPage(body)
-			if goesOn := page != ""; goesOn != strings.Contains(body, "data-stop=") || goesOn != strings.Contains(body, "<progress") {
+			if goesOn := page != ""; goesOn != strings.Contains(body, "data-stop=") ||
+				goesOn != strings.Contains(body, "<progress") {
 				t.Errorf("after %d: it does not say whether it goes on: %s", now, body)
 			}
 		}
@@ -264,7 +275,8 @@ func TestSchedulesPage(t *testing.T) {
 	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err())
 	f.serve(Config{})
 	body := f.get(address("schedules", "q", "reports")).body
-	f.sees(body, "&lt;b&gt;nightly", "Europe/Berlin", "this instant is skipped", "1,234: the last message still lived", "5: nobody ran them")
+	f.sees(body, "&lt;b&gt;nightly", "Europe/Berlin", "this instant is skipped", "1,234: the last message still lived",
+		"5: nobody ran them")
 	if n := strings.Count(body, "<li><time"); n != 2*nextInstants {
 		t.Errorf("%d instants", n)
 	}
@@ -337,7 +349,8 @@ func TestWhatAMessageHoldsIsBounded(t *testing.T) {
 		}
 	}
 	small := f.sent("orders", `{"a":["]",1]}`, delayqueue.WithDelay(time.Hour))
-	f.sees(f.get(address("message", "q", "orders", "id", small)).body, "{\n  &#34;a&#34;: [\n    &#34;]&#34;,\n    1\n  ]\n}")
+	f.sees(f.get(address("message", "q", "orders", "id", small)).body,
+		"{\n  &#34;a&#34;: [\n    &#34;]&#34;,\n    1\n  ]\n}")
 
 	headers := []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}
 	for i := range 5000 {
@@ -364,7 +377,8 @@ func TestWhatAMessageHoldsIsBounded(t *testing.T) {
 
 // fitsAsJSON knows, before anything is made, how large it would be.
 func TestJSONIsMeasured(t *testing.T) {
-	for _, text := range []string{`{}`, `[]`, `{"a":"\\\"[","b":[1,2,{"c":null}]}`, "[" + strings.Repeat("1,", 100_000) + "1]"} {
+	for _, text := range []string{`{}`, `[]`, `{"a":"\\\"[","b":[1,2,{"c":null}]}`, "[" + strings.Repeat("1,", 100_000) +
+		"1]"} {
 		laidOut, err := json.MarshalIndent(json.RawMessage(text), "", "  ")
 		ok(t, err)
 		if got := fitsAsJSON(text); got != (len(laidOut) < jsonShown) {
@@ -375,7 +389,8 @@ func TestJSONIsMeasured(t *testing.T) {
 
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\tb\n": "a\tb\n", "a\u200bb": `a\u200bb`, "a\U000e0041b": `a\U000e0041b`, "a\xffb": `a\xffb`, "\x1b[2J": `\u001b[2J`,
+		"a\tb\n": "a\tb\n", "a\u200bb": `a\u200bb`, "a\U000e0041b": `a\U000e0041b`, "a\xffb": `a\xffb`,
+		"\x1b[2J": `\u001b[2J`,
 	} {
 		if got := visible(text); got != want {
 			t.Errorf("visible(%q) is %q, want %q", text, got, want)

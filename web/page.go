@@ -227,7 +227,8 @@ func (h *Handler) load(ctx context.Context, r *request, route *route) (*page, er
 	if err != nil {
 		return nil, err
 	}
-	return &page{request: r, Route: route, Title: r.lang.say(route.title), Data: data, At: time.Now(), Notice: r.said()}, nil
+	return &page{request: r, Route: route, Title: r.lang.say(route.title), Data: data, At: time.Now(), Notice: r.said()},
+		nil
 }
 
 func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) error {
@@ -264,7 +265,8 @@ func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) 
 
 // limitWrite bounds how long a client may take for a reply.
 func limitWrite(w http.ResponseWriter, limit time.Duration) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // if a writer cannot, the limit of its server holds
+	_ = http.NewResponseController(w).SetWriteDeadline(
+		time.Now().Add(limit)) // if a writer cannot, the limit of its server holds
 }
 
 // servePost runs a form, and redirects to the next page or shows the page of the form.
@@ -330,7 +332,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 		w.Header().Set("Retry-After", retryAfter)
 		h.log.Warn("delayqueue: a page could not be shown", "page", r.URL.Path, "queue", r.Queue, "error", err)
 	}
-	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("This page cannot be shown"), Data: text, At: time.Now()}
+	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("This page cannot be shown"), Data: text,
+		At: time.Now()}
 	if code == http.StatusNotFound {
 		p.Title = r.lang.say("Not found")
 	}
@@ -371,7 +374,8 @@ func (l *language) trouble(err error) string {
 	case errors.Is(err, delayqueue.ErrWrongType):
 		return l.say("a key of this queue belongs to another program (WRONGTYPE)")
 	case strings.Contains(err.Error(), "READONLY "): // a replica has refused to write
-		return l.say("Redis takes no writes: this is a replica (READONLY), and the client of this page has to lead to the primary")
+		return l.say(
+			"Redis takes no writes: this is a replica (READONLY), and the client of this page has to lead to the primary")
 	case unreachable(err):
 		return l.say("Redis does not answer")
 	}
@@ -389,6 +393,7 @@ var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):
 func unreachable(err error) bool {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
-	return errors.As(err, &certificate) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+	return errors.As(err, &certificate) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -43,7 +43,8 @@ func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 	p := &payload{As: r.Arg("as"), Redacted: redact != nil, Size: len(text)}
 	var laidOut bytes.Buffer
 	begins := strings.TrimLeft(text, " \t\r\n") // a number or a word alone is shown as text
-	isJSON := (strings.HasPrefix(begins, "{") || strings.HasPrefix(begins, "[")) && fitsAsJSON(text) && utf8.ValidString(text) &&
+	isJSON := (strings.HasPrefix(begins, "{") || strings.HasPrefix(begins, "[")) && fitsAsJSON(text) &&
+		utf8.ValidString(text) &&
 		json.Indent(&laidOut, []byte(text), "", "  ") == nil
 	if p.As != "text" && p.As != "hex" || p.As == "json" && !isJSON {
 		p.As = "json"

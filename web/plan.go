@@ -178,7 +178,8 @@ func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 		}
 		return nil
 	}
-	p.Fields = append(p.Fields, fact{"before", strconv.FormatInt(p.Result.At.UnixMicro(), 10)}, fact{"most", strconv.FormatInt(p.Result.Done, 10)})
+	p.Fields = append(p.Fields, fact{"before", strconv.FormatInt(p.Result.At.UnixMicro(), 10)},
+		fact{"most", strconv.FormatInt(p.Result.Done, 10)})
 	p.Shown, _, err = r.sample(ctx, ids)
 	return err
 }
@@ -210,10 +211,11 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	}
 	m, b := r.steering(), p.bulk()
 	b.Before, b.Most = time.UnixMicro(before), most
-	begun, err := h.startJob(r.Queue, func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
-		b.Progress = progress
-		return p.many(m, ctx, b, p.By)
-	})
+	begun, err := h.startJob(r.Queue,
+		func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
+			b.Progress = progress
+			return p.many(m, ctx, b, p.By)
+		})
 	if err != nil {
 		return "", err
 	}

@@ -84,15 +84,19 @@ func TestPlan(t *testing.T) {
 		f.sent("orders", fmt.Sprint("old ", i%2, " ", i), delayqueue.WithDelay(time.Hour))
 	}
 	f.sent("mails", "x")
-	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:", `href="plan?`)
-	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body, "First they are counted")
-	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))
+	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:",
+		`href="plan?`)
+	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body,
+		"First they are counted")
+	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete",
+		"count", "1"))
 	f.sees(body, "15 messages, as they were at", "Type the queue")
 	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
 		t.Errorf("%d are shown", n)
 	}
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
-	f.wants(http.StatusUnprocessableEntity, f.ask(http.MethodPost, "plan", counted+"&confirm=order"), "without the queue's name")
+	f.wants(http.StatusUnprocessableEntity, f.ask(http.MethodPost, "plan", counted+"&confirm=order"),
+		"without the queue's name")
 	if got := f.get("plan?" + counted + "&confirm=orders"); got.code != http.StatusOK || f.pending() != 31 {
 		t.Errorf("by GET: %d, %d are left", got.code, f.pending())
 	}
@@ -103,9 +107,11 @@ func TestPlan(t *testing.T) {
 	if n := f.pending(); n != 16 {
 		t.Errorf("%d are left", n)
 	}
-	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count",
+		"1"))
 	f.sees(f.finish(counted), "finished: 16 done")
-	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted), "the same form once more"), "begun before")
+	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted), "the same form once more"),
+		"begun before")
 	if m, err := f.monitor("orders").Get(f.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}
@@ -157,7 +163,8 @@ func TestPlanAnew(t *testing.T) {
 func TestPlanTwiceAtOnce(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count",
+		"1"))
 	var forms sync.WaitGroup
 	var begun, refused atomic.Int32
 	for range 4 {
@@ -181,7 +188,8 @@ func TestPlanIsRefused(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
-	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"}, {"most", ""},
+	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"},
+		{"most", ""},
 		{"do", "x"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"}, {"do", "cancel"}, {"state", "unack"}} {
 		fields, err := url.ParseQuery(counted + "&confirm=orders")
 		ok(t, err)
@@ -197,7 +205,8 @@ func TestPlanIsBounded(t *testing.T) {
 	first := time.Now()
 	f.batch("orders", "x", 5)
 	fields := func(before time.Time, most string) string {
-		return form("q", "orders", "state", "pending", "do", "delete", "before", fmt.Sprint(before.UnixMicro()), "most", most, "confirm", "orders")
+		return form("q", "orders", "state", "pending", "do", "delete", "before", fmt.Sprint(before.UnixMicro()), "most", most,
+			"confirm", "orders")
 	}
 	f.sees(f.finish(fields(first.Add(-time.Minute), "5")), "finished: 0 done")
 	f.sees(f.finish(fields(time.Now(), "2")), "finished: 2 done")
@@ -215,7 +224,8 @@ func TestLongCount(t *testing.T) {
 	f := newFixture(t, Config{Authorize: only(&rights)})
 	f.batch("orders", "some ", 900)
 	f.page.spend = 0 // one step a page
-	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1")
+	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count",
+		"1")
 	got, pages, first := f.get(page), 0, ""
 	for ; got.code == http.StatusOK; pages++ {
 		for _, link := range links.FindAllStringSubmatch(got.body, -1) {
@@ -243,7 +253,8 @@ func TestLongCount(t *testing.T) {
 	if shown := strings.Count(got.body, "<li><a href=\"message?"); shown != sampled {
 		t.Errorf("%d are shown", shown)
 	}
-	for _, other := range [][2]string{{"do", "run"}, {"state", "garbage"}, {"contains", "b"}, {"key", "k"}, {"header", "x=y"}, {"rate", "10"},
+	for _, other := range [][2]string{{"do", "run"}, {"state", "garbage"}, {"contains", "b"}, {"key", "k"},
+		{"header", "x=y"}, {"rate", "10"},
 		{"from", "2026-01-01"}, {"like", "x"}, {"next", "rubbish"}} {
 		fields, err := url.ParseQuery(first)
 		ok(t, err)
@@ -264,16 +275,20 @@ func TestLongCount(t *testing.T) {
 // What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it, or by asking how
 // many have this or that in it.
 func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
-	f := newFixture(t, Config{Authorize: allowed, Payload: func(queue string, _ *ops.MessageStatus) string { return queue + " has a secret" }})
+	f := newFixture(t, Config{Authorize: allowed, Payload: func(queue string, _ *ops.MessageStatus) string {
+		return queue + " has a secret"
+	}})
 	id := f.sent("orders", "card 4711", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
 	for _, page := range []string{
-		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders"), address("messages", "q", "orders", "text", id),
+		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders"),
+		address("messages", "q", "orders", "text", id),
 		address("message", "q", "orders", "id", id), address("message", "q", "orders", "key", "k", "as", "hex"),
 		address("act", "q", "orders", "do", "run", "id", id),
 	} {
 		f.lacks(f.get(page).body, "card", "4711", "63 61 72 64")
 	}
-	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "shows this text in place of the payload")
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret",
+		"shows this text in place of the payload")
 	guess := func(text string) string {
 		body := f.get(address("messages", "q", "orders", "text", text)).body
 		f.sees(body, "Payloads were not searched")

@@ -35,7 +35,9 @@ type snapshot struct {
 
 // queue is what is known of one; nil if it is not among those that are read.
 func (s *snapshot) queue(name string) *health.Look {
-	i, ok := slices.BinarySearchFunc(s.Queues, name, func(l *health.Look, name string) int { return cmp.Compare(l.Name, name) })
+	i, ok := slices.BinarySearchFunc(s.Queues, name, func(l *health.Look, name string) int {
+		return cmp.Compare(l.Name, name)
+	})
 	if !ok {
 		return nil
 	}

@@ -95,11 +95,12 @@ func (h *Handler) consumers(ctx context.Context, r *request) (any, error) { retu
 
 // alive are the consumers that are alive, the oldest first.
 func (h *Handler) alive(ctx context.Context, r *request) ([]ops.Consumer, error) {
-	all, err := shared(ctx, h, "consumers\x00"+r.Queue, h.bounds.interval, func(ctx context.Context) ([]ops.Consumer, error) {
-		ctx, cancel := h.soon(ctx)
-		defer cancel()
-		return r.Monitor().Consumers(ctx)
-	})
+	all, err := shared(ctx, h, "consumers\x00"+r.Queue, h.bounds.interval,
+		func(ctx context.Context) ([]ops.Consumer, error) {
+			ctx, cancel := h.soon(ctx)
+			defer cancel()
+			return r.Monitor().Consumers(ctx)
+		})
 	return all, r.part(err)
 }
 
@@ -116,7 +117,8 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 			[]string{r.lang.say("now"), r.lang.say("%s min", "15"), r.lang.say("%s min", "30"),
 				r.lang.say("%s min", "45"), r.lang.say("%s h", "1")}},
 		{"hours", r.lang.say("The next week, hour by hour"), time.Hour, 168, keepHours,
-			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"),
+			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"),
+				r.lang.say("%s d", "4"),
 				r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
 	} {
 		got, err := shared(ctx, r.h, f.key+" "+r.Queue, f.keep, func(ctx context.Context) (*ops.Forecast, error) {
@@ -170,7 +172,8 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 }
 
 func spanOf(name string, n ops.Tally, long time.Duration) span {
-	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long), health.Failing(n)}
+	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long),
+		health.Failing(n)}
 }
 
 // A chart is bars in a row, with its numbers in a table beside it.
@@ -216,7 +219,8 @@ func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
 		return nil
 	}
 	p.Groups, err = shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
-		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook, "")
+		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook,
+			"")
 		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
 			g.Others += one.Count
 		}

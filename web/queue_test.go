@@ -23,7 +23,8 @@ func TestQueuePage(t *testing.T) {
 	}
 	f.sent("orders", "later", delayqueue.WithDelay(50*time.Hour))
 	body := f.wants(http.StatusOK, f.get("queue?q=orders"))
-	f.sees(body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
+	f.sees(body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5",
+		"6 in all, at most 5",
 		"The last 30 days", "Overdue: 0. Later than a week: 0.")
 	day := fmt.Sprint("d", time.Now().Unix()/86400)
 	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
@@ -50,7 +51,10 @@ func TestGarbageIsGrouped(t *testing.T) {
 		f.sent("orders", "x")
 	}
 	done := q.StartConsume()
-	f.eventually("all have failed", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Garbage == 9 })
+	f.eventually("all have failed", func() bool {
+		c, err := f.monitor("orders").Counts(f.Context())
+		return err == nil && c.Garbage == 9
+	})
 	q.StopConsume()
 	<-done
 	got := f.get("queue?q=orders").body
@@ -86,7 +90,8 @@ func TestNewErrorsAreSeen(t *testing.T) {
 		dead[i] = redis.Z{Score: float64(at), Member: id}
 		records[id], texts[id] = fmt.Sprint("2 1 0 ", at, " ", why), "x"
 	}
-	if err := errors.Join(f.cli.HSet(f.Context(), "{dq:orders}:msg", texts).Err(), f.cli.HSet(f.Context(), "{dq:orders}:fail", records).Err(),
+	if err := errors.Join(f.cli.HSet(f.Context(), "{dq:orders}:msg", texts).Err(),
+		f.cli.HSet(f.Context(), "{dq:orders}:fail", records).Err(),
 		f.cli.ZAdd(f.Context(), "{dq:orders}:garbage", dead...).Err()); err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,8 @@ func visible(text string) string {
 
 // invisible are controls and marks of direction.
 func invisible(c rune) bool {
-	return c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x200b && c <= 0x200f || c >= 0x2028 && c <= 0x202e || c >= 0x2060 && c <= 0x206f ||
+	return c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x200b && c <= 0x200f || c >= 0x2028 && c <= 0x202e || c >= 0x2060 &&
+		c <= 0x206f ||
 		c == 0x061c || c == 0xfeff || c >= 0xfff9 && c <= 0xfffb || c >= 0xe0000 && c <= 0xe007f
 }
 

@@ -43,7 +43,8 @@ func (h *Handler) allRoutes() []route {
 		{name: "pause", title: "Pause", queue: true, file: "pause", load: h.askPause, act: Pause, post: h.postPause},
 		{name: "act", title: "Are you sure?", queue: true, file: "act", load: h.askAct, act: Look, post: h.postAct},
 		{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan},
-		{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look, post: h.postJob},
+		{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look,
+			post: h.postJob},
 	}
 }
 
@@ -66,7 +67,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := h.newRequest(r)
 	if seen, _, _ := strings.Cut(r.RequestURI, "?"); name == "" && seen != "" && !strings.HasSuffix(seen, "/") &&
 		!strings.Contains(seen, "://") {
-		redirect(w, seen[strings.LastIndexByte(seen, '/')+1:]+"/", http.StatusTemporaryRedirect) // links are relative to a folder
+		redirect(w, seen[strings.LastIndexByte(seen, '/')+1:]+"/",
+			http.StatusTemporaryRedirect) // links are relative to a folder
 		return
 	}
 	var err error

@@ -34,7 +34,8 @@ func (r *request) WhyNotSent(err error) string {
 	case errors.Is(err, schedule.ErrNotRun):
 		return r.lang.say("No replica runs the entries of this queue")
 	case errors.Is(err, schedule.ErrFar):
-		return r.lang.say("The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
+		return r.lang.say(
+			"The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
 	case errors.Is(err, schedule.ErrMoved):
 		return r.lang.say("Its sequence has gone on without it. The schedule begins anew within seconds")
 	case errors.Is(err, schedule.ErrRefused):

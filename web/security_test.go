@@ -32,9 +32,11 @@ func TestHeaders(t *testing.T) {
 			}
 		}
 		policy := got.header.Get("Content-Security-Policy")
-		f.sees(policy, "default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'")
+		f.sees(policy, "default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'",
+			"base-uri 'none'")
 		f.lacks(policy, "unsafe", "*", "data:")
-		if keep := got.header.Get("Cache-Control"); !strings.HasSuffix(path, ".css") && !strings.HasSuffix(path, ".js") && keep != "no-store" {
+		if keep := got.header.Get("Cache-Control"); !strings.HasSuffix(path, ".css") && !strings.HasSuffix(path, ".js") &&
+			keep != "no-store" {
 			t.Errorf("%q: Cache-Control: %q", path, keep)
 		}
 	}
@@ -89,10 +91,11 @@ func TestAssets(t *testing.T) {
 // withTrap gives the page a form that must not be reached.
 func (f *fixture) withTrap() (struck *int) {
 	struck = new(int)
-	f.page.routes["trap"] = &route{name: "trap", act: Delete, queue: true, post: func(context.Context, *request) (string, error) {
-		*struck++
-		return "./", nil
-	}}
+	f.page.routes["trap"] = &route{name: "trap", act: Delete, queue: true,
+		post: func(context.Context, *request) (string, error) {
+			*struck++
+			return "./", nil
+		}}
 	return struck
 }
 
@@ -136,15 +139,20 @@ func TestForms(t *testing.T) {
 		{"ann", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann}, 303, 1},
 		{"queue in the form", "POST", "trap", "q=orders", []func(*http.Request){ann}, 303, 1},
 		{"another queue", "POST", "trap?q=mails", "x=1", []func(*http.Request){ann}, 403, 0},
-		{"the form's queue does not hide the query's", "POST", "trap?q=mails", "q=orders", []func(*http.Request){ann}, 403, 0},
+		{"the form's queue does not hide the query's", "POST", "trap?q=mails", "q=orders", []func(*http.Request){
+			ann}, 403, 0},
 		{"by GET", "GET", "trap?q=orders", "", []func(*http.Request){ann}, 405, 0},
 		{"by HEAD", "HEAD", "trap?q=orders", "", []func(*http.Request){ann}, 405, 0},
 		{"by PUT", "PUT", "trap?q=orders", "x=1", []func(*http.Request){ann}, 405, 0},
-		{"from another site", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Sec-Fetch-Site", "cross-site")}, 403, 0},
-		{"from a neighbour", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Sec-Fetch-Site", "same-site")}, 403, 0},
-		{"from another origin", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Origin", "https://evil.example")}, 403, 0},
+		{"from another site", "POST", "trap?q=orders", "x=1", []func(*http.Request){
+			ann, header("Sec-Fetch-Site", "cross-site")}, 403, 0},
+		{"from a neighbour", "POST", "trap?q=orders", "x=1", []func(*http.Request){
+			ann, header("Sec-Fetch-Site", "same-site")}, 403, 0},
+		{"from another origin", "POST", "trap?q=orders", "x=1", []func(*http.Request){
+			ann, header("Origin", "https://evil.example")}, 403, 0},
 		{"from nowhere", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Origin", "null")}, 403, 0},
-		{"from here", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Sec-Fetch-Site", "same-origin")}, 303, 1},
+		{"from here", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Sec-Fetch-Site", "same-origin")},
+			303, 1},
 		{"too large", "POST", "trap?q=orders", "x=" + strings.Repeat("x", formLimit), []func(*http.Request){ann}, 400, 0},
 		{"no queue", "POST", "trap", "x=1", []func(*http.Request){ann}, 403, 0},
 	} {
@@ -190,7 +198,8 @@ func TestBoardShowsWhatOneMaySee(t *testing.T) {
 
 // hostile are names of queues that want to be more than that; a queue's name has no control characters.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe\u200b",
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`,
+	"\u202egnp.exe\u200b",
 	`</table></main>`, `../../etc/passwd`, `..`, `a/b?c#d&e=f`, "<!-- ]]>", `%s%d%!`,
 }
 
@@ -208,7 +217,8 @@ func TestHostileTextsStayText(t *testing.T) {
 	}
 	const queue = "a/../<script>"
 	f.consume(queue, func(context.Context, *delayqueue.Message) error { return errors.New(bad) })
-	for i, payload := range []string{bad, bad + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`, strings.Repeat("[", 1000)} {
+	for i, payload := range []string{bad, bad + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`,
+		strings.Repeat("[", 1000)} {
 		id := f.sent(queue, payload, delayqueue.WithKey(fmt.Sprint(bad, i)))
 		f.is(queue, id, delayqueue.StateGarbage)
 		for _, as := range []string{"", "text", "hex", "json"} {
@@ -223,8 +233,10 @@ func TestHostileTextsStayText(t *testing.T) {
 		if got.code == http.StatusInternalServerError || len(got.body) > 1<<20 {
 			t.Errorf("%.80q: %d, %d bytes; %s", page, got.code, len(got.body), f.log)
 		}
-		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<img src=x", "<b><b>",
-			"<i>ann", "onmouseover='", `href="javascript`, "</pre><", "</table></main>", "\u202e", "\u200b", "\x00", "\x1b", "\xff")
+		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script",
+			"<img src=x", "<b><b>",
+			"<i>ann", "onmouseover='", `href="javascript`, "</pre><", "</table></main>", "\u202e", "\u200b", "\x00", "\x1b",
+			"\xff")
 	}
 	board := html.UnescapeString(f.get("").body)
 	for _, name := range hostile {
@@ -282,7 +294,8 @@ func TestMounts(t *testing.T) {
 		if code != 200 {
 			continue
 		}
-		for _, found := range regexp.MustCompile(`(?:href|src|action|data-feed)="([^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+		for _, found := range regexp.MustCompile(`(?:href|src|action|data-feed)="([^"]*)"`).FindAllStringSubmatch(
+			w.Body.String(), -1) {
 			if strings.HasPrefix(found[1], "/") || strings.Contains(found[1], "//") {
 				t.Errorf("%s has the link %q, which is not relative", path, found[1])
 			}
@@ -308,7 +321,8 @@ func TestRefusalsHideRedis(t *testing.T) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
-	if got := languages[0].trouble(&tls.CertificateVerificationError{Err: errors.New("valid for redis.internal")}); strings.Contains(got,
+	if got := languages[0].trouble(
+		&tls.CertificateVerificationError{Err: errors.New("valid for redis.internal")}); strings.Contains(got,
 		"internal") {
 		t.Error(got)
 	}
@@ -349,10 +363,13 @@ func TestHosts(t *testing.T) {
 		page          *Handler
 		here, outside bool
 	}{
-		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true},
+		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true},
+		{"localhost", open, true, true},
 		{"LOCALHOST.:80", open, true, true},
-		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false}, {"", open, false, false},
-		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false},
+		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false},
+		{"", open, false, false},
+		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true},
+		{"evil.example", named, false, false},
 		{"queues.example.evil", named, false, false},
 	} {
 		for _, loopback := range both {

@@ -12,8 +12,9 @@ import (
 )
 
 // ErrNotLoopback says that a page without Config.Authorize is served at a loopback address only.
-var ErrNotLoopback = errors.New("delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, " +
-	"as 127.0.0.1: anybody who could reach another one could read all queues")
+var ErrNotLoopback = errors.New(
+	"delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, " +
+		"as 127.0.0.1: anybody who could reach another one could read all queues")
 
 func local(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
@@ -78,5 +79,7 @@ func (h *Handler) answers(host string, loopback bool) bool {
 	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
 		return ip.IsLoopback() || !loopback
 	}
-	return host == "localhost" || slices.ContainsFunc(h.cfg.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+	return host == "localhost" || slices.ContainsFunc(h.cfg.Hosts, func(name string) bool {
+		return strings.EqualFold(name, host)
+	})
 }

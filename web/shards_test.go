@@ -53,19 +53,23 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	sharded(t, f.cli, "orders", 3)
 	left := 60 - f.cli.HLen(t.Context(), keyOf(f.cli, "orders", 1, 3, "msg")).Val()
-	spoilt := []string{keyOf(f.cli, "orders", 1, 3, "waiting"), keyOf(f.cli, "orders", 1, 3, "consumers"), keyOf(f.cli, "orders", 1, 3, "history")}
+	spoilt := []string{keyOf(f.cli, "orders", 1, 3, "waiting"), keyOf(f.cli, "orders", 1, 3, "consumers"),
+		keyOf(f.cli, "orders", 1, 3, "history")}
 	for _, key := range spoilt {
 		ok(t, f.cli.Set(t.Context(), key, "x", 0).Err())
 	}
 	const says = "only 2 of 3 shards answer: a key of this queue belongs to another program"
 	f.sees(f.get("").body, "orders", says, fmt.Sprintf("<span>%d</span>", left))
-	f.sees(f.get("queue?q=orders").body, says, fmt.Sprintf("<b>%d</b>", left), "The numbers are those of the shards that answer.")
+	f.sees(f.get("queue?q=orders").body, says, fmt.Sprintf("<b>%d</b>", left),
+		"The numbers are those of the shards that answer.")
 	f.sees(f.get("queue?q=orders&lang=zh").body, "仅 2 / 3 个分片有响应")
 	for _, page := range []string{"limits", "consumers", "pause"} {
 		f.sees(f.get(page+"?q=orders&lang=en").body, "Numbers of this page are those of some shards alone: "+says)
 	}
 	ok(t, f.cli.Del(t.Context(), spoilt...).Err())
-	f.eventually("all is shown again", func() bool { return strings.Contains(f.get("queue?q=orders&lang=en").body, "<b>60</b>") })
+	f.eventually("all is shown again", func() bool {
+		return strings.Contains(f.get("queue?q=orders&lang=en").body, "<b>60</b>")
+	})
 }
 
 // TestShardsOfANodeThatIsAway: the page has the numbers of the shards on other nodes.

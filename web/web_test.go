@@ -79,7 +79,8 @@ func (f *fixture) batch(queue, payload string, n int) {
 	f.Helper()
 	all := make([]delayqueue.Outgoing, n)
 	for i := range all {
-		all[i] = delayqueue.Outgoing{Payload: fmt.Sprint(payload, i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+		all[i] = delayqueue.Outgoing{Payload: fmt.Sprint(payload, i),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
 	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).SendBatch(f.Context(), all)))
 }
@@ -213,14 +214,16 @@ func TestReaderIsEnough(t *testing.T) {
 	// The page Health asks for INFO, too.
 	line := strings.ReplaceAll(queuetest.DocumentedUsers(t)["reader"][0], "{dq:orders}", "{dq:*}") + " +info"
 	queuetest.SetUser(t, f.server.Client(t), line)
-	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
+	reader := queuetest.ClientWith(t, &redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret",
+		DisableIdentity: true})
 	f.cli = reader
 	f.serve(Config{})
 	for _, path := range f.pagesOf("orders") {
 		if r := f.page.routes[strings.TrimSuffix(path, "?q=orders")]; r.act != "" {
 			continue // it asks before it does something
 		}
-		if got := f.get(path); got.code != http.StatusOK && got.code != http.StatusBadRequest && got.code != http.StatusNotFound {
+		if got := f.get(path); got.code != http.StatusOK && got.code != http.StatusBadRequest &&
+			got.code != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, got.code, got.body)
 		} else if strings.Contains(got.body, "NOPERM") {
 			t.Errorf("%s: %s", path, got.body)
@@ -267,8 +270,10 @@ func TestFormsActOnTheirQueueAlone(t *testing.T) {
 func TestPlanSaysHow(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	f.batch("orders", "x", 25)
-	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate", "10", "count", "1"))
-	f.sees(body, "By how much</span> <code class=\"foreign\">7 d<", "10 a second, which takes 2 s", "Postpone by 7 d: 25 messages</button>")
+	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate",
+		"10", "count", "1"))
+	f.sees(body, "By how much</span> <code class=\"foreign\">7 d<", "10 a second, which takes 2 s",
+		"Postpone by 7 d: 25 messages</button>")
 	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
 	f.sees(body, "as fast as it goes", "Delete: 25 messages</button>")
 	f.lacks(body, "By how much")
@@ -299,7 +304,8 @@ func TestBoardFindsQueues(t *testing.T) {
 
 // With more queues than are shown nothing is simply well.
 func TestVerdictOfSomeQueues(t *testing.T) {
-	for hidden, want := range map[bool]string{false: "All is well. Queues: 1", true: "All is well with the 1 queues that are shown"} {
+	for hidden, want := range map[bool]string{false: "All is well. Queues: 1",
+		true: "All is well with the 1 queues that are shown"} {
 		b := &board{snapshot: &snapshot{Hidden: hidden}, Rows: []row{{}}}
 		if b.judge(languages[0]); b.Words != want || (b.Level == 0) == hidden {
 			t.Errorf("%v: %q, %v", hidden, b.Words, b.Level)

@@ -25,7 +25,8 @@ import (
 // texts are how the catalogue's keys stand in templates and in Go: t "…", say("…"), title: "…", &httpError{…, "…"}.
 var texts = map[string][]*regexp.Regexp{
 	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
-	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`), regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`),
+	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`),
+		regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`),
 		regexp.MustCompile(`\b(?:Act|BulkPhase) = ("[^"]*")`), // of ops, which pages say as they are
 		regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
 		regexp.MustCompile(`\btwo\(.*?("%s [^"]*").*?("%s [^"]*")`)},
@@ -81,7 +82,8 @@ func TestLanguagesAreComplete(t *testing.T) {
 			text, ok := l.words[key]
 			if !ok {
 				t.Errorf("%s has no %q", l.Tag, key)
-			} else if strings.Count(text, "%") != strings.Count(key, "%") || strings.Count(text, "%s") != strings.Count(key, "%s") {
+			} else if strings.Count(text, "%") != strings.Count(key, "%") ||
+				strings.Count(text, "%s") != strings.Count(key, "%s") {
 				t.Errorf("%s: %q has other places: %q", l.Tag, key, text)
 			}
 		}
@@ -120,14 +122,17 @@ func TestTemplatesHaveNoWords(t *testing.T) {
 }
 
 // sameInAll are words that are written the same in all languages.
-var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "Throttle", "KB", "MB", "GB", "TB",
+var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "Throttle", "KB",
+	"MB", "GB", "TB",
 	"maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients"}
 
 // notWords are ids, the place of a time in a text for the script, and what a server is.
-var notWords = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{at\}|\b(redis|valkey|redict|kvrocks) [0-9]\S*`)
+var notWords = regexp.MustCompile(
+	`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{at\}|\b(redis|valkey|redict|kvrocks) [0-9]\S*`)
 
 // foreign are elements whose text is somebody else's, or is the same in all languages.
-var foreign = regexp.MustCompile(`(?s)<(code|pre|bdi|time|title)\b.*?</(code|pre|bdi|time|title)>|<\w+ [^>]*class="[^"]*\bforeign\b[^"]*"[^>]*>[^<]*</\w+>`)
+var foreign = regexp.MustCompile(
+	`(?s)<(code|pre|bdi|time|title)\b.*?</(code|pre|bdi|time|title)>|<\w+ [^>]*class="[^"]*\bforeign\b[^"]*"[^>]*>[^<]*</\w+>`)
 
 // englishOf are the English words that a page says itself, not in a text of somebody else's or an id.
 func englishOf(page string) (found []string) {
@@ -180,7 +185,8 @@ func TestChinesePagesAreChinese(t *testing.T) {
 		for _, state := range v.States {
 			pages = append(pages, address("messages", "q", "1", "state", state.String()),
 				address("plan", "q", "1", "do", v.Name, "state", state.String(),
-					"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to", "2026-01-02T15:04"))
+					"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to",
+					"2026-01-02T15:04"))
 		}
 	}
 	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"),

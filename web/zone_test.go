@@ -69,7 +69,8 @@ func TestCaptionsAddUp(t *testing.T) {
 	if l.draw(c); c.Caption != "done 22, failed 1, sent 206,002" {
 		t.Error(c.Caption)
 	}
-	c = &chart{Legend: []legend{{"first", "a"}, {"second", "b"}}, bars: []bar{{stack: []int64{3, 4}}, {stack: []int64{1, 1}}}}
+	c = &chart{Legend: []legend{{"first", "a"}, {"second", "b"}},
+		bars: []bar{{stack: []int64{3, 4}}, {stack: []int64{1, 1}}}}
 	if l.draw(c); c.Caption != "9 in all, at most 7" {
 		t.Error(c.Caption)
 	}

@@ -20,7 +20,8 @@ The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s, skip_
 user:password@ of the address is for the sentinels, and the primary's is ?username=…&password=… in the query.
 Escape special characters of a password (%40 is @), or give it by --password-file or REDIS_PASSWORD.`
 
-var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
+var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster",
+	"rediss+cluster"}
 
 // An address is a URL that says how to reach Redis.
 type address struct {
@@ -82,7 +83,9 @@ func parseAddress(text, from string) (*address, error) {
 	}
 	authority, tail := rest[:end], rest[end:]
 	if strings.Contains(tail, "#") || strings.Contains(tail, "@") && (head != "unix" || authority != "") {
-		return nil, wrong("%s cannot be read: something in the password is not escaped (%%2F is /, %%3F is ?, %%23 is #, %%40 is @)", head+"://…")
+		return nil, wrong(
+			"%s cannot be read: something in the password is not escaped (%%2F is /, %%3F is ?, %%23 is #, %%40 is @)",
+			head+"://…")
 	}
 	user := authority[:strings.LastIndex(authority, "@")+1]
 	hosts := strings.Split(strings.TrimPrefix(authority, user), ",")

@@ -25,12 +25,15 @@ type cause struct {
 }
 
 func enteredBy(b ops.Balance) []cause {
-	return []cause{{"sent", b.Sent}, {"followed others", b.Followed}, {"by schedules", b.Scheduled}, {"imported", b.Imported}, {"found", b.Found}}
+	return []cause{{"sent", b.Sent}, {"followed others", b.Followed}, {"by schedules", b.Scheduled},
+		{"imported", b.Imported}, {"found", b.Found}}
 }
 
 func leftBy(b ops.Balance) []cause {
-	return []cause{{"acked", b.Acked}, {"kept until their time was over", b.Over}, {"superseded", b.Superseded}, {"intercepted", b.Intercepted},
-		{"canceled", b.Canceled}, {"deleted", b.Deleted}, {"too old in garbage", b.Aged}, {"too many", b.Trimmed}, {"written off", b.WrittenOff}}
+	return []cause{{"acked", b.Acked}, {"kept until their time was over", b.Over}, {"superseded", b.Superseded},
+		{"intercepted", b.Intercepted},
+		{"canceled", b.Canceled}, {"deleted", b.Deleted}, {"too old in garbage", b.Aged}, {"too many", b.Trimmed},
+		{"written off", b.WrittenOff}}
 }
 
 func booksOf(b ops.Balance) *booksJSON {

@@ -28,7 +28,8 @@ type bulkWork struct {
 
 type bulkCall = func(context.Context, ops.Bulk) (*ops.BulkResult, error)
 
-var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateWaiting}
+var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry,
+	delayqueue.StateWaiting}
 
 // bulkFlags are those of commands that have --all, besides what it selects by.
 type bulkFlags struct {
@@ -49,10 +50,12 @@ func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
 		c.Flags().BoolVar(&b.anew, "anew", false, "lift the deadline of messages that are past it, else they are refused")
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
 	}
-	c.Flags().Var(&b.before, "before", "with --all: only those that were there then, as when a dry run or a command that was cut off began")
+	c.Flags().Var(&b.before, "before",
+		"with --all: only those that were there then, as when a dry run or a command that was cut off began")
 	c.Flags().Int64Var(&b.most, "most", 0, "with --all: at most so many messages; 0: any number")
 	c.Flags().IntVar(&b.rate, "rate", 0, "with --all: at most so many messages a second; 0: as fast as it goes")
-	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "with --all: say how many it would be, with some of them, and change nothing")
+	c.Flags().BoolVar(&b.dryRun, "dry-run", false,
+		"with --all: say how many it would be, with some of them, and change nothing")
 }
 
 // many is from how many messages on bulk work is asked about that destroys nothing.
@@ -149,7 +152,8 @@ func (t *target) statesOf(work *bulkWork) ([]delayqueue.State, error) {
 			return nil, err
 		}
 		if !slices.Contains(work.can, state) {
-			return nil, fail(exitUsage, "--state %s: what is there cannot be %s, but what is %s", state, work.did, namesOf(work.can))
+			return nil, fail(exitUsage, "--state %s: what is there cannot be %s, but what is %s", state, work.did,
+				namesOf(work.can))
 		}
 		if !slices.Contains(states, state) {
 			states = append(states, state)
@@ -162,7 +166,8 @@ func sizeOf(n ops.Counts, states []delayqueue.State) (total int64) {
 	for _, state := range states {
 		total += map[delayqueue.State]int64{
 			delayqueue.StatePending: n.Pending, delayqueue.StateReady: n.Ready, delayqueue.StateUnack: n.Unack,
-			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage, delayqueue.StateDone: n.Done, delayqueue.StateWaiting: n.Waiting,
+			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage, delayqueue.StateDone: n.Done,
+			delayqueue.StateWaiting: n.Waiting,
 		}[state]
 	}
 	return total
@@ -180,7 +185,8 @@ func namesOf(states []delayqueue.State) string {
 }
 
 // runBulk shows how bulk work goes on. An interrupt stops it between two steps.
-func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk, work bulkCall) (*ops.BulkResult, error) {
+func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk,
+	work bulkCall) (*ops.BulkResult, error) {
 	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })

@@ -46,14 +46,16 @@ func tellBulkEmpty(w *world) {
 	w.send("orders", "a", inAnHour, delayqueue.WithHeader("tenant", "acme"))
 	for text, flag := range map[string]string{
 		`"--with-key" flag: it is empty`: "--with-key=", `"--contains" flag: it is empty`: "--contains=",
-		`"--error" flag: it is empty`: "--error=", "--error-like '(no error)' selects": "--error-like=", "--state is empty": "--state=",
+		`"--error" flag: it is empty`: "--error=", "--error-like '(no error)' selects": "--error-like=",
+		"--state is empty":                   "--state=",
 		`"--header" flag: the name is empty`: "--header==acme", "--header tenant= is empty": "--header=tenant=",
 		`"--header" flag: want a name`: "--header=tenant",
 	} {
 		w.refused(exitUsage, text, "cancel", "orders", "--all", "--yes", flag)
 	}
 	w.refused(exitUsage, `"-k, --key" flag: it is empty`, "send", "orders", "b", "--key", "")
-	w.refused(exitUsage, `"--header" flag: the name is given twice`, "send", "orders", "b", "--header", "a=1", "--header", "a=2")
+	w.refused(exitUsage, `"--header" flag: the name is given twice`, "send", "orders", "b", "--header", "a=1", "--header",
+		"a=2")
 	equal(w, "pending, after what did nothing", w.counts("orders").Pending, 1)
 }
 
@@ -106,7 +108,8 @@ func tellBulkCounted(w *world) {
 		w.Fatalf("counted %+v", counted)
 	}
 	said := w.run("run", "orders", "--all", "--rate", "5", "--dry-run").err
-	w.contains(said, "this does it, and leaves alone what came later:\ndelayqueue run orders --all ", "--rate 5 --before 2", " --most 3\n")
+	w.contains(said, "this does it, and leaves alone what came later:\ndelayqueue run orders --all ",
+		"--rate 5 --before 2", " --most 3\n")
 	w.lacks(said, "--dry-run")
 	w.refused(exitUnconfirmed, "Delete at most 2, and all of 3 messages", "cancel", "orders", "--all", "--most", "2")
 	w.send("orders", "new", inAnHour)
@@ -131,11 +134,13 @@ func TestBulkWithoutAnswer(t *testing.T) {
 		a := &app{command: &cobra.Command{}, started: true}
 		a.command.SetContext(t.Context())
 		readOnly := errors.New("READONLY you can't write against a read only replica")
-		_, err := a.runBulk(t.Context(), "deleting", 1, ops.Bulk{}, func(ctx context.Context, _ ops.Bulk) (*ops.BulkResult, error) {
-			<-ctx.Done()
-			return &ops.BulkResult{}, fmt.Errorf("%w (last attempt: %w)", ctx.Err(), readOnly)
-		})
-		if code, text := a.explain(err); code != exitNoRedis || !errors.Is(err, readOnly) || !strings.HasPrefix(text, "no answer for 30s") ||
+		_, err := a.runBulk(t.Context(), "deleting", 1, ops.Bulk{},
+			func(ctx context.Context, _ ops.Bulk) (*ops.BulkResult, error) {
+				<-ctx.Done()
+				return &ops.BulkResult{}, fmt.Errorf("%w (last attempt: %w)", ctx.Err(), readOnly)
+			})
+		if code, text := a.explain(err); code != exitNoRedis || !errors.Is(err, readOnly) ||
+			!strings.HasPrefix(text, "no answer for 30s") ||
 			!strings.Contains(text, "READONLY") {
 			t.Errorf("%d %s", code, text)
 		}
@@ -151,7 +156,8 @@ func tellBulkGoesOn(w *world) {
 	w.until("the program knows of one step", func() bool { return shifted(w) > 1 })
 	t.types(ctrlC)
 	testkit.Receive(w, "its end", t.ended)
-	first := decode[bulkJSON](w, strings.ReplaceAll(t.all()[strings.Index(t.all(), "{"):strings.LastIndex(t.all(), "}")+1], "\r", ""))[0]
+	first := decode[bulkJSON](w, strings.ReplaceAll(t.all()[strings.Index(t.all(), "{"):strings.LastIndex(t.all(), "}")+1],
+		"\r", ""))[0]
 	if first.Before == nil || first.Done == 0 || first.Done == n {
 		w.Fatalf("%+v", first)
 	}

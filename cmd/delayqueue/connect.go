@@ -41,12 +41,14 @@ type dialing struct {
 }
 
 func (d *dialing) flags(f *pflag.FlagSet) {
-	f.StringVar(&d.redis, "redis", "", "address of Redis; see delayqueue --help (default $"+fromEnv+", else "+defaultURL+")")
+	f.StringVar(&d.redis, "redis", "", "address of Redis; see delayqueue --help (default $"+fromEnv+", else "+defaultURL+
+		")")
 	f.StringVar(&d.passwordFile, "password-file", "", "file whose first line is the password (default $"+passwordFrom+")")
 	f.StringVar(&d.caFile, "cacert", "", "PEM file of the authorities that sign the server's certificate")
 	f.StringVar(&d.certFile, "cert", "", "PEM file of this client's certificate")
 	f.StringVar(&d.keyFile, "cert-key", "", "PEM file of the client's private key")
-	f.StringVar(&d.serverName, "tls-server-name", "", "name that the server's certificate has (default: the host of the address)")
+	f.StringVar(&d.serverName, "tls-server-name", "",
+		"name that the server's certificate has (default: the host of the address)")
 }
 
 // prepare reads the address, and the files that flags name.
@@ -179,7 +181,8 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	mode, err := modeOf(ctx, cli)
-	if _, plain := cli.(*redis.Client); plain && err == nil && mode == "cluster" && !strings.Contains(d.address.Scheme, "+") {
+	if _, plain := cli.(*redis.Client); plain && err == nil && mode == "cluster" &&
+		!strings.Contains(d.address.Scheme, "+") {
 		_ = cli.Close() // this client knows one node
 		if cli, err = d.client(true); err != nil {
 			return nil, err
@@ -238,14 +241,16 @@ func (d *dialing) unreachable(err error) string {
 		return said("is a sentinel: use " + r.as("sentinel") + "?master=<name>")
 	case strings.Contains(text, "cluster support disabled"):
 		return said("is one server and no Cluster: did you mean " + r.as("") + "?")
-	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "AUTH <password> called without"):
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"),
+		strings.Contains(text, "AUTH <password> called without"):
 		hint := "wants another user or password, in the address, by --password-file or " + passwordFrom
 		if strings.HasSuffix(r.Scheme, "+sentinel") {
 			hint += "; the primary's in the address are &username=…&password=…, and those before the @ are for the sentinels"
 		}
 		return said(hint + " (" + text + ")")
 	case strings.Contains(text, "NOPERM"):
-		return said("refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" + text + ")")
+		return said("refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" +
+			text + ")")
 	case strings.HasSuffix(r.Scheme, "+sentinel"):
 		return said("names no sentinel that answers and knows this primary (" + text + ")")
 	}

@@ -163,7 +163,8 @@ func TestSentinel(t *testing.T) {
 	w.refused(exitNoRedis, "Add ?master=<name>", "stats", "orders", "--redis", "redis+sentinel://"+addrs)
 	w.refused(exitNoRedis, `is a sentinel: use redis+sentinel://`+s.Addrs()[0]+`?master=<name>`, "stats",
 		"--redis", "redis://"+s.Addrs()[0])
-	w.refused(exitNoRedis, "?master=mian names no sentinel that answers and knows this primary", "stats", "orders", "--redis",
+	w.refused(exitNoRedis, "?master=mian names no sentinel that answers and knows this primary", "stats", "orders",
+		"--redis",
 		"redis+sentinel://"+addrs+"?master=mian")
 }
 
@@ -184,15 +185,18 @@ func TestLeastPrivilege(t *testing.T) {
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
 	w.must("schedule", "set", "orders", "daily", "x", "--cron", "0 9 * * *")
 	looks := [][]string{
-		{"stats"}, {"queues"}, {"ls", "orders", "retry"}, {"ls", "orders", "ready"}, {"get", "orders", id}, {"get", "orders", "k", "--key"},
+		{"stats"}, {"queues"}, {"ls", "orders", "retry"}, {"ls", "orders", "ready"}, {"get", "orders", id},
+		{"get", "orders", "k", "--key"},
 		{"consumers", "orders"}, {"history", "orders"}, {"schedules", "orders"}, {"schedule", "next", "orders", "daily"},
 	}
 	for _, args := range append(looks, [][]string{
-		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"}, {"reschedule", "orders", "--all", "--by", "1h"},
+		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"},
+		{"reschedule", "orders", "--all", "--by", "1h"},
 		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"},
 		{"resume", "orders"},
 		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"},
-		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"}, {"schedule", "run", "orders", "daily"},
+		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"},
+		{"schedule", "run", "orders", "daily"},
 	}...) {
 		w.must(args...)
 	}
@@ -226,7 +230,8 @@ func TestPasswordsAreNeverShown(t *testing.T) {
 	for _, password := range []string{"s3cret", "s3/cr3t", "s3?cr3t", "s3#cr3t", "s3@cr3t", "s3:cr3t", "s3%cr3t",
 		"s3,cr3t", "s3=cr3t&", "6379/s3cret"} {
 		for _, form := range []string{
-			"default:P@host", ":P@host", "P@host", "redis:P@host", "redis:/:P@host", "redis//:P@host", "://:P@host", "redis:default:P@host:6379",
+			"default:P@host", ":P@host", "P@host", "redis:P@host", "redis:/:P@host", "redis//:P@host", "://:P@host",
+			"redis:default:P@host:6379",
 			"reds://default:P@host", "reds://:P@host:1", "redis+clutser://u:P@a,b", "https://u:P@host", "nothing://u:P@host",
 			"redis://:P@", "redis://u:P@:6379", "redis://u:P@host:port", "redis://u:P@host:1:2", "redis://:P@a:1,b:2",
 			"redis://:P@[::1", "redis://:P@host/x",
@@ -234,10 +239,12 @@ func TestPasswordsAreNeverShown(t *testing.T) {
 			"redis+cluster://u:P@127.0.0.1:1,127.0.0.1:1",
 			"redis+cluster://u:P@127.0.0.1:1/3", "redis+sentinel://u:P@127.0.0.1:1?master=m", "redis+sentinel://u:P@127.0.0.1:1",
 			"redis+sentinel://127.0.0.1:1?master=m&password=P", "redis+sentinel://127.0.0.1:1?master=m&sentinel_password=P",
-			"redis+sentinel://127.0.0.1:1?password=P", "redis://127.0.0.1:1?password=P", "redis://127.0.0.1:1?sentinel_password=P",
+			"redis+sentinel://127.0.0.1:1?password=P", "redis://127.0.0.1:1?password=P",
+			"redis://127.0.0.1:1?sentinel_password=P",
 			"reds://127.0.0.1:1?password=P", "127.0.0.1:1?password=P", "redis://127.0.0.1:1/0?password=P&spee=1",
 			"unix://u:P@/nothing.sock", "unix://u:P@",
-			"redis://u:P", "redis://127.0.0.1:1#P", "redis://u:1/P@host", "redis://u:1?P@host", "redis://u:1#P@host", "redis://a:1,u:P@b:2",
+			"redis://u:P", "redis://127.0.0.1:1#P", "redis://u:1/P@host", "redis://u:1?P@host", "redis://u:1#P@host",
+			"redis://a:1,u:P@b:2",
 		} {
 			if password == "s3@cr3t" && !strings.Contains(form, "@") && strings.Contains(form, ":P") {
 				continue // that is a user's password and a host
@@ -271,7 +278,8 @@ func TestHintKeepsThePrimary(t *testing.T) {
 	d := dialing{redis: "redis+sentinel://u:pw@127.0.0.1:1,127.0.0.1:2/3?master=main"}
 	ok(t, d.prepare())
 	got := d.unreachable(errors.New("NOAUTH Authentication required."))
-	testkit.Has(t, got, "redis+sentinel://xxxxx@127.0.0.1:1,127.0.0.1:2/3?master=main", "&username=…&password=…", "for the sentinels")
+	testkit.Has(t, got, "redis+sentinel://xxxxx@127.0.0.1:1,127.0.0.1:2/3?master=main", "&username=…&password=…",
+		"for the sentinels")
 }
 
 func TestPasswordFromFileOrEnvironment(t *testing.T) {
@@ -310,8 +318,9 @@ func certificate(t *testing.T) (cert, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		DNSNames: []string{"redis.internal"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    []string{"redis.internal"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &own.PublicKey, own)
 	ok(t, err)

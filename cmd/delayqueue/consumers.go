@@ -57,7 +57,8 @@ few seconds. A consumer that was killed counts as alive until its lease has run 
 					colour = warn
 				}
 				heard := brief(max(time.Since(one.Seen), 0)) + " ago"
-				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), heard, paint(colour, busy), "", "", one.ID}
+				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), heard, paint(colour, busy), "", "",
+					one.ID}
 				for i, h := range one.Handling[:min(len(one.Handling), handlingShown)] {
 					if i > 0 {
 						t.add(cells...)

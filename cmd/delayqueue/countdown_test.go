@@ -31,7 +31,8 @@ func tellCountdown(w *world) {
 	w.handled("orders")
 	w.acks(total, 499)
 	w.contains(w.must("get", "orders", total), "waits for  499 of 500 acks\n")
-	equal(w, "replaced", w.sends("orders", "total", "--key", "import-42", "--key-policy", "replace", "--countdown", "2"), total)
+	equal(w, "replaced", w.sends("orders", "total", "--key", "import-42", "--key-policy", "replace", "--countdown", "2"),
+		total)
 	w.contains(w.must("ls", "orders", "pending", "--json"), `"countdown":2,"countdown_left":1,`)
 	w.contains(w.must("find", "orders", "import-42", "--json"), `"countdown_left":1`)
 	w.must("run", "orders", row)
@@ -39,9 +40,11 @@ func tellCountdown(w *world) {
 	evil := w.sends("orders", "a", "--delay", "1h", "--counts", "k\x1b[31m\nl")
 	w.contains(w.must("get", "orders", evil), "counts for  k·[31m l\n")
 
-	w.refused(exitUsage, "bad message option: WithCountdown(5) without a key: WithCounts names the key", "send", "orders", "x",
+	w.refused(exitUsage, "bad message option: WithCountdown(5) without a key: WithCounts names the key", "send", "orders",
+		"x",
 		"--delay", "1h", "--countdown", "5")
-	w.refused(exitUsage, "WithCountdown(-1): from 0", "send", "orders", "x", "--key", "k", "--delay", "1h", "--countdown=-1")
+	w.refused(exitUsage, "WithCountdown(-1): from 0", "send", "orders", "x", "--key", "k", "--delay", "1h",
+		"--countdown=-1")
 	w.refused(exitUsage, "WithCounts: 0 bytes: a key has 1 to 512", "send", "orders", "x", "--counts", "")
 	w.sound("orders")
 }
@@ -91,12 +94,14 @@ func tellDoctorCountdown(w *world) {
 	w.contains(w.must("doctor", "orders"), "holds 1 message", "nothing is wrong with it")
 	w.do("HDEL", "parts", total+":0")
 	w.do("HSET", "parts", nobody+":0", "3")
-	w.run("doctor", "orders").shows("lost parts (1)", "message "+total+" has a countdown of 3, and how many acks are missing is not known",
+	w.run("doctor", "orders").shows("lost parts (1)", "message "+total+
+		" has a countdown of 3, and how many acks are missing is not known",
 		"stray part (1)", "the acks of message "+nobody+" are \"3\"", "comes at its own instant")
 	r := w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").
 		shows("delete from parts: "+nobody+":0\n", "repaired 1 thing", "1 finding left")
 	w.lacks(r.out, "parts: "+total)
-	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("lost parts (1)", "nothing of it can be repaired safely")
+	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("lost parts (1)",
+		"nothing of it can be repaired safely")
 
 	w.contains(w.must("get", "orders", total), "waits for  3 of 3 acks\n")
 	w.contains(w.must("send", "orders", "anew", "--key", "total", "--key-policy", "replace", "--countdown", "2"), total)

@@ -105,7 +105,8 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	var names, prefixes []string
 	s := search{pattern: "{*:*}:state", pages: hintPages, found: func(key string) {
 		inner := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}:state")
-		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok && own != name { // a queue that this user may not see has this very name
+		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok &&
+			own != name { // a queue that this user may not see has this very name
 			names = append(names, own)
 		} else if other, ok := strings.CutSuffix(inner, ":"+name); ok {
 			prefixes = append(prefixes, other)

@@ -102,7 +102,8 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 	}
 	l := health.Read(ctx, m)
 	found := append(broken, a.standstill(ctx, p, l)...)
-	d := diagnosis{Queue: p.name, At: p.now(), Messages: p.messages(), verdictJSON: a.verdictJSON(l), Missing: a.missing(p), Findings: []findingJSON{}}
+	d := diagnosis{Queue: p.name, At: p.now(), Messages: p.messages(), verdictJSON: a.verdictJSON(l),
+		Missing: a.missing(p), Findings: []findingJSON{}}
 	if len(p.shards) > 1 {
 		d.Shards = len(p.shards)
 	}
@@ -111,7 +112,8 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 	}
 	for _, f := range found {
 		advice := advices[f.Kind]
-		d.Findings = append(d.Findings, findingJSON{f.shard.number(), f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})
+		d.Findings = append(d.Findings, findingJSON{f.shard.number(), f.Kind, f.Structure, f.Item, f.Text, advice.means,
+			advice.do, advice.repair})
 	}
 	if !a.json {
 		say("verdict: %s", a.verdict(l))
@@ -164,7 +166,8 @@ func (a *app) books(ctx context.Context, m *ops.Queue) (*ops.Balance, error) {
 	switch {
 	case err == nil && !b.Since.IsZero():
 		return &b, nil
-	case err == nil, errors.Is(err, delayqueue.ErrNoQueue), errors.Is(err, delayqueue.ErrWrongType), errors.Is(err, delayqueue.ErrMissingShards),
+	case err == nil, errors.Is(err, delayqueue.ErrNoQueue), errors.Is(err, delayqueue.ErrWrongType),
+		errors.Is(err, delayqueue.ErrMissingShards),
 		redis.HasErrorPrefix(err, "NOPERM"):
 		return nil, nil
 	}
@@ -308,7 +311,8 @@ func (a *app) standstill(ctx context.Context, p *examined, l *health.Look) (foun
 		looked[node] = true
 		for _, c := range checks {
 			if c.Level == health.Critical {
-				add(one, unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found), strings.TrimSuffix(a.words(c.Advice), "."))
+				add(one, unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found),
+					strings.TrimSuffix(a.words(c.Advice), "."))
 			}
 		}
 	}

@@ -97,7 +97,8 @@ func (p *examined) readable() (all []*part) {
 func (p *examined) unread() error {
 	for _, one := range p.shards {
 		if one.err != nil {
-			return fmt.Errorf("queue %q: only %d of %d shards were checked: shard %d of %d: %w", p.name, len(p.readable()), len(p.shards),
+			return fmt.Errorf("queue %q: only %d of %d shards were checked: shard %d of %d: %w", p.name, len(p.readable()),
+				len(p.shards),
 				one.number(), one.of, one.err)
 		}
 	}

@@ -60,15 +60,18 @@ func tellDoctor(w *world) {
 	later, now, failed, taken, lost := w.breakIt()
 	before := w.read()
 
-	w.exits(exitUnsound, "doctor", "orders").shows("no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)",
-		"stray list (1)", "unlisted group (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means", "--repair mends it")
+	w.exits(exitUnsound, "doctor", "orders").shows("no place (4)", "no envelope (3)", "stray record (1)",
+		"stray result (1)", "stray part (1)",
+		"stray list (1)", "unlisted group (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means",
+		"--repair mends it")
 	d := decode[diagnosis](w, w.exits(exitUnsound, "doctor", "orders", "--json").out)[0]
 	if len(d.Findings) < 10 || d.Messages != 7 || len(d.Repairs) != 0 || d.Left != nil {
 		w.Errorf("doctor --json: %+v", d)
 	}
 	w.refused(exitUnconfirmed, "add --yes", "doctor", "orders", "--repair")
 	t := w.answers("n\r", exitUnconfirmed, "doctor", "orders", "--repair")
-	w.contains(t.all(), "the repair would do this", "bring back message ", "drop from pending: "+lost, "free key lost", "free key nobody's")
+	w.contains(t.all(), "the repair would do this", "bring back message ", "drop from pending: "+lost, "free key lost",
+		"free key nobody's")
 	if after := w.read(); !slices.Equal(after.Breaches(), before.Breaches()) {
 		w.Fatalf("it wrote before anybody said yes:\n%s", after.Dump())
 	}
@@ -143,10 +146,12 @@ func tellDoctorHeld(w *world) {
 func tellDoctorCannot(w *world) {
 	w.send("orders", "a", inAnHour)
 	w.do("HSET", "msg", nobody, "no envelope")
-	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 1 thing", "2 findings left") // the books are right again
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "repaired 1 thing",
+		"2 findings left") // the books are right again
 	w.do("PEXPIRE", "state", 1_000_000)
 	w.do("SET", "other", "x") // the structure that is none
-	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("bad envelope (1)", "no place (1)", "time to live (1)", "stray key (1)",
+	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("bad envelope (1)", "no place (1)",
+		"time to live (1)", "stray key (1)",
 		"nothing of it can be repaired safely")
 	w.do("DEL", "msg")
 	w.do("SET", "msg", "x")
@@ -173,7 +178,8 @@ func tellDoctorNewer(w *world) {
 	t.ends(exitRefused)
 	w.contains(t.all(), "upgrade this program")
 
-	w.exits(exitUnsound, "doctor", "orders").shows("unknown layout (1)", `field layout is "2"`, "Upgrade this program", "no place (1)")
+	w.exits(exitUnsound, "doctor", "orders").shows("unknown layout (1)", `field layout is "2"`, "Upgrade this program",
+		"no place (1)")
 	for _, layout := range []string{"2", "x", ""} {
 		keep(layout)
 		w.refused(exitRefused, "upgrade this program", "doctor", "orders", "--repair", "--yes")
@@ -184,7 +190,8 @@ func tellDoctorNewer(w *world) {
 	if d := decode[diagnosis](w, r.out)[0]; len(d.Findings) == 0 || len(d.Repairs) != 0 {
 		w.Errorf("doctor --repair --json: %+v", d)
 	}
-	if after := w.read(); after.Where(id) != "gone" || len(after.Messages) != len(before.Messages) || len(after.Fail) != 0 {
+	if after := w.read(); after.Where(id) != "gone" || len(after.Messages) != len(before.Messages) ||
+		len(after.Fail) != 0 {
 		w.Errorf("it was touched:\n%s", after.Dump())
 	}
 	w.do("ZADD", "pending", before.Messages[id].Due, id) // as whoever upgraded this program may do
@@ -210,7 +217,8 @@ func tellDoctorStandstill(w *world) {
 
 	w.do("ZADD", "retry", 5, "junk\xff\x1b[31m")
 	w.do("RPUSH", "ready", "2:nobody")
-	w.run("doctor", "orders", "--repair", "--yes").shows("malformed tag (2)", "drop from ready: 2:nobody", "repaired 2 things",
+	w.run("doctor", "orders", "--repair", "--yes").shows("malformed tag (2)", "drop from ready: 2:nobody",
+		"repaired 2 things",
 		"the queue is sound now")
 	w.sound("orders")
 }
@@ -230,7 +238,8 @@ func tellDoctorLane(w *world) {
 	w.heardOf("orders")
 	w.contains(w.must("stats", "orders"), "fine")
 	w.do("ZADD", "waiting", time.Now().Add(-2*time.Hour).UnixMicro(), id)
-	w.run("doctor", "orders").shows("waits long for its lane (1)", "messages of lane customer-42 wait for others of it since", "delayqueue lanes skip lets")
+	w.run("doctor", "orders").shows("waits long for its lane (1)",
+		"messages of lane customer-42 wait for others of it since", "delayqueue lanes skip lets")
 	w.contains(w.must("stats", "orders", "--json"), `"level":"warning","code":"lane"`)
 }
 
@@ -295,7 +304,8 @@ func TestEveryFindingIsExplained(t *testing.T) {
 	kinds := regexp.MustCompile(`Kind += +"(.+)"`).FindAllSubmatch(source, -1)
 	for _, kind := range kinds {
 		k := check.Kind(kind[1])
-		if a := advices[k]; k != check.Leftover && (a.means == "" || a.do == "" || a.repair != strings.Contains(a.do, byRepair)) {
+		if a := advices[k]; k != check.Leftover &&
+			(a.means == "" || a.do == "" || a.repair != strings.Contains(a.do, byRepair)) {
 			t.Errorf("%q: %+v", k, a)
 		}
 	}

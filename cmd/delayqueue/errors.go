@@ -71,19 +71,22 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, ops.ErrBulkStopped):
 		return exitInterrupted, text
-	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence),
+	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey),
+		errors.Is(err, delayqueue.ErrSequence),
 		errors.Is(err, ops.ErrConsumersAlive), errors.Is(err, ops.ErrNotEmpty), errors.Is(err, delayqueue.ErrExpired),
 		errors.Is(err, ops.ErrUnknownLayout):
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return exitNotFound, text
-	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, ops.ErrBadCursor), errors.Is(err, delayqueue.ErrPayloadTooLarge):
+	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, ops.ErrBadCursor),
+		errors.Is(err, delayqueue.ErrPayloadTooLarge):
 		return exitUsage, text
 	case strings.Contains(text, "CLUSTERDOWN"):
 		return exitNoRedis, "a part of the Cluster is down (" + text + ")"
 	case strings.Contains(text, "TRYAGAIN"):
 		return exitNoRedis, "a part of the Cluster is being moved to another node: try again (" + text + ")"
-	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout):
+	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, redis.ErrPoolTimeout):
 		return exitNoRedis, text
 	}
 	return exitFailed, text

@@ -71,7 +71,8 @@ func (a *app) printEvent(e delayqueue.Event) {
 	}
 	var colour text.Colors
 	switch e.Code {
-	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent, delayqueue.RefusedEvent:
+	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent,
+		delayqueue.RefusedEvent:
 		colour = bad
 	case delayqueue.GapEvent:
 		say("%s  %s", clock(e.Time), paint(bad, "gap            cut off from Redis until now; events may have been missed"))

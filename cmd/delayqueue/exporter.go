@@ -76,7 +76,8 @@ func (e *exporter) serve(ctx context.Context, listen string) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry,
 		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelError)}))
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn)}
+	web := &http.Server{Handler: mux, ReadHeaderTimeout: patience,
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn)}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	fmt.Fprintf(os.Stderr, "listening on http://%s/metrics\n", listener.Addr())

@@ -14,7 +14,8 @@ func tellFind(w *world) {
 	w.kill("orders", "card refused", "dead needle")
 	id := w.send("orders", "x", inAnHour, delayqueue.WithKey("needle"))
 	w.send("orders", "y", inAnHour, delayqueue.WithHeader("trace", "a needle"))
-	w.inOrder(w.must("find", "orders", "needle", "--json"), `{"in":"key","id":"`+id, `{"in":"payload",`, `"header":"trace"`)
+	w.inOrder(w.must("find", "orders", "needle", "--json"), `{"in":"key","id":"`+id, `{"in":"payload",`,
+		`"header":"trace"`)
 	w.contains(w.must("find", "orders", "refused"), "dead needle", "error")
 	r := w.run("find", "orders", "needle", "-l", "1")
 	w.contains(r.err, "1 message; looked at 0 of 3", "to go on from there: delayqueue find orders needle")
@@ -38,7 +39,8 @@ func tellErrors(w *world) {
 	if len(got) != 2 || got[0].Count != 3 || !strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
 		w.Fatalf("groups %+v", got)
 	}
-	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups", "looked at 4 of 4")
+	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups",
+		"looked at 4 of 4")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("brought back 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")
@@ -57,7 +59,8 @@ func tellJournal(w *world) {
 	w.contains(w.must("journal", "orders"), "ann", "pause", "cards are [31m down", "until 20", "bob", "resume",
 		"run now, finished", "what is pending", "2")
 	all := decode[journalJSON](w, w.must("journal", "orders", "--json"))
-	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`, "\n", "\n", `"by":"ann"`)
+	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`,
+		"\n", "\n", `"by":"ann"`)
 	w.lacks(w.must("journal", "orders", "--limit", "1"), "ann")
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
 	w.refused(exitNotFound, "not found", "journal", "stop", "orders", "x")
@@ -91,13 +94,15 @@ func tellTop(w *world) {
 	w.handled("calm")
 	w.send("alone", "b")
 	w.send("a-queue-with-quite-a-long-name", "c", inAnHour)
-	w.must("pause", "a-queue-with-quite-a-long-name", "--reason", "the provider of cards is down, and nobody knows until when")
+	w.must("pause", "a-queue-with-quite-a-long-name", "--reason",
+		"the provider of cards is down, and nobody knows until when")
 
 	out := w.must("top", "-n", "1s")           // no terminal: once, without a control character
 	w.inOrder(out, "alone", "a-queue", "calm") // the worst first
 	w.contains(out, "VERDICT", "IN/S", "no consumers, ", "by ", "nobody knows until when", "fine", "0/")
 	all := decode[topJSON](w, w.must("top", "--json", "-n", "1s"))
-	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" || all[0].Waits != 1 ||
+	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" ||
+		all[0].Waits != 1 ||
 		all[0].In == nil || all[0].Behind <= 0 ||
 		all[2].Verdict != "fine" || all[2].Workers == 0 || all[2].Failing != nil {
 		w.Errorf("top --json: %+v", all)

@@ -51,16 +51,19 @@ func (a *app) tallyTable(tallies []ops.Tally, days bool) *grid {
 	if days {
 		layout, since, local = "2006-01-02", "day (UTC)", time.Time.UTC
 	}
-	t := a.grid(since, "sent", "delivered", "acked", "failed", "lost", "garbage", "late", "at most").numbers(2, 3, 4, 5, 6, 7, 8, 9)
+	t := a.grid(since, "sent", "delivered", "acked", "failed", "lost", "garbage", "late", "at most").numbers(2, 3, 4, 5, 6,
+		7, 8, 9)
 	for _, n := range tallies {
 		if !a.json && n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Garbage+n.Superseded == 0 {
 			continue
 		}
 		t.row(map[string]any{
-			"start": n.Start, "sent": n.Sent, "delivered": n.Delivered, "acked": n.Acked, "failed": n.Failed, "lost": n.Lost, "garbage": n.Garbage,
+			"start": n.Start, "sent": n.Sent, "delivered": n.Delivered, "acked": n.Acked, "failed": n.Failed, "lost": n.Lost,
+			"garbage":    n.Garbage,
 			"superseded": n.Superseded, "started": n.Started,
 			"lateness_seconds": n.Lateness.Seconds(), "max_lateness_seconds": n.MaxLateness.Seconds(),
-		}, local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn),
+		}, local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn),
+			number(n.Lost, warn),
 			number(n.Garbage, bad), brief(n.Lateness), brief(n.MaxLateness))
 	}
 	if !a.json && len(t.rows) == 0 {

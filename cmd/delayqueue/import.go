@@ -71,7 +71,8 @@ func (f *importFlags) check(c *cobra.Command, name string) error {
 	case f.from == "":
 		return fail(exitUsage, "from which library? --from %s", strings.Join(libraries, " or --from "))
 	case !slices.Contains(libraries, f.from):
-		return fail(exitUsage, "--from %q is none of %s%s", f.from, strings.Join(libraries, ", "), didYouMean(f.from, libraries))
+		return fail(exitUsage, "--from %q is none of %s%s", f.from, strings.Join(libraries, ", "),
+			didYouMean(f.from, libraries))
 	}
 	if f.from != "hdt3213" && (c.Flags().Changed("from-prefix") || c.Flags().Changed("hash-tag")) {
 		return fail(exitUsage, "--from-prefix and --hash-tag go with --from hdt3213")
@@ -114,7 +115,8 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 		return err
 	}
 	if theirs.base() == "{"+a.prefix+":"+f.into+"}:" {
-		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix",
+		return fail(exitUsage,
+			"their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix",
 			theirs.base(), a.prefix)
 	}
 	set, err := a.shards(ctx, f.into)
@@ -123,8 +125,9 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	}
 	im := &importer{
 		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs,
-		monitor: ops.Of(delayqueue.NewMonitor(f.into, a.cli, delayqueue.UseCustomPrefix(a.prefix))), // in nobody's name: the journal has no entry
-		into:    a.publisher(f.into), sharded: len(set.All) > 1,
+		monitor: ops.Of(delayqueue.NewMonitor(f.into, a.cli,
+			delayqueue.UseCustomPrefix(a.prefix))), // in nobody's name: the journal has no entry
+		into: a.publisher(f.into), sharded: len(set.All) > 1,
 	}
 	if err := im.begin(ctx); err != nil {
 		return err
@@ -133,8 +136,10 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	if err != nil {
 		return err
 	}
-	if unattended := f.follow && !onTerminal(os.Stdin); !f.dryRun && !unattended { // a service that follows has nobody to ask
-		if err := a.ask("Move %s of %s's queue %q to queue %q?", plural(int(total), "message"), f.from, name, f.into); err != nil {
+	if unattended := f.follow && !onTerminal(os.Stdin); !f.dryRun &&
+		!unattended { // a service that follows has nobody to ask
+		if err := a.ask("Move %s of %s's queue %q to queue %q?", plural(int(total), "message"), f.from, name,
+			f.into); err != nil {
 			return err
 		}
 	}

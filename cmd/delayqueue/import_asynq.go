@@ -57,7 +57,9 @@ func (q *asynqQueue) task(id string) string { return q.base() + "t:" + id }
 
 func (q *asynqQueue) load(ctx context.Context, now time.Time, claims []claim) ([]foreignMessage, error) {
 	found := make([]foreignMessage, len(claims))
-	texts, err := readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd { return p.HGet(ctx, q.task(id), "msg") })
+	texts, err := readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd {
+		return p.HGet(ctx, q.task(id), "msg")
+	})
 	locks := map[int]string{}
 	for i, text := range texts {
 		found[i] = text.message(func() (m foreignMessage, err error) {
@@ -70,7 +72,8 @@ func (q *asynqQueue) load(ctx context.Context, now time.Time, claims []claim) ([
 
 // keepLocks makes the lock of a task of asynq.Unique the key of its message: the task's own lock is given up when it is
 // settled, and what old senders send afterwards must not be a second one. A task whose lock is over is unique no more.
-func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []foreignMessage, locks map[int]string) error {
+func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []foreignMessage,
+	locks map[int]string) error {
 	var locked []claim
 	var of []int
 	for i, lock := range locks {
@@ -81,7 +84,9 @@ func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []fore
 	if len(locked) == 0 {
 		return nil
 	}
-	owners, err := readEach(ctx, q.cli, locked, func(p redis.Pipeliner, lock string) *redis.StringCmd { return p.Get(ctx, lock) })
+	owners, err := readEach(ctx, q.cli, locked, func(p redis.Pipeliner, lock string) *redis.StringCmd {
+		return p.Get(ctx, lock)
+	})
 	if err != nil {
 		return err
 	}

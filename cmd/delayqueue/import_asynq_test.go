@@ -36,8 +36,9 @@ func (w *asynqWorld) enqueue(kind, payload string, opts ...asynq.Option) string 
 func (w *asynqWorld) serve(handle func(context.Context, *asynq.Task) error) (stop func()) {
 	w.Helper()
 	s := asynq.NewServerFromRedisClient(w.cli, asynq.Config{
-		Concurrency: 2, Queues: map[string]int{w.name: 1}, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+		Concurrency: 2, Queues: map[string]int{w.name: 1}, LogLevel: asynq.FatalLevel,
+		TaskCheckInterval: 10 * time.Millisecond,
+		RetryDelayFunc:    func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	})
 	ok(w, s.Start(asynq.HandlerFunc(handle)))
 	return s.Shutdown
@@ -84,12 +85,15 @@ func tellImportAsynq(world *world) {
 
 	left := "left 1: archived\nleft 1: completed\nleft 2: in a group\n"
 	args := []string{"import", w.name, "--from", "asynq", "--into", "orders"}
-	w.contains(w.must(append(args, "--dry-run")...), "would have moved 6 messages of asynq's queue "+w.name+" to queue orders\n"+left)
+	w.contains(w.must(append(args, "--dry-run")...), "would have moved 6 messages of asynq's queue "+w.name+
+		" to queue orders\n"+left)
 	w.refused(exitNotFound, "no queue", "stats", "orders")
 	w.refused(exitUnconfirmed, `Move 7 messages of asynq's queue "`+w.name+`" to queue "orders"?`, args...)
 	w.contains(w.must(append(args, "--yes")...), "moved 6 messages of asynq's queue "+w.name+" to queue orders\n"+left)
-	w.contains(w.must(append(args, "--yes", "--json")...), `{"moved":0,"left":{"archived":1,"completed":1,"in a group":2}}`)
-	if i := w.info(); i.Pending != 0 || i.Retry != 0 || i.Scheduled != 1 || i.Archived != 1 || i.Completed != 1 || i.Aggregating != 1 {
+	w.contains(w.must(append(args, "--yes", "--json")...),
+		`{"moved":0,"left":{"archived":1,"completed":1,"in a group":2}}`)
+	if i := w.info(); i.Pending != 0 || i.Retry != 0 || i.Scheduled != 1 || i.Archived != 1 || i.Completed != 1 ||
+		i.Aggregating != 1 {
 		w.Errorf("asynq has %+v", i)
 	}
 	w.enqueue("once", "d", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour)) // the lock is free
@@ -106,11 +110,13 @@ func (w *asynqWorld) moved(queue string, due, until time.Time) {
 		return m
 	}
 	m := get("order-7")
-	if m.Payload != "\xff\x00\n" || !m.Due.Equal(due) || m.Timeout != 90*time.Second || !m.Deadline.Equal(until) || m.Retention != time.Hour ||
+	if m.Payload != "\xff\x00\n" || !m.Due.Equal(due) || m.Timeout != 90*time.Second || !m.Deadline.Equal(until) ||
+		m.Retention != time.Hour ||
 		m.MaxRetries != 25 || m.Headers["kind"] != "bytes" {
 		w.Errorf("%+v", m)
 	}
-	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateReady, ops.Filter{Headers: map[string]string{"tenant": "wile"}}) {
+	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateReady,
+		ops.Filter{Headers: map[string]string{"tenant": "wile"}}) {
 		if err != nil || m.Headers["kind"] != "heads" || m.Headers["asynq-kind"] != "theirs" {
 			w.Errorf("%+v, %v", m, err)
 		}
@@ -144,14 +150,16 @@ func tellImportBesideServers(world *world) {
 	var imports sync.WaitGroup
 	for range 2 {
 		imports.Go(func() {
-			if out, err := w.command("import", w.name, "--from", "asynq", "--into", "orders", "--yes").CombinedOutput(); err != nil {
+			if out, err := w.command("import", w.name, "--from", "asynq", "--into", "orders",
+				"--yes").CombinedOutput(); err != nil {
 				w.Errorf("%v: %s", err, out)
 			}
 		})
 	}
 	imports.Wait()
 	once(w.world, handled, n, func(payload string) string { return payload })
-	if left, err := w.cli.ZCard(w.Context(), "asynq:{"+w.name+"}:delayqueue:"+w.prefix+":orders").Result(); left != 0 || err != nil {
+	if left, err := w.cli.ZCard(w.Context(), "asynq:{"+w.name+"}:delayqueue:"+w.prefix+":orders").Result(); left != 0 ||
+		err != nil {
 		w.Errorf("%d on the way, %v", left, err)
 	}
 }

@@ -73,7 +73,8 @@ func (q *hdtQueue) findTagged(ctx context.Context) error {
 	case err != nil:
 		return err
 	case plain && tagged:
-		return fail(exitUsage, "there are two such queues: say --hash-tag for the one in %s…, --hash-tag=false for the other", q.base())
+		return fail(exitUsage, "there are two such queues: say --hash-tag for the one in %s…, --hash-tag=false for the other",
+			q.base())
 	case !tagged:
 		q.tagged = false
 	}
@@ -92,7 +93,9 @@ func (q *hdtQueue) structures(now time.Time) []structure {
 
 func (q *hdtQueue) load(ctx context.Context, _ time.Time, claims []claim) ([]foreignMessage, error) {
 	found := make([]foreignMessage, len(claims))
-	texts, err := readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd { return p.Get(ctx, q.payload(id)) })
+	texts, err := readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd {
+		return p.Get(ctx, q.payload(id))
+	})
 	if err != nil {
 		return found, err
 	}
@@ -136,7 +139,8 @@ func hdtMessage(payload string, c claim, count any) foreignMessage {
 		}
 	}
 	const most = 1_000_000
-	return foreignMessage{payload: payload, options: []delayqueue.MsgOption{delayqueue.WithRetryCount(min(max(again, 0), most))}}
+	return foreignMessage{payload: payload,
+		options: []delayqueue.MsgOption{delayqueue.WithRetryCount(min(max(again, 0), most))}}
 }
 
 // settle takes the claims back first: a payload that is left behind expires.

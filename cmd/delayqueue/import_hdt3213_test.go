@@ -52,7 +52,8 @@ func (w *hdtWorld) push(name, id string) {
 func (w *hdtWorld) keys() (left []string) {
 	w.Helper()
 	s := search{pattern: "*:" + globEscape(w.q.name) + "}:*", found: func(key string) {
-		if strings.Contains(key, "dp:"+w.q.name) || strings.Contains(key, w.q.prefix+":"+w.q.name+"}") && w.q.prefix != w.prefix {
+		if strings.Contains(key, "dp:"+w.q.name) || strings.Contains(key, w.q.prefix+":"+w.q.name+"}") &&
+			w.q.prefix != w.prefix {
 			left = append(left, key)
 		}
 	}}
@@ -79,7 +80,8 @@ func tellImportHdt(world *world) {
 
 	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--yes")
 	cmd.Args[len(cmd.Args)-1] = "dp" // the prefix
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), "would be the same") {
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitUsage ||
+		!strings.Contains(string(out), "would be the same") {
 		w.Errorf("into itself: %s", out)
 	}
 	args := []string{"import", w.q.name, "--from", "hdt3213", "--into", "orders"}

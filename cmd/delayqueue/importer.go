@@ -168,9 +168,10 @@ func (im *importer) begin(ctx context.Context) error {
 	for _, other := range others {
 		if n, err := im.cli.ZCard(ctx, im.numbers()+":"+other).Result(); err != nil || n > 0 && other != im.target {
 			prefix, name, _ := strings.Cut(other, ":")
-			return errors.Join(err, fail(exitRefused, "an import into queue %q (prefix %q) has %s on the way: end it first, with --into %s "+
-				"--prefix %s",
-				name, prefix, plural(int(n), "message"), shellQuote(name), shellQuote(prefix)))
+			return errors.Join(err,
+				fail(exitRefused, "an import into queue %q (prefix %q) has %s on the way: end it first, with --into %s "+
+					"--prefix %s",
+					name, prefix, plural(int(n), "message"), shellQuote(name), shellQuote(prefix)))
 		}
 	}
 	return nil
@@ -418,12 +419,14 @@ func (im *importer) send(ctx context.Context, claims []claim) error {
 		}
 		sent = append(sent, claims[i])
 		batch = append(batch, delayqueue.Outgoing{Payload: m.payload,
-			Options: append(m.options, claims[i].when(), delayqueue.WithSequence(im.sequenceOf(&claims[i], &m), claims[i].number))})
+			Options: append(m.options, claims[i].when(),
+				delayqueue.WithSequence(im.sequenceOf(&claims[i], &m), claims[i].number))})
 	}
 	tries, cancel := context.WithTimeout(ctx, stuck)
 	defer cancel()
 	if im.sharded && len(sent) > 0 {
-		if _, err := im.monitor.PassSequence(tries, im.sent(), sent[len(sent)-1].number); err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
+		if _, err := im.monitor.PassSequence(tries, im.sent(), sent[len(sent)-1].number); err != nil &&
+			!errors.Is(err, delayqueue.ErrNotFound) {
 			return err
 		}
 	}

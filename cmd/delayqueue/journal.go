@@ -91,7 +91,8 @@ func journalOf(e *ops.JournalEntry) journalJSON {
 	out := journalJSON{ID: e.ID, At: e.At, By: e.By, Act: string(e.Act), Target: e.Target, Detail: e.Detail,
 		Reason: e.Reason, Messages: e.Messages}
 	if b := e.Bulk; b != nil {
-		out.Job, out.Looked, out.Total, out.Updated, out.Error = string(b.Phase), b.Looked, b.Total, instant(b.Updated), b.Error
+		out.Job, out.Looked, out.Total, out.Updated, out.Error = string(b.Phase), b.Looked, b.Total, instant(b.Updated),
+			b.Error
 		if rest, ok := e.Rest(); ok {
 			out.Before, out.Most = instant(rest.Before), rest.Most
 		}

@@ -67,7 +67,8 @@ func laneJSONOf(l *ops.Lane) laneJSON {
 		out.Name64 = []byte(l.Name)
 	}
 	for _, h := range l.Holders {
-		out.Holders = append(out.Holders, holderJSON{h.ID, h.State.String(), instant(h.At), h.Delivery, h.LastError, h.Consumer})
+		out.Holders = append(out.Holders, holderJSON{h.ID, h.State.String(), instant(h.At), h.Delivery, h.LastError,
+			h.Consumer})
 	}
 	return out
 }
@@ -83,7 +84,8 @@ func (a *app) listLanes(ctx context.Context, m *ops.Queue, limit int) error {
 	t := a.grid("lane", "waits", "since", "turns", "state", "for", "id").numbers(2, 4).cutLast(1)
 	for i := range all.Lanes[:min(len(all.Lanes), limit)] {
 		l := &all.Lanes[i]
-		cells := []any{l.Name, painted(humanize.Comma(l.Waiting)), sinceOf(l, all.Now), fmt.Sprintf("%d/%d", l.Turns, l.Width), "", "", ""}
+		cells := []any{l.Name, painted(humanize.Comma(l.Waiting)), sinceOf(l, all.Now),
+			fmt.Sprintf("%d/%d", l.Turns, l.Width), "", "", ""}
 		if len(l.Holders) > 0 {
 			h := &l.Holders[0]
 			cells[4], cells[5], cells[6] = paint(coloursOf(h.State), h.State.String()), age(h.At), h.ID
@@ -126,7 +128,8 @@ func (a *app) showLane(ctx context.Context, m *ops.Queue, name string) error {
 	say("")
 	t := a.grid("id", "state", "at", "delivery", "consumer", "last error").numbers(4).cutLast(6)
 	for _, h := range l.Holders {
-		t.add(h.ID, paint(coloursOf(h.State), h.State.String()), moment{h.At}, h.Delivery, h.Consumer, paint(bad, cut(h.LastError, inTable)))
+		t.add(h.ID, paint(coloursOf(h.State), h.State.String()), moment{h.At}, h.Delivery, h.Consumer,
+			paint(bad, cut(h.LastError, inTable)))
 	}
 	t.print()
 	return nil
@@ -143,7 +146,8 @@ refused: cancel ends it. The command asks first.`,
 		Example: "  delayqueue lanes skip orders 0190f3a0-0000-7000-8000-000000000001 --end",
 		Args:    cobra.ExactArgs(2),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
-			question, did, skip := "Put %s behind all messages of its lane that are due, in queue %q?", "waits behind its lane", m.SkipToEnd
+			question, did, skip := "Put %s behind all messages of its lane that are due, in queue %q?", "waits behind its lane",
+				m.SkipToEnd
 			if garbage {
 				question, did, skip = "Give up %s, and let the next of its lane pass, in queue %q?", "is garbage", m.SkipToGarbage
 			}
@@ -180,7 +184,8 @@ func (l *laneFlag) Set(text string) error {
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
 		n, err := strconv.Atoi(text[i+1:])
 		if err != nil {
-			return fmt.Errorf("%q: behind the last colon stands how many messages of the lane are handled at a time; for none write %s:1",
+			return fmt.Errorf(
+				"%q: behind the last colon stands how many messages of the lane are handled at a time; for none write %s:1",
 				text, text)
 		}
 		l.name, l.width = text[:i], n

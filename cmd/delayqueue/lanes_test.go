@@ -21,13 +21,16 @@ func tellLanes(w *world) {
 	w.refused(exitUsage, "WithLane", "send", "orders", "x", "--lane", "tenant:101")
 
 	out := w.must("lanes", "orders")
-	w.contains(out, "LANE", "WAITS", "SINCE", "TURNS", "STATE", "customer-42", "1/1", "tenant:7", "1/2", "ready", "pending", a)
+	w.contains(out, "LANE", "WAITS", "SINCE", "TURNS", "STATE", "customer-42", "1/1", "tenant:7", "1/2", "ready",
+		"pending", a)
 	equal(w, "lines", strings.Count(out, "\n"), 4)
 	w.inOrder(out, "customer-42", "tenant:7")
-	w.inOrder(w.must("lanes", "orders", "--json"), `{"name":"customer-42",`, `"waiting":2,"since":"`, `"holders":[{"id":"`+a+`","state":"ready",`,
+	w.inOrder(w.must("lanes", "orders", "--json"), `{"name":"customer-42",`, `"waiting":2,"since":"`, `"holders":[{"id":"`+
+		a+`","state":"ready",`,
 		"\n", "\n", `"name_base64":"/wobWzMxbQ=="`)
 	w.lacks(w.exits(0, "lanes", "orders", "--limit", "1").says("3 lanes\n").out, "tenant")
-	w.contains(w.must("lanes", "orders", "customer-42"), "turns      1 of at most 1", "waiting    2 messages", "first due", a, "ready")
+	w.contains(w.must("lanes", "orders", "customer-42"), "turns      1 of at most 1", "waiting    2 messages", "first due",
+		a, "ready")
 	w.refused(exitNotFound, `lane "nobody"`, "lanes", "orders", "nobody")
 	w.columns = 80
 	t := w.terminal("lanes", "orders")
@@ -47,7 +50,8 @@ func tellLanes(w *world) {
 	w.refused(exitRefused, "has no turn", "lanes", "skip", "orders", b, "--end", "--yes")
 	w.contains(w.must("lanes", "skip", "orders", "k", "--key", "--end", "--yes"), "waits behind its lane")
 	w.contains(w.must("get", "orders", a), "state     waiting")
-	w.contains(w.must("lanes", "skip", "orders", b, "--garbage", "--yes", "--operator", "ann", "--reason", "it is broken"), "is garbage")
+	w.contains(w.must("lanes", "skip", "orders", b, "--garbage", "--yes", "--operator", "ann", "--reason", "it is broken"),
+		"is garbage")
 	w.contains(w.must("get", "orders", b), "garbage", "skipped by ann: it is broken")
 	w.contains(w.must("journal", "orders"), "skip", "to garbage", "it is broken", "to the end of its lane")
 	w.refused(exitRefused, "waits behind", "lanes", "skip", "orders", a, "--end", "--yes")
@@ -90,7 +94,8 @@ func tellSequences(w *world) {
 func tellSequencePages(w *world) {
 	const n = 1500
 	w.sendEach("orders", n, func(i int) delayqueue.Outgoing {
-		return delayqueue.Outgoing{Options: []delayqueue.MsgOption{inAnHour, delayqueue.WithSequence(fmt.Sprint("s", i), int64(i))}}
+		return delayqueue.Outgoing{Options: []delayqueue.MsgOption{inAnHour,
+			delayqueue.WithSequence(fmt.Sprint("s", i), int64(i))}}
 	})
 	seen := map[string]bool{}
 	for _, s := range decode[sequenceJSON](w, w.must("sequences", "orders", "--json")) {

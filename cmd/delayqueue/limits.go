@@ -42,7 +42,8 @@ consumers. Consumers obey with the next delivery.`,
 				return err
 			}
 			if l == (ops.Limits{}) {
-				return fail(exitUsage, "say --rate, --concurrency or both; to take limits back: delayqueue limits clear %s", args[0])
+				return fail(exitUsage, "say --rate, --concurrency or both; to take limits back: delayqueue limits clear %s",
+					args[0])
 			}
 			return nil
 		},

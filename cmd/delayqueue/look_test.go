@@ -62,15 +62,17 @@ func tellList(w *world) {
 	var ids, wile []string
 	for i := range 30 {
 		tenant := []string{"acme", "wile"}[i%2]
-		ids = append(ids, w.send("orders", fmt.Sprintf("order %d.", i), delayqueue.WithDelay(time.Hour+time.Duration(i)*time.Minute),
-			delayqueue.WithHeader("tenant", tenant)))
+		ids = append(ids,
+			w.send("orders", fmt.Sprintf("order %d.", i), delayqueue.WithDelay(time.Hour+time.Duration(i)*time.Minute),
+				delayqueue.WithHeader("tenant", tenant)))
 		if tenant == "wile" {
 			wile = append(wile, ids[i])
 		}
 	}
 	pages := func(limit int, args ...string) (seen []string) {
 		for cursor, more := "", true; more; more = cursor != "" {
-			r := w.run(append([]string{"ls", "orders", "pending", "--json", "--limit", fmt.Sprint(limit), "--cursor", cursor}, args...)...)
+			r := w.run(append([]string{"ls", "orders", "pending", "--json", "--limit", fmt.Sprint(limit), "--cursor", cursor},
+				args...)...)
 			page := decode[messageJSON](w, r.out)
 			for _, m := range page {
 				seen = append(seen, m.ID)
@@ -84,7 +86,8 @@ func tellList(w *world) {
 	equal(w, "pages", pages(10), ids)
 	equal(w, "pages with a filter, which end with the last one shown", pages(4, "--header", "tenant=wile"), wile)
 	w.contains(w.must("ls", "orders", "pending", "--contains", "order 7."), ids[7], "order 7.", "(in 1h")
-	equal(w, "messages of five minutes", strings.Count(w.must("ls", "orders", "pending", "--from", "65m", "--to", "70m"), "order "), 5)
+	equal(w, "messages of five minutes", strings.Count(w.must("ls", "orders", "pending", "--from", "65m", "--to", "70m"),
+		"order "), 5)
 	w.refused(exitUsage, `did you mean "pending"?`, "ls", "orders", "pendig")
 	w.refused(exitUsage, "bad cursor", "ls", "orders", "pending", "--cursor", "x")
 	w.refused(exitUsage, `"soon" is no time`, "ls", "orders", "pending", "--from", "soon")
@@ -115,8 +118,10 @@ func tellGet(w *world) {
 	w.must("requeue", "twice", twice)
 	w.consume("twice", func(context.Context, *delayqueue.Message) error { return errors.New("no such card") })
 	w.reaches("twice", twice, delayqueue.StateGarbage)
-	w.inOrder(w.must("get", "twice", twice), "last error", "no such card\nbefore that", "delivery", " ago): card", " refused\n")
-	w.inOrder(w.must("get", "twice", twice, "--json"), `"last_errors":[{"at":"`, `"error":"no such card"},{"at":"`, `"delivery":`, "refused")
+	w.inOrder(w.must("get", "twice", twice), "last error", "no such card\nbefore that", "delivery", " ago): card",
+		" refused\n")
+	w.inOrder(w.must("get", "twice", twice, "--json"), `"last_errors":[{"at":"`, `"error":"no such card"},{"at":"`,
+		`"delivery":`, "refused")
 	done := w.sends("reports", "june", "--keep", "1h", "--create")
 	w.contains(w.must("get", "reports", done), "kept for", "1h")
 	w.consume("reports", func(ctx context.Context, m *delayqueue.Message) error {
@@ -124,7 +129,8 @@ func tellGet(w *world) {
 	})
 	w.reaches("reports", done, delayqueue.StateDone)
 	w.contains(w.must("get", "reports", done), "done", "kept until", "30 pages")
-	w.contains(w.must("get", "reports", done, "--json"), `"state":"done"`, `"result_base64":"MzAgcGFnZXP/"`, `"ended_at":"`, `"retention_seconds":3600`)
+	w.contains(w.must("get", "reports", done, "--json"), `"state":"done"`, `"result_base64":"MzAgcGFnZXP/"`,
+		`"ended_at":"`, `"retention_seconds":3600`)
 	equal(w, "get --result", w.must("get", "reports", done, "--result"), "30 pages\xff")
 	w.contains(w.must("ls", "reports", "done"), done, "KEPT UNTIL", "june")
 	w.contains(w.must("stats", "reports"), "DONE")
@@ -134,19 +140,23 @@ func tellGet(w *world) {
 	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "deleted 1 message")
 
 	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
-	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
+	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders",
+		"01890000-0000-7000-8000-000000000000")
 	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
 	w.refused(exitNotFound, `has the key "oder-42": did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
-	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+", which is pending", "requeue",
+	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+
+		", which is pending", "requeue",
 		"orders", "order-42", "--key")
 	w.must("purge", "orders", "--all", "--yes")
 	buried := w.send("orders", "x", delayqueue.WithKey("order-43"), delayqueue.WithRetryCount(0))
 	w.kill("orders", "card refused", "y")
 	w.reaches("orders", buried, delayqueue.StateGarbage)
-	w.refused(exitNotFound, `no live message of queue "orders" has the key "order-43": that of message `+buried+", which is garbage", "run",
+	w.refused(exitNotFound, `no live message of queue "orders" has the key "order-43": that of message `+buried+
+		", which is garbage", "run",
 		"orders", "order-43", "--key")
 	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil { // of Linux
-		for _, args := range [][]string{{"get", "orders", id, "--payload"}, {"get", "orders", id, "--json"}, {"get", "orders", id}, {"stats"}} {
+		for _, args := range [][]string{{"get", "orders", id, "--payload"}, {"get", "orders", id, "--json"},
+			{"get", "orders", id}, {"stats"}} {
 			cmd := w.command(args...)
 			cmd.Stdout = full
 			if _ = cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {

@@ -121,7 +121,8 @@ func mailQueue(redisCli redis.UniversalClient, send post) *delayqueue.DelayQueue
 		}
 		return err
 	})
-	queue := delayqueue.NewQueue("mails", redisCli, nil).WithHandler(mux.Handler).WithConcurrent(10).WithRetryDelayFunc(asynqDelay)
+	queue := delayqueue.NewQueue("mails", redisCli,
+		nil).WithHandler(mux.Handler).WithConcurrent(10).WithRetryDelayFunc(asynqDelay)
 	return queue // ctx, _ := signal.NotifyContext(…); queue.Run(ctx)
 }
 
@@ -165,7 +166,8 @@ func asynqHabits(redisCli redis.UniversalClient) (*asynq.Server, *asynq.Schedule
 		},
 	})
 	scheduler := asynq.NewSchedulerFromRedisClient(redisCli, nil) // in one process only
-	_, err := scheduler.Register("CRON_TZ=Europe/Berlin 0 9 * * 1-5", asynq.NewTask("report:daily", []byte(`{}`)), asynq.Queue("low"))
+	_, err := scheduler.Register("CRON_TZ=Europe/Berlin 0 9 * * 1-5", asynq.NewTask("report:daily", []byte(`{}`)),
+		asynq.Queue("low"))
 	return server, scheduler, err
 }
 
@@ -247,7 +249,8 @@ func TestMovedFromAsynq(t *testing.T) {
 		return nil
 	}).WithLogger(slog.New(slog.DiscardHandler))
 	mails := ops.Of(delayqueue.NewMonitor("mails", w.cli))
-	if r, err := mails.BulkRunNow(ctx, ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}}); err != nil || r.Done != 3 {
+	if r, err := mails.BulkRunNow(ctx, ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}}); err != nil ||
+		r.Done != 3 {
 		t.Fatal(r, err)
 	}
 	ok(t, otherHabits(ctx, queue))

@@ -179,7 +179,8 @@ func jsonOf(m *ops.MessageStatus) messageJSON {
 		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(),
 		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
 		Delivery: m.Delivery, Failures: m.Failures,
-		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
+		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt),
+		Consumer:  m.Consumer,
 		Countdown: m.Countdown, Counts: m.Counts, Lane: m.Lane, LaneWidth: m.LaneWidth,
 	}
 	if m.Countdown > 0 {

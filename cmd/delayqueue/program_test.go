@@ -147,7 +147,8 @@ type terminal struct {
 func (w *world) terminal(args ...string) *terminal {
 	w.Helper()
 	rows, columns := 40, cmp.Or(w.columns, 150)
-	t := &terminal{world: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)), ended: make(chan struct{})}
+	t := &terminal{world: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)),
+		ended: make(chan struct{})}
 	var err error
 	t.tty, err = pty.StartWithSize(t.cmd, &pty.Winsize{Rows: uint16(rows), Cols: uint16(columns)})
 	ok(w, err)

@@ -36,7 +36,8 @@ func (r *repair) String() string {
 
 // inWords is what each repair does.
 var inWords = map[string]string{
-	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
+	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ",
+	"retry":   "drop from retry: ",
 	"waiting": "drop from waiting: ", "garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ",
 	"place": "bring back message ", "lease": "delete from lease: ",
 	"record": "set right the record of message ", "result": "delete the result of message ", "part": "delete from parts: ",
@@ -47,7 +48,8 @@ var inWords = map[string]string{
 
 // mends names the repairs, as in repair.lua, of findings that are no tags.
 var mends = map[check.Kind]string{
-	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result", check.StrayPart: "part",
+	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result",
+	check.StrayPart:  "part",
 	check.StrayLease: "lease", check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
 	check.StrayLane: "member", check.LostLane: "laned", check.WrongLane: "lane",
 }

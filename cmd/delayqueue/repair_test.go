@@ -38,7 +38,8 @@ func tellDoctorLeases(w *world) {
 	w.do("HSET", "lease", "c:4~#", "x")
 
 	w.run("doctor", "orders").shows("no place (3)", "lost lease (1)", "stray lease (1)", "wrong count (1)")
-	w.run("doctor", "orders", "--repair", "--yes").shows("drop from unack: c:2", "delete from lease: c:3", "bring back message ", "repaired 5 things", "1 finding left")
+	w.run("doctor", "orders", "--repair", "--yes").shows("drop from unack: c:2", "delete from lease: c:3",
+		"bring back message ", "repaired 5 things", "1 finding left")
 	w.do("HSET", "lease", "c:4~#", "1")
 	s := w.sound("orders")
 	w.places(s, map[string]string{ids[0]: "unack", ids[1]: "retry", ids[2]: "retry", ids[3]: "retry", ids[4]: "unack"})
@@ -47,9 +48,12 @@ func tellDoctorLeases(w *world) {
 	}
 
 	// What is not wrong any more stays as it is.
-	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(), []script.Flaw{{What: "unack", Item: "c:1"},
-		{What: "unack", Item: "c:2"}, {What: "lease", Item: "c:1"}, {What: "lease", Item: "c:4~#"}, {What: "lease", Item: "c:3"},
-		{What: "place", Item: ids[0]}, {What: "place", Item: ids[1]}, {What: "place", Item: ids[4]}, {What: "place", Item: nobody}})
+	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(),
+		[]script.Flaw{{What: "unack", Item: "c:1"},
+			{What: "unack", Item: "c:2"}, {What: "lease", Item: "c:1"}, {What: "lease", Item: "c:4~#"},
+			{What: "lease", Item: "c:3"},
+			{What: "place", Item: ids[0]}, {What: "place", Item: ids[1]}, {What: "place", Item: ids[4]},
+			{What: "place", Item: nobody}})
 	if err != nil || slices.ContainsFunc(words, func(word string) bool { return word != "sound" }) {
 		w.Errorf("%q, %v", words, err)
 	}
@@ -71,9 +75,12 @@ func tellDoctorBooks(w *world) {
 
 	w.contains(w.run("stats", "orders").out, "messages have vanished without a word: 5")
 	w.contains(w.run("stats", "orders", "--json").out, `"unaccounted":5`)
-	w.run("doctor", "orders").shows("they do not balance", "unaccounted  5", "books do not balance (1)", "books: 5 messages vanished without a word")
+	w.run("doctor", "orders").shows("they do not balance", "unaccounted  5", "books do not balance (1)",
+		"books: 5 messages vanished without a word")
 	w.contains(w.run("doctor", "orders", "--json").out, `"unaccounted":5`, `"sent":12`)
-	w.run("doctor", "orders", "--repair", "--yes", "--operator", "ann").shows("accept in the books: 5 messages vanished without a word", "repaired 1 thing", "accepted in the books: 5 messages vanished without a word", "the queue is sound now")
+	w.run("doctor", "orders", "--repair", "--yes", "--operator",
+		"ann").shows("accept in the books: 5 messages vanished without a word", "repaired 1 thing",
+		"accepted in the books: 5 messages vanished without a word", "the queue is sound now")
 	w.run("doctor", "orders").shows("they balance", "left         5  5 written off")
 	w.contains(w.run("journal", "orders").out, "accept balance", "missing", "5", "ann")
 }
@@ -135,7 +142,8 @@ func tellDoctorLanes(w *world) {
 	w.do("ZREM", "pending", plain)
 	w.do("ZADD", "waiting", due, plain)
 	w.do("ZADD", "lanes", 0, "junk", 0, "wide\x00\x00003"+nobody)
-	w.exits(exitUnsound, "doctor", "orders").shows("stray lane member (6)", "not in its lane (4)", "wrong lane (4)", "no envelope (2)", "no place (2)", "--repair mends it")
+	w.exits(exitUnsound, "doctor", "orders").shows("stray lane member (6)", "not in its lane (4)", "wrong lane (4)",
+		"no envelope (2)", "no place (2)", "--repair mends it")
 	r := w.run("doctor", "orders", "--repair", "--yes")
 	w.contains(r.out, "drop from waiting: "+gone[1], "put into its lane message "+lost[0], "give turns right in lane idle",
 		"bring back message "+away[0], "the queue is sound now")
@@ -146,7 +154,8 @@ func tellDoctorLanes(w *world) {
 	w.hasTurn(s, away[0], away[1])
 	w.hasTurn(s, idle[1])
 	w.hasTurn(s, taken[0], taken[1])
-	w.places(s, map[string]string{plain: "pending", away[0]: "retry", away[1]: "waiting", wide[2]: "pending", lost[0]: "pending"})
+	w.places(s, map[string]string{plain: "pending", away[0]: "retry", away[1]: "waiting", wide[2]: "pending",
+		lost[0]: "pending"})
 	if len(s.Lanes) != 14 || len(s.Messages) != 15 {
 		w.Errorf("%d members of lanes, %d messages:\n%s", len(s.Lanes), len(s.Messages), s.Dump())
 	}
@@ -167,7 +176,8 @@ func tellDoctorLanes(w *world) {
 		w.Errorf("%q, %v", words, err)
 	}
 	after := w.sound("orders")
-	if !slices.Equal(after.Lanes, s.Lanes) || !slices.Equal(after.Waiting, s.Waiting) || !slices.Equal(after.Pending, s.Pending) {
+	if !slices.Equal(after.Lanes, s.Lanes) || !slices.Equal(after.Waiting, s.Waiting) ||
+		!slices.Equal(after.Pending, s.Pending) {
 		w.Errorf("it was touched:\n%s", after.Dump())
 	}
 	w.turnsThatAreTooMany()
@@ -207,7 +217,8 @@ func tellDoctorLostLanes(w *world) {
 	w.do("HSET", "msg", broken[0], "inf", broken[1], "x", broken[2], "y")
 	w.do("ZADD", "garbage", 1, broken[2])
 	w.do("HSET", "fail", broken[3], "9 3", broken[2], "2 0 0 1 e")
-	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "set right the record of message "+broken[3], "3 findings left")
+	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "set right the record of message "+broken[3],
+		"3 findings left")
 	s := w.read()
 	w.hasTurn(s, broken[3], broken[4])
 	w.places(s, map[string]string{broken[0]: "pending", broken[1]: "pending", broken[2]: "garbage"})
@@ -252,5 +263,6 @@ func (w *world) turnsThatAreTooMany() {
 	w.contains(w.run("doctor", "orders", "--repair", "--yes").out, "put into its lane message "+full[2], "1 finding left")
 	w.contains(w.run("doctor", "orders").out, `wrong lane (1)`, `lane "full" has 3 turns, want at most 2`)
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "give turns right in lane full", "the queue is sound now")
-	w.places(w.sound("orders"), map[string]string{full[0]: "pending", full[1]: "waiting", full[2]: "unack", full[3]: "waiting"})
+	w.places(w.sound("orders"), map[string]string{full[0]: "pending", full[1]: "waiting", full[2]: "unack",
+		full[3]: "waiting"})
 }

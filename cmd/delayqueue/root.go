@@ -76,20 +76,25 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
-	flags.StringVar(&a.operator, "operator", operator(), "name of the person who acts, for the journal and for listeners of events")
+	flags.StringVar(&a.operator, "operator", operator(),
+		"name of the person who acts, for the journal and for listeners of events")
 	flags.StringVar(&a.reason, "reason", "", "reason for the act, for the journal and the verdict of a paused queue")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	periodic, limits, journal, lanes := a.scheduleCommand(), a.limitsCommand(), a.journalCommand(), a.lanesCommand()
 	root.AddCommand(
-		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(),
+		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(),
+		a.getCommand(),
 		a.sendCommand(), a.cancelCommand(),
-		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
-		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(),
+		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(),
+		limits, journal,
+		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic,
+		a.historyCommand(),
 		a.eventsCommand(),
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
-	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands(), lanes.Commands()) {
+	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands(),
+		lanes.Commands()) {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
@@ -150,8 +155,9 @@ var partName = regexp.MustCompile(`/[0-9]+$`)
 func validName(name string) error {
 	if name == "" || strings.ContainsAny(name, "{}") || partName.MatchString(name) || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) || strings.TrimSpace(name) != name {
-		return fail(exitUsage, "%q is no name of a queue: it is UTF-8, needs at least one character, none of { }, no control characters, "+
-			"no blank at either end, and no slash and digits at its end", name)
+		return fail(exitUsage,
+			"%q is no name of a queue: it is UTF-8, needs at least one character, none of { }, no control characters, "+
+				"no blank at either end, and no slash and digits at its end", name)
 	}
 	return nil
 }
@@ -224,7 +230,8 @@ func (a *app) onQueue(run func(ctx context.Context, m *ops.Queue, args []string)
 }
 
 // onTarget is the RunE of a command for the messages whose ids follow the queue, or for all that a target selects.
-func (a *app) onTarget(which *target, state delayqueue.State, run func(c *cobra.Command, m *ops.Queue, ids []string) error) runE {
+func (a *app) onTarget(which *target, state delayqueue.State,
+	run func(c *cobra.Command, m *ops.Queue, ids []string) error) runE {
 	return func(c *cobra.Command, args []string) error {
 		if err := which.check(args[1:], state); err != nil {
 			return err
@@ -239,5 +246,6 @@ func (a *app) onTarget(which *target, state delayqueue.State, run func(c *cobra.
 }
 
 func (a *app) newMonitor(name string) *ops.Queue {
-	return ops.Of(delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))).WithOperator(a.operator).WithReason(a.reason)
+	return ops.Of(delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))).WithOperator(
+		a.operator).WithReason(a.reason)
 }

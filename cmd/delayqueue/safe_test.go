@@ -16,11 +16,13 @@ import (
 
 func TestBrief(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0s": 0, "7ms": 7 * time.Millisecond, "1s": 999 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "59.9s": 59900 * time.Millisecond,
-		"1m": 59990 * time.Millisecond, "1m30s": 90 * time.Second, "2m10s": 130 * time.Second, "10m": 10 * time.Minute,
+		"0s": 0, "7ms": 7 * time.Millisecond, "1s": 999 * time.Millisecond, "1.5s": 1500 * time.Millisecond,
+		"59.9s": 59900 * time.Millisecond,
+		"1m":    59990 * time.Millisecond, "1m30s": 90 * time.Second, "2m10s": 130 * time.Second, "10m": 10 * time.Minute,
 		"50m20s": 3020 * time.Second,
 		"1h":     time.Hour, "1h10s": time.Hour + 10*time.Second, "10h10m10s": 10*time.Hour + 10*time.Minute + 10*time.Second,
-		"47h59m50s": 48*time.Hour - 10*time.Second, "2d": 48 * time.Hour, "2d3h": 51*time.Hour + 20*time.Minute, "-1m30s": -90 * time.Second,
+		"47h59m50s": 48*time.Hour - 10*time.Second, "2d": 48 * time.Hour, "2d3h": 51*time.Hour + 20*time.Minute,
+		"-1m30s":     -90 * time.Second,
 		"106751d23h": math.MaxInt64,
 	} {
 		equal(t, fmt.Sprint(int64(d)), brief(d), want)
@@ -51,10 +53,12 @@ func TestShellQuote(t *testing.T) {
 // The same command once more reads as it did the first time.
 func TestAgain(t *testing.T) {
 	for want, args := range map[string][]string{
-		"delayqueue find orders 17.5 --limit 3":                                   {"find", "orders", "17.5", "--limit", "3"},
-		"delayqueue find --limit 3 -- orders -17.5":                               {"find", "orders", "--limit", "3", "--", "-17.5"},
-		"delayqueue ls -- -orders garbage":                                        {"ls", "--", "-orders", "garbage"},
-		`delayqueue ls orders garbage --header 'a="x, y"=z' --header 'b=it'\''s'`: {"ls", "orders", "garbage", "--header", "b=it's", "--header", `a="x, y"=z`},
+		"delayqueue find orders 17.5 --limit 3": {"find", "orders", "17.5", "--limit", "3"},
+		"delayqueue find --limit 3 -- orders -17.5": {"find", "orders", "--limit", "3", "--",
+			"-17.5"},
+		"delayqueue ls -- -orders garbage": {"ls", "--", "-orders", "garbage"},
+		`delayqueue ls orders garbage --header 'a="x, y"=z' --header 'b=it'\''s'`: {"ls", "orders", "garbage", "--header",
+			"b=it's", "--header", `a="x, y"=z`},
 	} {
 		c, rest, err := newApp().root().Find(args)
 		ok(t, err)
@@ -81,7 +85,8 @@ func TestEscapeJSON(t *testing.T) {
 
 // No instant that Redis can hold ends the output.
 func TestInstantsForJSON(t *testing.T) {
-	for _, at := range []time.Time{{}, time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64), time.UnixMicro(1 << 53),
+	for _, at := range []time.Time{{}, time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64),
+		time.UnixMicro(1 << 53),
 		time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		if _, err := json.Marshal(instant(at)); err != nil {
 			t.Errorf("%v: %v", at.Unix(), err)
@@ -112,7 +117,8 @@ func TestTableFits(t *testing.T) {
 		if width >= 200 && !strings.Contains(all, id) {
 			t.Errorf("the id is cut at %d columns:\n%s", width, all)
 		}
-		if width >= 60 && (!strings.Contains(all, id[len(id)-8:]) || !strings.Contains(all, "1,234,567") || !strings.Contains(all, "STATE")) {
+		if width >= 60 && (!strings.Contains(all, id[len(id)-8:]) || !strings.Contains(all, "1,234,567") ||
+			!strings.Contains(all, "STATE")) {
 			t.Errorf("at %d columns:\n%s", width, all)
 		}
 		if width < 200 && !strings.Contains(all, "…") {
@@ -129,7 +135,8 @@ func TestTablesSayWhatMatters(t *testing.T) {
 	id := "01890000-0000-7000-8000-00003f9a21bc"
 	died := time.Now().Add(-150 * time.Second)
 	garbage := newGrid("id", "key", "died", "delivery", "failures", "payload", "last error").numbers(4, 5).cutLast(7)
-	garbage.add(id, "", moment{died}, 4, 4, strings.Repeat("payload ", 5), paint(bad, "dial tcp 10.0.0.7:443: connection refused"))
+	garbage.add(id, "", moment{died}, 4, 4, strings.Repeat("payload ", 5),
+		paint(bad, "dial tcp 10.0.0.7:443: connection refused"))
 	errors := newGrid("count", "first", "last", "error", "last one").numbers(1).cutLast(4)
 	errors.add(int64(1234), moment{died.Add(-time.Hour)}, moment{died}, paint(bad, "dial tcp #:#: connection refused"), id)
 	stats := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").

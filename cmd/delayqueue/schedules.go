@@ -55,7 +55,8 @@ schedules (Run of the package schedule). STATE says which schedules are not sent
 }
 
 // onSchedules is the RunE of a command that makes one call for the schedules of a queue.
-func (a *app) onSchedules(run func(ctx context.Context, s *schedule.Scheduler, m *delayqueue.Monitor, args []string) error) runE {
+func (a *app) onSchedules(
+	run func(ctx context.Context, s *schedule.Scheduler, m *delayqueue.Monitor, args []string) error) runE {
 	return func(c *cobra.Command, args []string) error {
 		s, err := a.scheduler(c.Context(), args[0], false)
 		if err != nil {
@@ -97,9 +98,11 @@ type scheduleJSON struct {
 
 func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 	out := scheduleJSON{
-		Name: s.Name, Cron: s.Cron, Zone: s.Zone, Every: s.Every.Seconds(), Offset: s.Offset.Seconds(), Jitter: s.Jitter.Seconds(),
-		Begin: instant(s.Begin), End: instant(s.End), Overlap: s.Overlap.String(), CatchUp: max(s.CatchUp, 0), Paused: s.Paused,
-		Next: instant(s.Next), Last: instant(s.Last), Overdue: instant(s.Overdue), Looked: instant(s.Looked),
+		Name: s.Name, Cron: s.Cron, Zone: s.Zone, Every: s.Every.Seconds(), Offset: s.Offset.Seconds(),
+		Jitter: s.Jitter.Seconds(),
+		Begin:  instant(s.Begin), End: instant(s.End), Overlap: s.Overlap.String(), CatchUp: max(s.CatchUp, 0),
+		Paused: s.Paused,
+		Next:   instant(s.Next), Last: instant(s.Last), Overdue: instant(s.Overdue), Looked: instant(s.Looked),
 		SkippedOverlap: s.Skipped.Overlap, SkippedMissed: s.Skipped.Missed, SkippedPaused: s.Skipped.Paused,
 		Changed: instant(s.Changed), ChangedBy: s.ChangedBy, ChangeReason: s.ChangeReason, Program: s.Program,
 		Counts: delayqueue.Describe(s.Options...).Counts,
@@ -118,7 +121,8 @@ func (a *app) scheduleTable(all []schedule.Status) *grid {
 	for i := range all {
 		s := &all[i]
 		out := scheduleJSONOf(s)
-		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s), out.Counts)
+		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s),
+			out.Counts)
 	}
 	return t
 }
@@ -178,11 +182,14 @@ func skippedOf(s *schedule.Status) string {
 
 func (a *app) scheduleCommand() *cobra.Command {
 	c := &cobra.Command{Use: "schedule", Short: "Add, change or steer a periodic message", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }} // without RunE, a wrong verb would print the help and be no error
+		RunE: func(c *cobra.Command, _ []string) error {
+			return c.Help()
+		}} // without RunE, a wrong verb would print the help and be no error
 	c.AddCommand(
 		a.scheduleSetCommand(),
 		a.scheduleVerb("rm", "Delete a periodic message", "removed", (*schedule.Scheduler).Remove),
-		a.scheduleVerb("pause", "Let the instants of a schedule pass without messages, until resume", "paused", (*schedule.Scheduler).Pause),
+		a.scheduleVerb("pause", "Let the instants of a schedule pass without messages, until resume", "paused",
+			(*schedule.Scheduler).Pause),
 		a.scheduleVerb("resume", "End a pause", "resumed", (*schedule.Scheduler).Resume),
 		a.scheduleRunCommand(), a.scheduleNextCommand(), a.scheduleShowCommand(),
 	)
@@ -190,18 +197,21 @@ func (a *app) scheduleCommand() *cobra.Command {
 }
 
 // scheduleVerb is a command that does something to one entry.
-func (a *app) scheduleVerb(verb, short, did string, work func(*schedule.Scheduler, context.Context, string) error) *cobra.Command {
-	return a.entryCommand(verb, short, func(ctx context.Context, s *schedule.Scheduler, _ *delayqueue.Monitor, name string) error {
-		err := work(s, ctx, name)
-		if err == nil {
-			a.sayScheduled(name, did)
-		}
-		return err
-	})
+func (a *app) scheduleVerb(verb, short, did string,
+	work func(*schedule.Scheduler, context.Context, string) error) *cobra.Command {
+	return a.entryCommand(verb, short,
+		func(ctx context.Context, s *schedule.Scheduler, _ *delayqueue.Monitor, name string) error {
+			err := work(s, ctx, name)
+			if err == nil {
+				a.sayScheduled(name, did)
+			}
+			return err
+		})
 }
 
 // entryCommand is a command about one entry.
-func (a *app) entryCommand(verb, short string, work func(context.Context, *schedule.Scheduler, *delayqueue.Monitor, string) error,
+func (a *app) entryCommand(verb, short string,
+	work func(context.Context, *schedule.Scheduler, *delayqueue.Monitor, string) error,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " QUEUE NAME",

@@ -22,18 +22,25 @@ func tellSchedules(w *world) {
 	w.must("schedule", "set", "reports", "tick", "x", "--every", "15m", "--offset", "5m", "--catch-up", "0", "--ttl",
 		"1m", "--header", "a=b", "--json")
 	w.contains(w.must("schedules", "reports"), "daily", "0 9 * * 1-5", "Asia/Tokyo", "every 15m + 5m", "no replica runs")
-	w.exits(exitUnsound, "doctor", "reports").shows("nobody runs the schedules", "nobody runs 2 schedules: no replica ever looked")
-	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
-	if all, err := schedule.List(w.Context(), w.monitor("reports").Monitor()); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
+	w.exits(exitUnsound, "doctor", "reports").shows("nobody runs the schedules",
+		"nobody runs 2 schedules: no replica ever looked")
+	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`,
+		`"catch_up":0`)
+	if all, err := schedule.List(w.Context(), w.monitor("reports").Monitor()); err != nil || len(all) != 2 ||
+		all[0].Payload != "of the day" {
 		w.Errorf("a Monitor with the prefix %s lists %+v, %v", w.prefix, all, err)
 	}
 	next := w.must("schedule", "next", "reports", "daily")
-	if lines := strings.Split(strings.TrimSpace(next), "\n"); len(lines) != 5 || strings.Count(next, "09:00:00 +0900 JST (in ") != 5 {
+	if lines := strings.Split(strings.TrimSpace(next), "\n"); len(lines) != 5 ||
+		strings.Count(next, "09:00:00 +0900 JST (in ") != 5 {
 		w.Errorf("next:\n%s", next)
 	}
-	w.contains(w.must("schedule", "show", "reports", "daily"), "0 9 * * 1-5", "Asia/Tokyo", "skip", "of the day", "retries")
-	w.contains(w.must("schedule", "set", "reports", "tick", "--every", "30m", "--jitter", "1m", "--header", "c=d", "--json"), `"set":true`)
-	w.contains(w.must("schedule", "show", "reports", "tick", "--json"), `"every_seconds":1800`, `"offset_seconds":300`, `"jitter_seconds":60`,
+	w.contains(w.must("schedule", "show", "reports", "daily"), "0 9 * * 1-5", "Asia/Tokyo", "skip", "of the day",
+		"retries")
+	w.contains(w.must("schedule", "set", "reports", "tick", "--every", "30m", "--jitter", "1m", "--header", "c=d",
+		"--json"), `"set":true`)
+	w.contains(w.must("schedule", "show", "reports", "tick", "--json"), `"every_seconds":1800`, `"offset_seconds":300`,
+		`"jitter_seconds":60`,
 		`"catch_up":0`, `"ttl_seconds":60`, `"a":"b"`, `"c":"d"`, `"payload":"x"`)
 	w.must("schedule", "set", "reports", "tick", "--end", "2099-01-01")
 	w.contains(w.must("schedule", "show", "reports", "tick"), "2099-01-01")
@@ -47,9 +54,11 @@ func tellSchedules(w *world) {
 	out := w.must("schedule", "show", "reports", "tick", "--json")
 	w.contains(out, `"ttl_seconds":60`)
 	w.lacks(out, "counts")
-	w.refused(exitUsage, "this is a key of a message of an entry", "schedule", "set", "reports", "tick", "--counts", "schedule/daily")
+	w.refused(exitUsage, "this is a key of a message of an entry", "schedule", "set", "reports", "tick", "--counts",
+		"schedule/daily")
 	w.refused(exitRefused, "remove the schedule first", "sequences", "reports", "schedule/daily", "--drop", "--yes")
-	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"), "schedule daily paused")
+	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"),
+		"schedule daily paused")
 	w.contains(w.must("journal", "reports"), "ann", "pause schedule", "card provider down")
 	w.contains(w.must("schedule", "show", "reports", "daily"), "ann", "card provider down")
 	w.contains(w.must("schedules", "reports"), "paused")
@@ -100,7 +109,8 @@ func TestSchedulesAreCounted(t *testing.T) {
 	equal(t, "outcomes that are counted", len(instants()), int(last)-1)
 	stuck := func(notRun, unreadable float64) {
 		t.Helper()
-		want := map[string]float64{"not run": notRun, "wrong clock": 0, "sequence moved": 0, "refused": 0, "unreadable": unreadable, "overdue": 0}
+		want := map[string]float64{"not run": notRun, "wrong clock": 0, "sequence moved": 0, "refused": 0,
+			"unreadable": unreadable, "overdue": 0}
 		w.until(fmt.Sprint(want), func() bool { return maps.Equal(gathered("delayqueue_schedules_stuck", 1), want) })
 	}
 	stuck(0, 0)

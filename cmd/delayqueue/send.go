@@ -29,7 +29,8 @@ func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl, counts string) {
 	flags.Var(&f.timeout, "timeout", "time limit of a handler; 0: none")
 	flags.Var(&f.keep, "keep", "how long the message and its result are kept after the ack")
 	flags.StringVar(&f.counts, "counts", "", counts)
-	flags.Var(&f.lane, "lane", "handled after the messages of this lane that are due before it; with a width, so many at a time")
+	flags.Var(&f.lane, "lane",
+		"handled after the messages of this lane that are due before it; with a width, so many at a time")
 	flags.BoolVar(&f.create, "create", false, "make the queue if it does not exist")
 }
 
@@ -60,10 +61,12 @@ only with --create, because its name may be mistyped.`,
 	flags.VarP(&f.delay, "delay", "d", "due after this time")
 	flags.Var(&f.at, "at", "due then")
 	flags.VarP(&f.key, "key", "k", "message key; at most one live message of a queue has it")
-	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse the new message, or keep, replace, reschedule or append to the message that has the key")
+	flags.Var(&f.policy, "key-policy",
+		"if the key is taken: refuse the new message, or keep, replace, reschedule or append to the message that has the key")
 	flags.Var(&f.maxWait, "max-wait", "with a policy: due at most this time after the first send")
 	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: a message with so many parts is due now")
-	flags.IntVar(&f.countdown, "countdown", 0, "with --key, and --delay or --at: due when so many acks have counted (--counts), or then")
+	flags.IntVar(&f.countdown, "countdown", 0,
+		"with --key, and --delay or --at: due when so many acks have counted (--counts), or then")
 	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if the sequence has reached N")
 	f.messageFlags.flags(flags, "name=value, any number", "garbage if not handed out within this time after it was due",
 		"message key: the ack counts for the message that has this key and a countdown")
@@ -109,7 +112,8 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 			return err
 		}
 		if payload = string(text); payload == "" { // such as a variable that is not set
-			return fail(exitUsage, "the input is empty: for a message without a payload write delayqueue send %s ''", shellQuote(args[0]))
+			return fail(exitUsage, "the input is empty: for a message without a payload write delayqueue send %s ''",
+				shellQuote(args[0]))
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneCall)

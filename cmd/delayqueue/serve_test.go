@@ -73,7 +73,9 @@ func TestExporter(t *testing.T) {
 	s.Stop()
 	e.sees(`delayqueue_up{queue="orders"} 0`)
 	s.Restart(t)
-	w.until("what came back empty is not reported on, so that an alert rings", func() bool { return !strings.Contains(e.page(), "orders") })
+	w.until("what came back empty is not reported on, so that an alert rings", func() bool {
+		return !strings.Contains(e.page(), "orders")
+	})
 	w.send("orders", "a")
 	e.sees(`delayqueue_up{queue="orders"} 1`)
 }
@@ -87,7 +89,9 @@ func TestExporterBeforeRedis(t *testing.T) {
 	w.lacks(e.page(), "delayqueue_up")
 	s.Restart(t)
 	e.sees(`delayqueue_up{queue="orders"} 1`)
-	w.until("it says that the queue is not there", func() bool { return strings.Contains(e.said.String(), "no such queue") })
+	w.until("it says that the queue is not there", func() bool {
+		return strings.Contains(e.said.String(), "no such queue")
+	})
 	equal(t, "lines", strings.Count(e.said.String(), "no such queue"), 1)
 	w.refused(exitFailed, "--listen:", "exporter", "--listen", "nowhere:x")
 	w.refused(exitUsage, "is no name of a queue", "exporter", "{x}")
@@ -121,7 +125,8 @@ func TestWeb(t *testing.T) {
 	}
 	everybody := w.serving("web", "--listen", "0.0.0.0:0", "--read-only", "--host", "queues.example")
 	everybody.sees("orders")
-	for host, want := range map[string]int{"queues.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+	for host, want := range map[string]int{"queues.example:80": http.StatusOK,
+		"evil.example": http.StatusMisdirectedRequest} {
 		r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, everybody.address(), nil)
 		ok(t, err)
 		r.Host = host

@@ -105,7 +105,9 @@ func tellShards(w *world) {
 	w.must("purge", "orders", "--whole-queue", "--force", "--yes")
 	for i := range n {
 		s := w.shard(i, n)
-		but := slices.DeleteFunc(s.Keys(), func(key string) bool { return key == s.Key("journal") }) // which a deleted queue still has
+		but := slices.DeleteFunc(s.Keys(), func(key string) bool {
+			return key == s.Key("journal")
+		}) // which a deleted queue still has
 		if left, err := w.cli.Exists(w.Context(), but...).Result(); err != nil || left > 0 {
 			w.Errorf("shard %d has %d keys, %v", i+1, left, err)
 		}
@@ -132,7 +134,8 @@ func tellDoctorShards(w *world) {
 	w.divide(n)
 	w.contains(w.must("doctor", "orders"), "queue orders holds 4 messages in 4 shards", "nothing is wrong with it")
 	w.spoil(n)
-	w.exits(exitUnsound, "doctor", "orders").shows("shard 4 of 4: ", "no place (1)", "no envelope (1)", "1 message vanished without a word")
+	w.exits(exitUnsound, "doctor", "orders").shows("shard 4 of 4: ", "no place (1)", "no envelope (1)",
+		"1 message vanished without a word")
 	d := decode[diagnosis](w, w.run("doctor", "orders", "--json").out)[0]
 	if d.Messages != 4 || d.Shards != n || len(d.Missing) != 0 || len(d.Findings) < 3 {
 		w.Errorf("%+v", d)
@@ -142,7 +145,8 @@ func tellDoctorShards(w *world) {
 			w.Errorf("shard %d, want %d: %+v", f.Shard, want, f)
 		}
 	}
-	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "shard 4: bring back message ", "shard 4: drop from pending: ", "the queue is sound now")
+	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "shard 4: bring back message ",
+		"shard 4: drop from pending: ", "the queue is sound now")
 	check.AssertShards(w, w.cli, w.prefix, "orders", 0)
 
 	// What is in two shards is found, and stays.
@@ -150,7 +154,8 @@ func tellDoctorShards(w *world) {
 	if script.ShardOf("rows", n) == 2 {
 		w.Fatal("rows lies there")
 	}
-	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("wrong shard (1)", `sequence "rows" is in shard 3 of 4`, "nothing of it can be repaired safely")
+	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("wrong shard (1)",
+		`sequence "rows" is in shard 3 of 4`, "nothing of it can be repaired safely")
 }
 
 // Tasks with ids of somebody's choice and without are moved once each, into all shards.
@@ -225,7 +230,8 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	part := fmt.Sprintf("only %d of %d shards", n-len(gone), n)
 	for name, look := range map[string]func(w *world){
 		"stats": func(w *world) {
-			w.exits(exitNoRedis, "stats", "orders").says(part).shows(fmt.Sprintf("orders        %d", n-len(gone)), part+" answer: no answer")
+			w.exits(exitNoRedis, "stats", "orders").says(part).shows(fmt.Sprintf("orders        %d", n-len(gone)),
+				part+" answer: no answer")
 		},
 		"stats in JSON": func(w *world) {
 			w.run("stats", "orders", "--json").shows(fmt.Sprintf(`"pending":%d,`, n-len(gone)), `"code":"shards missing"`, part)
@@ -233,7 +239,8 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		"history": func(w *world) { w.contains(w.run("history", "orders", "--json").out, `"sent":`) },
 		"doctor": func(w *world) {
 			w.exits(exitNoRedis, "doctor", "orders").says(part+" were checked").
-				shows(fmt.Sprintf("shard %d of %d cannot be read: ", gone[0]+1, n), "shard 6 of 6: ", "no place (1)", "no envelope (1)")
+				shows(fmt.Sprintf("shard %d of %d cannot be read: ", gone[0]+1, n), "shard 6 of 6: ", "no place (1)",
+					"no envelope (1)")
 		},
 	} {
 		t.Run(name, func(t *testing.T) { look(w.at(t)) })
@@ -242,7 +249,8 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		"repair": func(w *world) {
 			r := w.exits(exitNoRedis, "doctor", "orders", "--repair", "--yes", "--json")
 			d := decode[diagnosis](w, r.out)[0]
-			if len(d.Missing) != len(gone) || d.Missing[0].Shard != gone[0]+1 || d.Left == nil || *d.Left != 0 || len(d.Repairs) == 0 {
+			if len(d.Missing) != len(gone) || d.Missing[0].Shard != gone[0]+1 || d.Left == nil || *d.Left != 0 ||
+				len(d.Repairs) == 0 {
 				w.Errorf("%+v\n%s", d, r.err)
 			}
 		},

@@ -61,7 +61,8 @@ type statsErrorJSON struct {
 
 // statsTable is the table, or prints JSON.
 func (a *app) statsTable(all []*health.Look) *grid {
-	header, lanes := []any{"queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state"}, withLanes(all)
+	header, lanes := []any{"queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due",
+		"state"}, withLanes(all)
 	numbers := []int{2, 3, 4, 5, 6, 7, 8}
 	if lanes {
 		header, numbers = slices.Insert(header, 3, any("waiting")), append(numbers, 9)
@@ -82,7 +83,8 @@ func (a *app) statsTable(all []*health.Look) *grid {
 				instant(n.LaneSince), instant(n.NextDue),
 				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
-				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), n.Unaccounted, len(one.Consumers), a.verdictJSON(one),
+				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), n.Unaccounted,
+				len(one.Consumers), a.verdictJSON(one),
 			})
 		case one.Err != nil:
 			add("?", one.Name, "?", "?", "?", "?", "?", "?", "", "", a.verdict(one))
@@ -94,7 +96,8 @@ func (a *app) statsTable(all []*health.Look) *grid {
 			if n.Behind > 0 {
 				behind = paint(warn, brief(n.Behind))
 			}
-			add(number(n.Waiting, faint), one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn),
+			add(number(n.Waiting, faint), one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good),
+				number(n.Retry, warn),
 				number(n.Garbage, bad), n.Done, behind, next, a.verdict(one))
 		}
 	}
@@ -108,7 +111,8 @@ func withLanes(all []*health.Look) bool {
 
 // trouble is an error in a word or two: the code that Redis answered, "no answer" or "error".
 func (a *app) trouble(err error) string {
-	for _, code := range []string{"WRONGTYPE", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "OOM", "MISCONF", "READONLY", "MASTERDOWN"} {
+	for _, code := range []string{"WRONGTYPE", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "OOM", "MISCONF",
+		"READONLY", "MASTERDOWN"} {
 		if strings.Contains(err.Error(), code+" ") {
 			return code
 		}

@@ -49,7 +49,8 @@ retry and waiting, or in the states of --state. The command asks first.`,
 			})
 		}),
 	}
-	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, waiting, unack, retry, garbage, done", false)
+	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, waiting, unack, retry, garbage, done",
+		false)
 	return c
 }
 
@@ -98,12 +99,13 @@ be more than 100.`,
 					},
 				})
 			}
-			return a.each(ctx, m, args[1:], a.finder(m, which.byKey, false), "rescheduled", plainly(func(ctx context.Context, id string) error {
-				if byDuration {
-					return m.RescheduleBy(ctx, id, time.Duration(by))
-				}
-				return m.Reschedule(ctx, id, to.Time)
-			}))
+			return a.each(ctx, m, args[1:], a.finder(m, which.byKey, false), "rescheduled",
+				plainly(func(ctx context.Context, id string) error {
+					if byDuration {
+						return m.RescheduleBy(ctx, id, time.Duration(by))
+					}
+					return m.Reschedule(ctx, id, to.Time)
+				}))
 		},
 	}
 	c.Flags().Var(&to, "at", "due then")
@@ -202,7 +204,8 @@ everything in it, which is refused while consumers are alive, unless --force is 
 			}
 			if !whole {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: dead, can: dead, start: m.BulkDelete,
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: dead, can: dead,
+					start: m.BulkDelete,
 				})
 			}
 			return a.deleteQueue(ctx, m, forced)

@@ -12,7 +12,8 @@ import (
 
 func tellSend(w *world) {
 	w.refused(exitNotFound, "--create makes it", "send", "orders", "a")
-	id := w.sends("orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", `x="1,y=2"`, "--retries", "7", "--ttl", "1h")
+	id := w.sends("orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", `x="1,y=2"`, "--retries", "7",
+		"--ttl", "1h")
 	m, err := w.monitor("orders").Get(w.Context(), id)
 	ok(w, err)
 	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != `"1,y=2"` || len(m.Headers) != 1 || m.MaxRetries != 7 ||
@@ -26,7 +27,8 @@ func tellSend(w *world) {
 	equal(w, "from the input", w.runWith("two\nlines", "send", "orders", "-d", "1d", "--json").code, 0)
 	w.contains(w.must("ls", "orders", "pending", "--json"), `"payload":"two\nlines"`)
 
-	w.refused(exitUsage, "the input is empty: for a message without a payload write delayqueue send orders ''", "send", "orders")
+	w.refused(exitUsage, "the input is empty: for a message without a payload write delayqueue send orders ''", "send",
+		"orders")
 
 	t := w.terminal("send", "orders")
 	t.sees("no payload: give one")
@@ -91,7 +93,8 @@ func tellReschedule(w *world) {
 	w.refused(exitUsage, "[at by]", "reschedule", "orders", id)
 	if now := time.Now().UTC(); now.Hour() > 0 {
 		passed := now.Add(-time.Hour).Format("15:04")
-		w.refused(exitUsage, passed+" has passed: --at now, or --at 'tomorrow "+passed+"'?", "reschedule", "orders", id, "--at", passed)
+		w.refused(exitUsage, passed+" has passed: --at now, or --at 'tomorrow "+passed+"'?", "reschedule", "orders", id,
+			"--at", passed)
 	}
 	w.refused(exitUsage, "--at -10m is in the past: --at now, or 10m?", "reschedule", "orders", "--all", "--at", "-10m")
 	w.refused(exitUsage, "--at 2020-01-01 is in the past", "send", "orders", "x", "--at", "2020-01-01")
@@ -99,7 +102,8 @@ func tellReschedule(w *world) {
 	w.contains(w.must("run", "orders", "order-1", "--key"), "order-1 due now")
 	equal(w, "state", w.state("orders", id), delayqueue.StateReady)
 	w.must("reschedule", "orders", id, "--at", "30m")
-	w.contains(w.must("reschedule", "orders", "--all", "--at", "2020-01-01", "--before", "now"), "rescheduled 1 message") // the rest of an old one
+	w.contains(w.must("reschedule", "orders", "--all", "--at", "2020-01-01", "--before", "now"),
+		"rescheduled 1 message") // the rest of an old one
 	dead := w.kill("orders", "no", "b")[0]
 	w.refused(exitRefused, "is garbage", "run", "orders", dead)
 	w.refused(exitUsage, "Give ids, or --all", "run", "orders")
@@ -196,7 +200,8 @@ func tellPause(w *world) {
 	w.contains(w.must("stats", "orders"), "paused until ")
 	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down")
 	w.contains(w.must("stats", "orders"), "paused, by ann: cards are [31m down")
-	w.contains(w.must("stats", "orders", "--json"), `"paused_since":"2`, `"paused_by":"ann","pause_reason":"cards are [31m down"`)
+	w.contains(w.must("stats", "orders", "--json"), `"paused_since":"2`,
+		`"paused_by":"ann","pause_reason":"cards are [31m down"`)
 	w.contains(w.must("resume", "orders"), "goes on")
 	equal(w, "paused after resume", w.counts("orders").Paused, false)
 	w.refused(exitNotFound, `did you mean "orders"?`, "pause", "oders")
@@ -208,7 +213,8 @@ func tellLimits(w *world) {
 	w.contains(w.must("limits", "orders"), "in force: no limit")
 	w.contains(w.must("limits", "set", "orders", "--rate", "100/1s", "--concurrency", "5"), "set before: no limit",
 		"in force: 100 in 1s, burst 1, 5 at a time")
-	w.contains(w.must("limits", "set", "orders", "--rate", "50/1m", "--burst", "10"), "set before: 100 in 1s, burst 1, 5 at a time",
+	w.contains(w.must("limits", "set", "orders", "--rate", "50/1m", "--burst", "10"),
+		"set before: 100 in 1s, burst 1, 5 at a time",
 		"in force: 50 in 1m0s, burst 10")
 	w.contains(w.must("limits", "orders", "--json"), `"in_force":{"rate":50,"per_seconds":60,"burst":10}`)
 	w.contains(w.must("limits", "clear", "orders"), "set before: 50 in 1m0s, burst 10", "in force: no limit")
@@ -248,7 +254,8 @@ func tellConsumers(w *world) {
 		return true
 	})
 	w.contains(w.must("consumers", "orders"), "1/1", id, "HEARD", "ago")
-	w.contains(w.must("consumers", "orders", "--json"), fmt.Sprintf(`"pid":%d,`, os.Getpid()), `"concurrency":1,"handling":[{"id":"`+id+`",`)
+	w.contains(w.must("consumers", "orders", "--json"), fmt.Sprintf(`"pid":%d,`, os.Getpid()),
+		`"concurrency":1,"handling":[{"id":"`+id+`",`)
 	all, err := w.monitor("orders").Consumers(w.Context())
 	ok(w, err)
 	w.contains(w.must("get", "orders", id), "unack", "lease ends", "held by", all[0].ID)
@@ -297,7 +304,8 @@ func tellConditions(w *world) {
 	w.refused(exitRefused, "is taken by message "+id, "send", "orders", "b", "--key", "k", "--key-policy", "refuse")
 	w.contains(w.must("send", "orders", "b", "--key", "k", "--key-policy", "keep"), id+" has the key, due ")
 	equal(w, "replaced", send("c", "--key", "k", "--key-policy", "replace"), id)
-	w.contains(w.must("send", "orders", "d", "--key", "k", "--key-policy", "reschedule", "--delay", "3h", "--json"), id, `"existed":true`)
+	w.contains(w.must("send", "orders", "d", "--key", "k", "--key-policy", "reschedule", "--delay", "3h", "--json"), id,
+		`"existed":true`)
 	m, err := w.monitor("orders").Get(w.Context(), id)
 	if err != nil || m.Payload != "c" || time.Until(m.Due) < 2*time.Hour || m.Timeout != 0 {
 		w.Errorf("%+v, %v", m, err)

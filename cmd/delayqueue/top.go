@@ -139,7 +139,8 @@ func (a *app) verdictJSON(one *health.Look) verdictJSON {
 }
 
 // colours are those of levels. Green is only for a queue that has consumers.
-var colours = [...]text.Colors{health.Quiet: faint, health.Fine: good, health.Notice: noted, health.Warning: warn, health.Critical: bad}
+var colours = [...]text.Colors{health.Quiet: faint, health.Fine: good, health.Notice: noted, health.Warning: warn,
+	health.Critical: bad}
 
 func (a *app) verdict(one *health.Look) painted {
 	v := one.Judge()

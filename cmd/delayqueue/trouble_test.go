@@ -20,7 +20,8 @@ func tellBadQueue(w *world) {
 	for _, args := range [][]string{{"stats"}, {"stats", "mails", "orders"}} {
 		w.exits(exitFailed, args...).shows("WRONGTYPE", "orders        1").says(`queue "mails"`)
 	}
-	w.inOrder(w.exits(exitFailed, "stats", "--json").out, `{"queue":"mails","error":"`, "\n", `{"queue":"orders","pending":1,`)
+	w.inOrder(w.exits(exitFailed, "stats", "--json").out, `{"queue":"mails","error":"`, "\n",
+		`{"queue":"orders","pending":1,`)
 	t := w.terminal("top")
 	t.sees("WRONGTYPE")
 	t.sees("no consumers")
@@ -70,7 +71,8 @@ func TestClusterNodeThatHangs(t *testing.T) {
 	t.Cleanup(c.Nodes[2].Resume)
 	shown := 0 // queues of the other nodes
 	for _, queue := range queues {
-		node, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), check.Queue{Prefix: w.prefix, Name: queue}.Key("state"))
+		node, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(),
+			check.Queue{Prefix: w.prefix, Name: queue}.Key("state"))
 		if ok(t, err); node.Options().Addr != c.Addrs()[2] {
 			shown++
 		}

@@ -129,7 +129,8 @@ func (w *world) key(structure string) string {
 // do changes a structure of the queue orders behind the library's back.
 func (w *world) do(command, structure string, args ...any) {
 	w.Helper()
-	if err := w.cli.Do(w.Context(), append([]any{command, w.key(structure)}, args...)...).Err(); !errors.Is(err, redis.Nil) {
+	if err := w.cli.Do(w.Context(), append([]any{command, w.key(structure)}, args...)...).Err(); !errors.Is(err,
+		redis.Nil) {
 		ok(w, err)
 	}
 }
@@ -153,7 +154,8 @@ func (w *world) send(queue, payload string, opts ...delayqueue.MsgOption) string
 func (w *world) sendMany(queue string, n int, delay time.Duration) {
 	w.Helper()
 	w.sendEach(queue, n, func(i int) delayqueue.Outgoing {
-		return delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2), Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
+		return delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
 	})
 }
 

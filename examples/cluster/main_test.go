@@ -26,13 +26,15 @@ func TestMain(m *testing.M) {
 
 var (
 	result = regexp.MustCompile(`sent (\d+), errors of sends (\d+), lost (\d+), handled twice (\d+)`)
-	steps  = regexp.MustCompile(`(?s)is killed, and shards 1 .*stop.*dead 1.*has taken over.*started again.*is back, as a replica`)
+	steps  = regexp.MustCompile(
+		`(?s)is killed, and shards 1 .*stop.*dead 1.*has taken over.*started again.*is back, as a replica`)
 )
 
 func TestRun(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errs testkit.Buffer
-	if code := run(t.Context(), []string{"-before", "2s", "-down", "1s", "-after", "1s", "-rate", "500"}, &out, &errs); code != 0 {
+	if code := run(t.Context(), []string{"-before", "2s", "-down", "1s", "-after", "1s", "-rate", "500"}, &out,
+		&errs); code != 0 {
 		t.Fatalf("exit %d, %s\n%s", code, errs.String(), out.String())
 	}
 	said := out.String()
@@ -64,7 +66,8 @@ func TestInterrupted(t *testing.T) {
 	go func() { code <- run(ctx, []string{"-before", "2s", "-rate", "500"}, &out, &errs) }()
 	testkit.Until(t, "a server is killed", func() bool { return strings.Contains(out.String(), "is killed") })
 	cancel()
-	if got := testkit.Receive(t, "the end", code); got != 0 || !regexp.MustCompile(`not handled yet \d+`).MatchString(out.String()) {
+	if got := testkit.Receive(t, "the end", code); got != 0 ||
+		!regexp.MustCompile(`not handled yet \d+`).MatchString(out.String()) {
 		t.Errorf("exit %d, %s\n%s", got, errs.String(), out.String())
 	}
 	nothingLeft(t)

@@ -94,11 +94,13 @@ func freePorts() int {
 
 // start starts the server, also after it was killed, and waits until it answers.
 func (n *node) start(ctx context.Context) error {
-	cmd, ended := exec.Command(n.server, "--bind", "127.0.0.1", "--port", strconv.Itoa(n.port), "--dir", n.dir, "--logfile", "log",
+	cmd, ended := exec.Command(n.server, "--bind", "127.0.0.1", "--port", strconv.Itoa(n.port), "--dir", n.dir,
+		"--logfile", "log",
 		"--save", "", "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", nodeTimeout,
 		// By default all nodes refuse all calls while a slot has no node. Sends go on only if the others serve their slots.
 		"--cluster-require-full-coverage", "no",
-		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"), make(chan struct{})
+		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"),
+		make(chan struct{})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program alone
 	if err := cmd.Start(); err != nil {
 		return err

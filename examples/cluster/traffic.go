@@ -157,7 +157,8 @@ func (t *traffic) summary(interrupted bool) string {
 	if interrupted {
 		fate = "not handled yet"
 	}
-	fmt.Fprintf(&b, "\nsent %d, errors of sends %d, %s %d, handled twice %d\n", t.total.sent, t.total.failed, fate, missing, twice)
+	fmt.Fprintf(&b, "\nsent %d, errors of sends %d, %s %d, handled twice %d\n", t.total.sent, t.total.failed, fate,
+		missing, twice)
 	if t.failure != nil {
 		fmt.Fprintln(&b, "the first error:", t.failure)
 	}

@@ -58,8 +58,9 @@ type watch struct {
 
 func newWatch(out io.Writer, ns nodes, t *traffic, shards int) *watch {
 	file, ok := out.(*os.File)
-	w := &watch{nodes: ns, traffic: t, begun: time.Now(), looked: time.Now(), count: shards, shards: map[string]int64{}, seen: map[*node]sight{},
-		out: out, width: 9 + 3*((shards+2)/3)}
+	w := &watch{nodes: ns, traffic: t, begun: time.Now(), looked: time.Now(), count: shards, shards: map[string]int64{},
+		seen: map[*node]sight{},
+		out:  out, width: 9 + 3*((shards+2)/3)}
 	if ok {
 		info, err := file.Stat()
 		w.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -175,7 +176,8 @@ func (w *watch) draw() {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-7s %-18s %-16s %8s %8s %8s %12s\n", w.at(), "node", "role", "shards", "calls/s", "not due", "due", "oldest due")
+	fmt.Fprintf(&b, "%s  %-7s %-18s %-16s %8s %8s %8s %12s\n", w.at(), "node", "role", "shards", "calls/s", "not due",
+		"due", "oldest due")
 	for _, n := range w.nodes {
 		s := w.seen[n]
 		fmt.Fprintf(&b, "%10s  %-7s ", "", n.name())
@@ -187,10 +189,12 @@ func (w *watch) draw() {
 		case s.primary != "":
 			fmt.Fprintf(&b, "%-18s %-16s %8.0f\n", "replica of :"+s.primary, "", s.rate)
 		default:
-			fmt.Fprintf(&b, "%-18s %-16s %8.0f %8d %8d %12s\n", "primary", numbers(s.shards), s.rate, s.pending, s.due, ms(s.oldest))
+			fmt.Fprintf(&b, "%-18s %-16s %8.0f %8d %8d %12s\n", "primary", numbers(s.shards), s.rate, s.pending, s.due,
+				ms(s.oldest))
 		}
 	}
-	fmt.Fprintf(&b, "%10s  a second: %.0f sent, %.0f handled, at most %s late; errors of sends so far: %d\n", "", sent, handled, ms(late), now.failed)
+	fmt.Fprintf(&b, "%10s  a second: %.0f sent, %.0f handled, at most %s late; errors of sends so far: %d\n", "", sent,
+		handled, ms(late), now.failed)
 	w.print("", b.String())
 }
 
@@ -211,7 +215,8 @@ func (w *watch) line(sent, handled float64, failed int, late time.Duration) {
 		due += s.due
 	}
 	if w.lines++; w.lines%20 == 1 {
-		w.print(fmt.Sprintf("%10s%s %8s %9s %6s %6s %12s\n", "", &head, "sent/s", "handled/s", "errors", "due", "worst late"), "")
+		w.print(fmt.Sprintf("%10s%s %8s %9s %6s %6s %12s\n", "", &head, "sent/s", "handled/s", "errors", "due", "worst late"),
+			"")
 	}
 	w.print(fmt.Sprintf("%s%s %8.0f %9.0f %6d %6d %12s\n", w.at(), &row, sent, handled, failed, due, ms(late)), "")
 }

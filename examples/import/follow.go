@@ -64,7 +64,8 @@ func (im *importer) find(ctx context.Context, name string) (id string, until tim
 // together send one split, also one that is killed in between. The ack of the split counts for the report, so it must
 // be one.
 func (im *importer) start(ctx context.Context, j job) (report string, err error) {
-	split, err := splitFile.Send(ctx, im.queue, j, delayqueue.WithKey("split-"+j.Name, delayqueue.Keep), delayqueue.WithKeyHold(keep),
+	split, err := splitFile.Send(ctx, im.queue, j, delayqueue.WithKey("split-"+j.Name, delayqueue.Keep),
+		delayqueue.WithKeyHold(keep),
 		delayqueue.WithCounts(reportKey(j.Name)), delayqueue.WithDeadline(j.Until))
 	if err != nil {
 		return "", err

@@ -107,7 +107,8 @@ func (im *importer) split(ctx context.Context, j job, msg *delayqueue.Message) e
 	out := []delayqueue.Outgoing{first}
 	for i, text := range rows {
 		r := row{Import: name, Rows: len(rows), Until: j.Until, Number: i + 1, Text: text}
-		one, err := handleRow.Outgoing(r, delayqueue.WithSequence(name, int64(r.Number)), delayqueue.WithCounts(reportKey(name)))
+		one, err := handleRow.Outgoing(r, delayqueue.WithSequence(name, int64(r.Number)),
+			delayqueue.WithCounts(reportKey(name)))
 		if err != nil {
 			return err
 		}

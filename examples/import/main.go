@@ -36,8 +36,9 @@ const patience = 2 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)           // a second Ctrl-C ends it at once
-	slog.SetLogLoggerLevel(slog.LevelWarn) // a failure that is retried is no news, and would break the line of the progress
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	slog.SetLogLoggerLevel(
+		slog.LevelWarn) // a failure that is retried is no news, and would break the line of the progress
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -46,7 +47,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("import", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() {
-		fmt.Fprintln(errs, "usage: import [flags] file\n\nThe first line of the file is ignored, the others are like A-1001,1250 (an id and cents).")
+		fmt.Fprintln(errs,
+			"usage: import [flags] file\n\nThe first line of the file is ignored, the others are like A-1001,1250 (an id and cents).")
 		flags.PrintDefaults()
 	}
 	work := flags.Duration("work", 200*time.Millisecond, "how long the work of a row takes")

@@ -94,7 +94,8 @@ func TestTimeLimit(t *testing.T) {
 	if err := os.WriteFile(path, []byte("id,cents\nA-1,250\nA-2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const report = "rows handled bad missing sum\n2 0 1 1 0.00\n" + `row 2 is bad: "A-2": it must be an id and cents, as in A-1001,1250` + "\n"
+	const report = "rows handled bad missing sum\n2 0 1 1 0.00\n" +
+		`row 2 is bad: "A-2": it must be an id and cents, as in A-1001,1250` + "\n"
 	says(t, report, 1, "-work", "1h", "-limit", "4s", path) // its stop does not wait for the row for an hour
 	says(t, "imported before, and not again until then\n"+report, 0, path)
 }
@@ -102,7 +103,8 @@ func TestTimeLimit(t *testing.T) {
 // A file that was changed is another import, and the one that was begun is not split any further.
 func TestChangedFile(t *testing.T) {
 	path, _ := write(t, 1)
-	if err := new(importer).split(t.Context(), job{Path: path, Name: "before"}, nil); !errors.Is(err, delayqueue.ErrSkipRetry) {
+	if err := new(importer).split(t.Context(), job{Path: path, Name: "before"}, nil); !errors.Is(err,
+		delayqueue.ErrSkipRetry) {
 		t.Error(err)
 	}
 }
@@ -185,13 +187,14 @@ func TestUsage(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("id,cents\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
-		{Args: []string{"-h"}, Want: "usage"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{}, Code: 2, Want: "one file"},
-		{Args: []string{"-limit", "0s", "sample.csv"}, Code: 2, Want: "-limit"},
-		{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
-		{Args: []string{empty}, Code: 1, Want: "0 rows"},
-		{Redis: "127.0.0.1:1", Args: []string{"sample.csv"}, Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-h"}, Want: "usage"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{}, Code: 2, Want: "one file"},
+			{Args: []string{"-limit", "0s", "sample.csv"}, Code: 2, Want: "-limit"},
+			{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
+			{Args: []string{empty}, Code: 1, Want: "0 rows"},
+			{Redis: "127.0.0.1:1", Args: []string{"sample.csv"}, Code: 1, Want: "does not answer"},
+		})
 }

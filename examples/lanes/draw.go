@@ -54,7 +54,8 @@ func (d *drawing) draw() {
 		if i == 0 {
 			at = fmt.Sprintf("%.1f s", time.Since(s.begun).Seconds())
 		}
-		fmt.Fprintf(&b, "%7s  %-7s  %d at a time  %s  handled %4d of %4d\n", at, l.name, l.width, l.picture(), l.handled, l.messages)
+		fmt.Fprintf(&b, "%7s  %-7s  %d at a time  %s  handled %4d of %4d\n", at, l.name, l.width, l.picture(), l.handled,
+			l.messages)
 	}
 	fmt.Fprintf(&b, "%7s  %-7s  %-11s  %*s  handled %4d, at most %6.1f ms late\n", "", "no lane", "", cells, "", s.others,
 		float64(s.worst.Microseconds())/1000)

@@ -53,12 +53,13 @@ func TestRun(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
-		{Args: []string{"-h"}, Want: "-backlog"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"more"}, Code: 2, Want: "no arguments"},
-		{Args: []string{"-work", "0s"}, Code: 2, Want: "-work"},
-		{Args: []string{"-backlog", "0"}, Code: 2, Want: "-backlog"},
-		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-h"}, Want: "-backlog"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{"more"}, Code: 2, Want: "no arguments"},
+			{Args: []string{"-work", "0s"}, Code: 2, Want: "-work"},
+			{Args: []string{"-backlog", "0"}, Code: 2, Want: "-backlog"},
+			{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+		})
 }

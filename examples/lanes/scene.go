@@ -69,7 +69,8 @@ func newScene(cli redis.UniversalClient, work time.Duration, backlog int) *scene
 	for _, l := range s.lanes {
 		l.is = make([]state, l.messages)
 	}
-	s.queue = delayqueue.NewQueue(queueName, cli, nil).WithHandler(s.handle).WithConcurrent(workers).WithRetryDelays(10 * work)
+	s.queue = delayqueue.NewQueue(queueName, cli,
+		nil).WithHandler(s.handle).WithConcurrent(workers).WithRetryDelays(10 * work)
 	return s
 }
 

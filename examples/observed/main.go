@@ -132,7 +132,8 @@ func within(stop func(context.Context) error) error {
 }
 
 // produce sends messages until ctx ends or the web server does.
-func produce(ctx context.Context, queue *delayqueue.DelayQueue, every time.Duration, served <-chan error, say *log.Logger) error {
+func produce(ctx context.Context, queue *delayqueue.DelayQueue, every time.Duration, served <-chan error,
+	say *log.Logger) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -143,7 +144,8 @@ func produce(ctx context.Context, queue *delayqueue.DelayQueue, every time.Durat
 			return err
 		case <-tick.C:
 		}
-		if _, err := queue.Send(ctx, payload(n), delayqueue.WithDelay(rand.N(2*time.Second).Truncate(time.Millisecond))); err != nil && ctx.Err() == nil {
+		if _, err := queue.Send(ctx, payload(n),
+			delayqueue.WithDelay(rand.N(2*time.Second).Truncate(time.Millisecond))); err != nil && ctx.Err() == nil {
 			say.Print("not sent: ", err)
 		}
 	}

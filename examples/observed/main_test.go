@@ -66,14 +66,16 @@ func TestPrometheus(t *testing.T) {
 		"delayqueue_messages_delivered_total - on (queue) sum by (queue) (delayqueue_handling_seconds_count)": {0, 100},
 		"delayqueue_lateness_seconds_sum / delayqueue_lateness_seconds_count":                                 {0, 10},
 		`delayqueue_handling_seconds_sum{outcome="ack"} / delayqueue_handling_seconds_count`:                  {0.001, 10},
-		`delayqueue_handling_seconds_count{outcome="snooze"}`:                                                 {1, math.MaxInt32},
+		`delayqueue_handling_seconds_count{outcome="snooze"}`: {1,
+			math.MaxInt32},
 	} {
 		p.eventually(expr, bounds[0], bounds[1])
 	}
 
 	exprs := dashboard(t)
 	for _, expr := range exprs {
-		p.eventually(strings.NewReplacer("$queue", ".*", "$__rate_interval", "15s", "$__range", "1m").Replace(expr), -5, math.MaxInt32)
+		p.eventually(strings.NewReplacer("$queue", ".*", "$__rate_interval", "15s", "$__range", "1m").Replace(expr), -5,
+			math.MaxInt32)
 	}
 	alerts, err := os.ReadFile("../../metrics/alerts.yml")
 	if err != nil {
@@ -89,9 +91,10 @@ func TestPrometheus(t *testing.T) {
 
 	testkit.Until(t, "there is an alert for messages in garbage", func() bool {
 		return slices.ContainsFunc(p.rules(), func(r rule) bool {
-			return r.Name == "DelayQueueDeadMessages" && r.State == "firing" && slices.ContainsFunc(r.Alerts, func(a alert) bool {
-				return a.Labels["queue"] == "example-observed"
-			})
+			return r.Name == "DelayQueueDeadMessages" && r.State == "firing" &&
+				slices.ContainsFunc(r.Alerts, func(a alert) bool {
+					return a.Labels["queue"] == "example-observed"
+				})
 		})
 	})
 	rules := p.rules()
@@ -138,7 +141,8 @@ func TestPage(t *testing.T) {
 	if code, _ := ask(http.MethodGet, "", "evil.example:80"); code != http.StatusForbidden {
 		t.Errorf("as another site: %d", code)
 	}
-	if code, body := ask(http.MethodPost, "pause?q=example-observed", ""); code != http.StatusBadRequest { // it may, but says not what
+	if code, body := ask(http.MethodPost, "pause?q=example-observed",
+		""); code != http.StatusBadRequest { // it may, but says not what
 		t.Errorf("%d %s", code, body)
 	}
 }
@@ -168,11 +172,12 @@ func dashboard(t *testing.T) (exprs []string) {
 }
 
 func TestUsage(t *testing.T) {
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
-		{Args: []string{"-h"}, Want: "-every"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"-every", "0s"}, Code: 2, Want: "must be positive"},
-		{Args: []string{"-addr", "nowhere"}, Code: 1, Want: "nowhere"},
-		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-h"}, Want: "-every"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{"-every", "0s"}, Code: 2, Want: "must be positive"},
+			{Args: []string{"-addr", "nowhere"}, Code: 1, Want: "nowhere"},
+			{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+		})
 }

@@ -179,7 +179,9 @@ func TestPayRacesClose(t *testing.T) {
 			want := map[int]string{http.StatusOK: paid, http.StatusConflict: closed}[resp.StatusCode]
 			logged := regexp.MustCompile(`(?m)^order ` + o.ID + `: closed`)
 			if want == closed {
-				testkit.Until(t, "somebody logs order "+o.ID+" closed", func() bool { return logged.MatchString(a.log.String() + b.log.String()) })
+				testkit.Until(t, "somebody logs order "+o.ID+" closed", func() bool {
+					return logged.MatchString(a.log.String() + b.log.String())
+				})
 			}
 			if got := a.state("/orders/" + o.ID); got != want {
 				t.Errorf("order %s: answer %d, yet it is %s", o.ID, resp.StatusCode, got)
@@ -250,7 +252,8 @@ func TestRun(t *testing.T) {
 	if got := testkit.Receive(t, "it stops", code); got != 0 || errs.String() != "" {
 		t.Errorf("exit code %d, stderr %q", got, &errs)
 	}
-	for _, want := range []string{"redis: embedded", "curl -X POST", "order 1: closed", "no more requests", "no more timeouts", "stopped\n"} {
+	for _, want := range []string{"redis: embedded", "curl -X POST", "order 1: closed", "no more requests",
+		"no more timeouts", "stopped\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &out)
 		}
@@ -260,10 +263,11 @@ func TestRun(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	taken := httptest.NewServer(nil)
 	defer taken.Close()
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
-		{Args: []string{"-timeout", "0s"}, Code: 2, Want: "must be positive"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"-addr", strings.TrimPrefix(taken.URL, "http://")}, Code: 1, Want: "in use"},
-		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-timeout", "0s"}, Code: 2, Want: "must be positive"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{"-addr", strings.TrimPrefix(taken.URL, "http://")}, Code: 1, Want: "in use"},
+			{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+		})
 }

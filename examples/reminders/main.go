@@ -44,7 +44,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	flags := flag.NewFlagSet("reminders", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() {
-		fmt.Fprint(errs, "usage: reminders [file]\n\nEach line of the file, or of standard input, is a time and a text:\n", forms)
+		fmt.Fprint(errs, "usage: reminders [file]\n\nEach line of the file, or of standard input, is a time and a text:\n",
+			forms)
 	}
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0

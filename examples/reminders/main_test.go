@@ -206,13 +206,14 @@ func TestTwoProcesses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) }, []testkit.Usage{
-		{Args: []string{"-h"}, Want: "!flaky"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"file", "file"}, Code: 2, Want: "one file"},
-		{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
-		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-h"}, Want: "!flaky"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{"file", "file"}, Code: 2, Want: "one file"},
+			{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
+			{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+		})
 }
 
 // sample.txt is over within 6 seconds and has no line that cannot be read.

@@ -122,7 +122,9 @@ func TestReplicaIsKilled(t *testing.T) {
 		t.Error("one process twice")
 	}
 	p.judge(2)
-	p.until("exports are skipped", func() bool { return len(p.find(`skipped +export +of`)) > 0 && len(p.find(`made +export +of`)) > 0 })
+	p.until("exports are skipped", func() bool {
+		return len(p.find(`skipped +export +of`)) > 0 && len(p.find(`made +export +of`)) > 0
+	})
 }
 
 // Both replicas are dead for so long that instants are missed, and made up for: each has its report, once.
@@ -154,11 +156,12 @@ func TestOwnRedis(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) }, []testkit.Usage{
-		{Args: []string{"-h"}, Want: "-every"},
-		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"-restart", "-1s"}, Code: 2, Want: "-restart"},
-		{Args: []string{"-every", "1500ms"}, Code: 2, Want: "whole seconds"},
-		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
-	})
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) },
+		[]testkit.Usage{
+			{Args: []string{"-h"}, Want: "-every"},
+			{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+			{Args: []string{"-restart", "-1s"}, Code: 2, Want: "-restart"},
+			{Args: []string{"-every", "1500ms"}, Code: 2, Want: "whole seconds"},
+			{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+		})
 }

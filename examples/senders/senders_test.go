@@ -23,7 +23,8 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &shared)) }
 
-var languages = map[string][]string{"python": {"python3", "send.py"}, "node": {"node", "send.js"}, "ruby": {"ruby", "send.rb"}}
+var languages = map[string][]string{"python": {"python3", "send.py"}, "node": {"node", "send.js"},
+	"ruby": {"ruby", "send.rb"}}
 
 // run sends as a person would, and returns what the program says.
 func run(t *testing.T, addr string, command, args []string) (said string, sent bool) {
@@ -64,7 +65,8 @@ func TestSenders(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 			said, sent := run(t, shared.Addr(), command, []string{name, "again", "1", "3", "order-42"})
-			if sent || said != `not sent: key "order-42" is taken by message `+later && said != "not sent: key 'order-42' is taken by message "+later {
+			if sent || said != `not sent: key "order-42" is taken by message `+later &&
+				said != "not sent: key 'order-42' is taken by message "+later {
 				t.Errorf("a taken key: %q, sent: %v", said, sent)
 			}
 

@@ -29,7 +29,8 @@ func (b *breaches) countdowns() {
 		}
 		_, n, ok := decodeCounted(b.Counted[id])
 		if env.Countdown == 0 || !ok || n != int64(env.Countdown) {
-			b.add(StrayPart, "parts", id+":0", "the acks of message %s are %q, want how many have counted, a blank and its countdown, %d", id,
+			b.add(StrayPart, "parts", id+":0",
+				"the acks of message %s are %q, want how many have counted, a blank and its countdown, %d", id,
 				b.Counted[id], env.Countdown)
 		}
 	}
@@ -40,11 +41,13 @@ func (b *breaches) countdowns() {
 		}
 		some = true
 		if _, known := b.Counted[id]; !known {
-			b.add(LostParts, "parts", id, "message %s has a countdown of %d, and how many acks are missing is not known", id, env.Countdown)
+			b.add(LostParts, "parts", id, "message %s has a countdown of %d, and how many acks are missing is not known", id,
+				env.Countdown)
 		}
 	}
 	if flag, ok := b.number("parts"); ok && flag == 0 && some {
-		b.add(BadState, "state", "parts", "field parts is not set, but there are messages with a countdown, of which nobody would know")
+		b.add(BadState, "state", "parts",
+			"field parts is not set, but there are messages with a countdown, of which nobody would know")
 	}
 }
 
@@ -70,12 +73,14 @@ func (b *breaches) parts() {
 		}
 		groups++
 		if there[id] != env.Group.Count-1 || bytes[id] != env.Group.Bytes {
-			b.add(LostParts, "parts", id, "group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id,
+			b.add(LostParts, "parts", id,
+				"group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id,
 				env.Group.Count, env.Group.Bytes, there[id], bytes[id])
 		}
 	}
 	if flag, ok := b.number("parts"); ok && flag == 0 && groups > 0 {
-		b.add(BadState, "state", "parts", "field parts is not set, but there are %d groups with parts, which nobody would delete", groups)
+		b.add(BadState, "state", "parts",
+			"field parts is not set, but there are %d groups with parts, which nobody would delete", groups)
 	}
 }
 
@@ -128,9 +133,11 @@ func (b *breaches) journal() {
 			b.add(BadJournal, "journal", m.Member, "entry %.100q has score %s", m.Member, m.Problem)
 		case len(words) != 4 || len(words[0]) != 16 || !slices.Contains([]string{"done", "runs", "stop"}, words[1]) ||
 			numbers(words[2]) == nil || !json.Valid([]byte(words[3])):
-			b.add(BadJournal, "journal", m.Member, "entry %.100q is malformed, want <16 digits> done|runs|stop <us> <JSON>", m.Member)
+			b.add(BadJournal, "journal", m.Member, "entry %.100q is malformed, want <16 digits> done|runs|stop <us> <JSON>",
+				m.Member)
 		case len(m.Member) > maxJournalEntry:
-			b.add(BadJournal, "journal", m.Member, "entry %.100q has %d bytes, want at most %d", m.Member, len(m.Member), maxJournalEntry)
+			b.add(BadJournal, "journal", m.Member, "entry %.100q has %d bytes, want at most %d", m.Member, len(m.Member),
+				maxJournalEntry)
 		}
 	}
 }
@@ -162,7 +169,8 @@ func (b *breaches) lookers() {
 			bad = bad || err != nil
 		}
 		if bad {
-			b.add(BadHistory, "history", field, "field %q is %q, want a number of each of %s", field, b.History[field], strings.Join(counted, " "))
+			b.add(BadHistory, "history", field, "field %q is %q, want a number of each of %s", field, b.History[field],
+				strings.Join(counted, " "))
 		}
 	}
 }
@@ -177,8 +185,10 @@ func (b *breaches) results() {
 			b.add(BadState, "result", id, "the result of message %s has %d bytes, want 1 to %d", id, size, maxResult)
 		}
 	}
-	if until, ok := b.number("done"); ok && len(b.Done) > 0 && b.Done[0].Score > 0 && (until == 0 || until > b.Done[0].Score) {
-		b.add(BadState, "state", "done", "field done is %d, but done holds %q until %d, which nobody would delete in time", until,
+	if until, ok := b.number("done"); ok && len(b.Done) > 0 && b.Done[0].Score > 0 &&
+		(until == 0 || until > b.Done[0].Score) {
+		b.add(BadState, "state", "done", "field done is %d, but done holds %q until %d, which nobody would delete in time",
+			until,
 			b.Done[0].Tag, b.Done[0].Score)
 	}
 }

@@ -29,6 +29,7 @@ func (s *State) Expect(missing int64) { s.expected = missing }
 // books wants each message accounted for: invariant 14.
 func (b *breaches) books() {
 	if missing, ok := b.Unaccounted(); ok && missing != b.expected {
-		b.add(Unbalanced, "state", "books", "%d messages should be here by the books, and %d are", int64(len(b.Messages))+missing, len(b.Messages))
+		b.add(Unbalanced, "state", "books", "%d messages should be here by the books, and %d are",
+			int64(len(b.Messages))+missing, len(b.Messages))
 	}
 }

@@ -10,7 +10,8 @@ import (
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "ticked", "done",
 	"holds", "parts", "changed", "overtaken", "aging", "books", "in:found", "in:followed", "in:scheduled", "in:imported",
-	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed", "out:lost", "in:stored",
+	"kept", "out:over", "out:superseded", "out:intercepted", "out:canceled", "out:deleted", "out:aged", "out:trimmed",
+	"out:lost", "in:stored",
 	"out:acked"}
 
 // maxPaused is how long the texts in the field paused may be.
@@ -98,11 +99,13 @@ func (b *breaches) add(kind Kind, structure, item, format string, args ...any) {
 // frame looks at the layout, and at the keys themselves: invariants 10 and 11.
 func (b *breaches) frame() {
 	if layout, ok := b.Fields["layout"]; ok && layout != "1" {
-		b.add(UnknownLayout, "state", "layout", "field layout is %q, and only 1 is known here, so what looks wrong may be right", layout)
+		b.add(UnknownLayout, "state", "layout",
+			"field layout is %q, and only 1 is known here, so what looks wrong may be right", layout)
 	}
 	for _, st := range structures {
 		if kind, wrong := b.WrongType[st.name]; wrong {
-			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
+			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind,
+				st.kind)
 		}
 		forMonitors := st.name == "consumers" || st.name == "history" || st.name == "journal"
 		if _, ok := b.TTLs[st.name]; ok && !forMonitors { // the figure is in the dump
@@ -172,7 +175,8 @@ func (b *breaches) messages() {
 		env, ok := b.Messages[id]
 		for _, h := range held {
 			first := (h.place == "pending" || h.place == "waiting") && h.Delivery == 1
-			if ok && first && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due && (env.Lane.Name == "" || h.Score < env.Due) {
+			if ok && first && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due &&
+				(env.Lane.Name == "" || h.Score < env.Due) {
 				b.add(DueDiffers, h.place, h.Tag, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
 			}
 		}
@@ -186,7 +190,8 @@ func (b *breaches) failRecords() {
 			b.add(BadRecord, "fail", id, "the record of message %s is malformed: %s", id, f.Problem)
 		}
 		if b.Fields["overtaken"] == "" && b.Fail[id].Superseded {
-			b.add(WrongRecord, "fail", id, "a delivery of message %s was superseded, but field overtaken of state is not set, so nobody would see", id)
+			b.add(WrongRecord, "fail", id,
+				"a delivery of message %s was superseded, but field overtaken of state is not set, so nobody would see", id)
 		}
 		if _, ok := b.Messages[id]; !ok && len(b.held[id]) == 0 {
 			b.add(StrayRecord, "fail", id, "the record of message %s belongs to no message", id)
@@ -212,11 +217,14 @@ func (b *breaches) failRecords() {
 			b.add(NoRecord, "fail", id, "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
 		case !ok || f.Problem != "":
 		case f.Superseded && h.place != "unack" && h.place != "done":
-			b.add(WrongRecord, "fail", id, "message %s is in %s, but its record says that its delivery was superseded, which is handled or done", id, h.place)
+			b.add(WrongRecord, "fail", id,
+				"message %s is in %s, but its record says that its delivery was superseded, which is handled or done", id, h.place)
 		case live && h.Delivery == 1 && f.Delivery == 1 && !f.Superseded:
-			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
+			b.add(WrongRecord, "fail", id,
+				"message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
 		case live && h.Delivery != f.Delivery:
-			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
+			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery,
+				f.Delivery)
 		case f.Failures+f.Losses > ended:
 			b.add(WrongRecord, "fail", id, "the record of message %s counts %d failures and %d losses in %d ended deliveries",
 				id, f.Failures, f.Losses, ended)
@@ -247,8 +255,10 @@ func (b *breaches) callersKeys() {
 			b.add(BadScore, "holds", m.Member, "key %q has score %s", m.Member, m.Problem)
 		}
 	}
-	if until, ok := b.number("holds"); ok && len(b.Holds) > 0 && b.Holds[0].Score > 0 && (until == 0 || until > b.Holds[0].Score) {
-		b.add(BadState, "state", "holds", "field holds is %d, but key %q is held until %d, and nobody would free it in time", until,
+	if until, ok := b.number("holds"); ok && len(b.Holds) > 0 && b.Holds[0].Score > 0 &&
+		(until == 0 || until > b.Holds[0].Score) {
+		b.add(BadState, "state", "holds", "field holds is %d, but key %q is held until %d, and nobody would free it in time",
+			until,
 			b.Holds[0].Member, b.Holds[0].Score)
 	}
 	for _, key := range sortedKeys(b.Keys) {
@@ -301,7 +311,8 @@ func (b *breaches) stateFields() {
 			if _, err := decimal(page); err != nil {
 				b.add(BadState, "state", field, "field cursor begins with %v", err)
 			}
-		case field == "grace", field == "lease", field == "told", field == "limits", field == "override", field == "throttled", field == "limited":
+		case field == "grace", field == "lease", field == "told", field == "limits", field == "override",
+			field == "throttled", field == "limited":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {
 					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)
@@ -309,8 +320,10 @@ func (b *breaches) stateFields() {
 			}
 		case field == "paused":
 			parts := strings.SplitN(value, " ", 3)
-			if len(parts) < 3 || len(numbers(parts[0]+" "+parts[1])) != 2 || !strings.Contains(parts[2], "\n") || len(parts[2]) > maxPaused {
-				b.add(BadState, "state", field, "field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes",
+			if len(parts) < 3 || len(numbers(parts[0]+" "+parts[1])) != 2 || !strings.Contains(parts[2], "\n") ||
+				len(parts[2]) > maxPaused {
+				b.add(BadState, "state", field,
+					"field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes",
 					value, maxPaused)
 			}
 		case field == "shards":
@@ -380,4 +393,5 @@ func numbers(field string) (all []int64) {
 }
 
 // counted is what history counts, and what state holds of it until the next tick.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late", "latest"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late",
+	"latest"}

@@ -51,13 +51,20 @@ var breakages = []breakage{
 	{"lost", func(b *bed) { b.endLease() },
 		says(`msg: message ` + idUnack + ` is in none of the seven structures.`)},
 	{"twice in ready", func(b *bed) { b.do("RPUSH", "ready", "2:"+idReady) },
-		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady + `".`)},
+		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady +
+			`".`)},
 	{"one tag in two structures", func(b *bed) { b.lease("c:8", b.now, 1, "3:"+idRetry) },
-		says(`msg: message ` + idRetry + ` is in 2 places, want 1: unack as "3:` + idRetry + `", retry as "3:` + idRetry + `".`)},
+		says(`msg: message ` + idRetry + ` is in 2 places, want 1: unack as "3:` + idRetry + `", retry as "3:` + idRetry +
+			`".`)},
 	{"two tags in one structure", func(b *bed) { b.do("RPUSH", "ready", "3:"+idReady) },
-		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "3:` + idReady + `".`)},
-	{"in garbage and alive", func(b *bed) { b.do("RPUSH", "ready", "4:"+idGarbage); b.do("HSET", "key", "order-6", idGarbage) },
-		says(`msg: message ` + idGarbage + ` is in 2 places, want 1: ready as "4:` + idGarbage + `", garbage as "` + idGarbage + `".`)},
+		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "3:` + idReady +
+			`".`)},
+	{"in garbage and alive", func(b *bed) {
+		b.do("RPUSH", "ready", "4:"+idGarbage)
+		b.do("HSET", "key", "order-6", idGarbage)
+	},
+		says(`msg: message ` + idGarbage + ` is in 2 places, want 1: ready as "4:` + idGarbage + `", garbage as "` +
+			idGarbage + `".`)},
 	{"no envelope", func(b *bed) { b.do("HDEL", "msg", idReady, idGarbage) }, says(
 		`ready: tag "2:`+idReady+`" of message `+idReady+` has no envelope in msg.`,
 		`garbage: tag "`+idGarbage+`" of message `+idGarbage+` has no envelope in msg.`,
@@ -110,13 +117,16 @@ var breakages = []breakage{
 	{"superseded, and nobody handles it", func(b *bed) {
 		b.do("HSET", "state", "overtaken", 1)
 		b.do("HSET", "fail", idReady, fmt.Sprintf("2 0 0 %d \x1f", b.now))
-	}, says(`fail: message ` + idReady + ` is in ready, but its record says that its delivery was superseded, which is handled or done.`)},
+	}, says(`fail: message ` + idReady +
+		` is in ready, but its record says that its delivery was superseded, which is handled or done.`)},
 	{"superseded, and nobody looks", func(b *bed) {
 		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
 		b.do("HDEL", "key", "order-4")
-	}, says(`fail: a delivery of message ` + idUnack + ` was superseded, but field overtaken of state is not set, so nobody would see.`)},
+	}, says(`fail: a delivery of message ` + idUnack +
+		` was superseded, but field overtaken of state is not set, so nobody would see.`)},
 	{"fail for a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("1 0 0 %d ", b.now)) },
-		says(`fail: message ` + idUnack + ` is in unack at delivery 1 and has a record, which only later ones and garbage have.`)},
+		says(`fail: message ` + idUnack +
+			` is in unack at delivery 1 and has a record, which only later ones and garbage have.`)},
 	{"no fail for a later delivery", func(b *bed) { b.do("HDEL", "fail", idRetry) },
 		says(`fail: message ` + idRetry + ` is in retry at delivery 3 and has no record.`)},
 	{"no fail for garbage", func(b *bed) { b.do("HDEL", "fail", idGarbage1) },
@@ -133,18 +143,25 @@ var breakages = []breakage{
 		says(`state: field paused is "5 6 ann", want two instants, who says so, a newline and why, of at most 1201 bytes.`)},
 	{"paused as it is written", func(b *bed) { b.do("HSET", "state", "paused", "5 6 ann\n") }, says()},
 	{"fail with an error but no instant", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 0 x") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: its instant is 0 though there was a failure, a loss or an error.`)},
+		says(`fail: the record of message ` + idRetry +
+			` is malformed: its instant is 0 though there was a failure, a loss or an error.`)},
 	{"errors without their numbers", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1ex") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: its errors are "\x1ex", want an instant, a delivery number and a text of each.`)},
+		says(`fail: the record of message ` + idRetry +
+			` is malformed: its errors are "\x1ex", want an instant, a delivery number and a text of each.`)},
 	{"an error at no instant", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 x\x1e-1 1 x") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: its errors are "\x1e5 2 x\x1e-1 1 x", want an instant, a delivery number and a text of each.`)},
+		says(`fail: the record of message ` + idRetry +
+			` is malformed: its errors are "\x1e5 2 x\x1e-1 1 x", want an instant, a delivery number and a text of each.`)},
 	{"six errors", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 "+strings.Repeat("\x1e0 0 x", 6)) },
 		says(`fail: the record of message ` + idRetry + ` is malformed: there are more than 5 errors.`)},
 	{"errors out of order", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 x\x1e4 2 x") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: error 2 is of delivery 2, and comes before that of delivery 2.`)},
+		says(`fail: the record of message ` + idRetry +
+			` is malformed: error 2 is of delivery 2, and comes before that of delivery 2.`)},
 	{"an error of the delivery to come", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 3 x") },
-		says(`fail: the record of message ` + idRetry + ` is malformed: error 1 is of delivery 3, and comes before that of delivery 3.`)},
-	{"an error that is too long", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 "+strings.Repeat("x", 1025)) },
+		says(`fail: the record of message ` + idRetry +
+			` is malformed: error 1 is of delivery 3, and comes before that of delivery 3.`)},
+	{"an error that is too long", func(b *bed) {
+		b.do("HSET", "fail", idRetry, "3 0 0 5 \x1e5 2 "+strings.Repeat("x", 1025))
+	},
 		says(`fail: the record of message ` + idRetry + ` is malformed: error 1 has 1025 bytes, want at most 1024.`)},
 	{"more failures than deliveries", func(b *bed) { b.do("HSET", "fail", idRetry, "3 2 1 5 x") },
 		says(`fail: the record of message ` + idRetry + ` counts 2 failures and 1 losses in 2 ended deliveries.`)},
@@ -186,13 +203,18 @@ var breakages = []breakage{
 		says(`key: key "order-9" points at message ` + idPending + `, whose key is "order-1".`)},
 	{"a key that an acked message keeps", func(b *bed) { b.hold("order-9", b.now+second) }, says()},
 	{"for a time that is over", func(b *bed) { b.hold("order-9", b.now-second) }, says()},
-	{"that another message took over", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "key", "order-9") }, says()},
+	{"that another message took over", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "key", "order-9") },
+		says()},
 	{"a key that an acked message does not keep", func(b *bed) { b.do("HSET", "key", "order-9", "acked:"+idNobody) },
 		says(`key: key "order-9" points at ` + idNobody + `, which is no message.`)},
-	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "holds") },
+	{"held, and the next end is not known", func(b *bed) {
+		b.hold("order-9", b.now+second)
+		b.do("HDEL", "state", "holds")
+	},
 		func(b *bed) []string {
-			return []string{fmt.Sprintf(`state: field holds is 0, but key "order-9" is held until %d, and nobody would free it in time.`,
-				b.now+second)}
+			return []string{
+				fmt.Sprintf(`state: field holds is 0, but key "order-9" is held until %d, and nobody would free it in time.`,
+					b.now+second)}
 		}},
 	{"held for ever", func(b *bed) { b.hold("order-9", b.now+second); b.do("ZADD", "holds", "+inf", "order-9") },
 		says(`holds: key "order-9" has score inf, want an integer in (0, 2^53).`)},
@@ -210,10 +232,12 @@ var breakages = []breakage{
 	{"marker taken", func(b *bed) { b.do("DEL", "wake") }, says()},
 	{"not armed, ready", func(b *bed) { b.do("DEL", "wake"); b.do("HDEL", "state", "armed") },
 		says(`state: armed is not set, but ready holds tag "2:` + idReady + `", so nobody would be woken.`)},
-	{"armed 0, retry first", func(b *bed) { b.emptyReady(); b.do("DEL", "wake"); b.do("HSET", "state", "armed", 0) }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is not set, but retry holds tag "3:%s" for %d, so nobody would be woken.`, idRetry,
-			b.now+30*second)}
-	}},
+	{"armed 0, retry first", func(b *bed) { b.emptyReady(); b.do("DEL", "wake"); b.do("HSET", "state", "armed", 0) },
+		func(b *bed) []string {
+			return []string{fmt.Sprintf(`state: armed is not set, but retry holds tag "3:%s" for %d, so nobody would be woken.`,
+				idRetry,
+				b.now+30*second)}
+		}},
 	{"marker, but not armed", func(b *bed) {
 		b.emptyReady()
 		b.do("DEL", "pending")
@@ -225,16 +249,18 @@ var breakages = []breakage{
 	}},
 	{"armed for retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second) }, says()},
 	{"armed after retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second + 1) }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is %d, but retry holds tag "3:%s" for %d, so a sleeper would be woken late.`,
-			b.now+30*second+1, idRetry, b.now+30*second)}
+		return []string{
+			fmt.Sprintf(`state: armed is %d, but retry holds tag "3:%s" for %d, so a sleeper would be woken late.`,
+				b.now+30*second+1, idRetry, b.now+30*second)}
 	}},
 	{"armed after pending", func(b *bed) {
 		b.emptyReady()
 		b.do("ZADD", "retry", b.now+90*second, "3:"+idRetry)
 		b.arm(b.now + 60*second + 1)
 	}, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is %d, but pending holds tag "%s" for %d, so a sleeper would be woken late.`,
-			b.now+60*second+1, idPending, b.now+60*second)}
+		return []string{
+			fmt.Sprintf(`state: armed is %d, but pending holds tag "%s" for %d, so a sleeper would be woken late.`,
+				b.now+60*second+1, idPending, b.now+60*second)}
 	}},
 	{"armed in the future though ready", func(b *bed) { b.arm(b.now + 20*second) }, func(b *bed) []string {
 		return []string{fmt.Sprintf(`state: armed is %d, but ready holds tag "2:%s", so a sleeper would be woken late.`,
@@ -262,8 +288,10 @@ var breakages = []breakage{
 	// The books.
 	{"books of all", func(b *bed) {
 		n := b.messages()
-		b.do("HSET", "state", "in:stored", n+20, "in:followed", "3", "in:scheduled", "1", "in:imported", "1", "out:acked", "9", "kept", "2",
-			"out:over", "1", "out:superseded", "1", "out:intercepted", "1", "out:canceled", "2", "out:deleted", "2", "out:aged", "3", "out:trimmed", "2",
+		b.do("HSET", "state", "in:stored", n+20, "in:followed", "3", "in:scheduled", "1", "in:imported", "1", "out:acked",
+			"9", "kept", "2",
+			"out:over", "1", "out:superseded", "1", "out:intercepted", "1", "out:canceled", "2", "out:deleted", "2", "out:aged",
+			"3", "out:trimmed", "2",
 			"out:lost", "1")
 	}, says()},
 
@@ -281,14 +309,18 @@ var breakages = []breakage{
 
 	// What is done.
 	{"done", func(b *bed) { b.done() }, says()},
-	{"done, and the next end is not known", func(b *bed) { b.done(); b.do("HSET", "state", "done", 0) }, func(b *bed) []string {
-		return []string{fmt.Sprintf("state: field done is 0, but done holds %q until %d, which nobody would delete in time.", idUnack,
-			b.now+60*second)}
-	}},
-	{"done, and the next end is too late", func(b *bed) { b.done(); b.do("HSET", "state", "done", b.now+61*second) }, func(b *bed) []string {
-		return []string{fmt.Sprintf("state: field done is %d, but done holds %q until %d, which nobody would delete in time.",
-			b.now+61*second, idUnack, b.now+60*second)}
-	}},
+	{"done, and the next end is not known", func(b *bed) { b.done(); b.do("HSET", "state", "done", 0) },
+		func(b *bed) []string {
+			return []string{fmt.Sprintf("state: field done is 0, but done holds %q until %d, which nobody would delete in time.",
+				idUnack,
+				b.now+60*second)}
+		}},
+	{"done, and the next end is too late", func(b *bed) { b.done(); b.do("HSET", "state", "done", b.now+61*second) },
+		func(b *bed) []string {
+			return []string{
+				fmt.Sprintf("state: field done is %d, but done holds %q until %d, which nobody would delete in time.",
+					b.now+61*second, idUnack, b.now+60*second)}
+		}},
 	{"done without a record", func(b *bed) { b.done(); b.do("HDEL", "fail", idUnack) },
 		says(`fail: message ` + idUnack + ` lies in done and has no record.`)},
 	{"done without an envelope", func(b *bed) { b.done(); b.do("HDEL", "msg", idUnack) },
@@ -299,8 +331,13 @@ var breakages = []breakage{
 		b.do("ZADD", "done", b.now+60*second, "2:"+idUnack)
 	},
 		says(`done: message ` + idUnack + ` is here under tag "2:` + idUnack + `", want the id alone.`)},
-	{"done and handed out", func(b *bed) { b.done(); b.do("RPUSH", "ready", "2:"+idUnack); b.do("HSET", "key", "order-4", idUnack) },
-		says(`msg: message ` + idUnack + ` is in 2 places, want 1: ready as "2:` + idUnack + `", done as "` + idUnack + `".`)},
+	{"done and handed out", func(b *bed) {
+		b.done()
+		b.do("RPUSH", "ready", "2:"+idUnack)
+		b.do("HSET", "key", "order-4", idUnack)
+	},
+		says(`msg: message ` + idUnack + ` is in 2 places, want 1: ready as "2:` + idUnack + `", done as "` + idUnack +
+			`".`)},
 	{"key of what is done", func(b *bed) { b.done(); b.do("HSET", "key", "order-4", idUnack) },
 		says(`key: key "order-4" points at message ` + idUnack + `, which lies in done.`)},
 	{"result of what is not done", func(b *bed) { b.do("HSET", "result", idRetry, "x") },
@@ -309,10 +346,11 @@ var breakages = []breakage{
 		says(`result: the result of message ` + idUnack + ` has 0 bytes, want 1 to 1048576.`)},
 	{"a group", func(b *bed) { b.group(2, 3, "2", "abc", "3", "") }, says()},
 	{"a group of one part", func(b *bed) { b.group(0, 0) }, says()},
-	{"parts of nothing", func(b *bed) { b.group(0, 0, "2", "x"); b.do("HSET", "parts", idNobody+":2", "x", "y", "z") }, says(
-		`parts: part "`+idNobody+`:2" belongs to no group that counts it.`,
-		`parts: part "`+idRetry+`:2" belongs to no group that counts it.`,
-		`parts: part "y" belongs to no group that counts it.`)},
+	{"parts of nothing", func(b *bed) { b.group(0, 0, "2", "x"); b.do("HSET", "parts", idNobody+":2", "x", "y", "z") },
+		says(
+			`parts: part "`+idNobody+`:2" belongs to no group that counts it.`,
+			`parts: part "`+idRetry+`:2" belongs to no group that counts it.`,
+			`parts: part "y" belongs to no group that counts it.`)},
 	{"a part that is missing", func(b *bed) { b.group(2, 3, "3", "abc") }, says(
 		`parts: group ` + idRetry + ` has 3 parts, with 3 bytes besides the first, and of these 1 are there, with 3.`)},
 	{"a part that is longer", func(b *bed) { b.group(2, 3, "2", "abc", "3", "d") }, says(
@@ -321,16 +359,27 @@ var breakages = []breakage{
 		`parts: key "" lists "", which is no live group that has left it.`,
 		`parts: key "k" lists "`+idNobody+`", which is no live group that has left it.`)},
 	{"a list that is sound", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry) }, says()},
-	{"a list of a group that is listed twice", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry+" "+idRetry) }, says(
+	{"a list of a group that is listed twice", func(b *bed) {
+		b.leftGroup()
+		b.do("HSET", "parts", ":k", idRetry+" "+idRetry)
+	}, says(
 		`parts: key "k" lists 2 groups, want at most 100, each once.`)},
-	{"a list of a group that left another key", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry, ":l", idRetry) }, says(
+	{"a list of a group that left another key", func(b *bed) {
+		b.leftGroup()
+		b.do("HSET", "parts", ":k", idRetry, ":l", idRetry)
+	}, says(
 		`parts: key "l" lists "` + idRetry + `", which is no live group that has left it.`)},
 	{"a group that left its key and is not listed", func(b *bed) { b.leftGroup() }, says(
 		`msg: group ` + idRetry + ` has left key "k", which does not list it: no call by key finds it.`)},
-	{"a list that is not noted", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry); b.do("HDEL", "state", "parts") }, says(
+	{"a list that is not noted", func(b *bed) {
+		b.leftGroup()
+		b.do("HSET", "parts", ":k", idRetry)
+		b.do("HDEL", "state", "parts")
+	}, says(
 		`state: field parts is not set, but 1 keys have been left by groups.`)},
-	{"a group that is not noted", func(b *bed) { b.group(2, 3, "2", "abc", "3", ""); b.do("HDEL", "state", "parts") }, says(
-		`state: field parts is not set, but there are 1 groups with parts, which nobody would delete.`)},
+	{"a group that is not noted", func(b *bed) { b.group(2, 3, "2", "abc", "3", ""); b.do("HDEL", "state", "parts") },
+		says(
+			`state: field parts is not set, but there are 1 groups with parts, which nobody would delete.`)},
 
 	// What Monitors alone read.
 	{"consumers and history expire", func(b *bed) {

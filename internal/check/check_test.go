@@ -40,13 +40,15 @@ func TestRead(t *testing.T) {
 				t.Errorf("%s is in %s, want %s", id, got, want)
 			}
 		}
-		if want := []Entry{{Tag: "3:" + idRetry, ID: idRetry, Delivery: 3, Score: b.now + 30*second}}; !slices.Equal(s.Retry, want) {
+		if want := []Entry{{Tag: "3:" + idRetry, ID: idRetry, Delivery: 3, Score: b.now + 30*second}}; !slices.Equal(s.Retry,
+			want) {
 			t.Errorf("retry is %+v, want %+v", s.Retry, want)
 		}
 		if want := []Entry{{Tag: "2:" + idReady, ID: idReady, Delivery: 2}}; !slices.Equal(s.Ready, want) {
 			t.Errorf("ready is %+v, want %+v", s.Ready, want)
 		}
-		if want := []Entry{{Tag: idUnack, ID: idUnack, Delivery: 1, Score: b.now + 10*second, Lease: leaseName}}; !slices.Equal(s.Unack, want) {
+		if want := []Entry{{Tag: idUnack, ID: idUnack, Delivery: 1, Score: b.now + 10*second,
+			Lease: leaseName}}; !slices.Equal(s.Unack, want) {
 			t.Errorf("unack is %+v, want %+v", s.Unack, want)
 		}
 		if want := (Lease{End: b.now + 10*second, Tags: []Entry{{Tag: idUnack, ID: idUnack, Delivery: 1}}, Left: 1, Held: 1,
@@ -173,7 +175,8 @@ func TestAssertEmpty(t *testing.T) {
 	for structure, n := range want {
 		got := 0
 		for _, e := range r.errors {
-			if strings.HasPrefix(e, "queue dq:"+t.Name()+": "+structure+": ") && strings.HasSuffix(e, " is left over, want an empty queue.") {
+			if strings.HasPrefix(e, "queue dq:"+t.Name()+": "+structure+": ") &&
+				strings.HasSuffix(e, " is left over, want an empty queue.") {
 				got++
 			}
 		}
@@ -199,7 +202,8 @@ func TestAssertUnreadable(t *testing.T) {
 	server := miniredis.RunT(t)
 	cli := client(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	server.SetError("LOADING not yet")
-	for _, assert := range []func(testing.TB, redis.UniversalClient, string, string, int64) *State{AssertMissing, AssertEmpty} {
+	for _, assert := range []func(testing.TB, redis.UniversalClient, string, string, int64) *State{
+		AssertMissing, AssertEmpty} {
 		r := &recorder{TB: t}
 		if s := assert(r, cli, "dq", "q", 0); s != nil || len(r.fatals) != 1 ||
 			!strings.Contains(r.fatals[0], "check: reading queue dq:q: LOADING") {

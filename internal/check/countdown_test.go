@@ -48,7 +48,8 @@ func fields(due int64, key string, all ...any) string {
 // waits gives the second message of pending the key all and a countdown of n acks, and notes what has counted; "":
 // that is not known.
 func (b *bed) waits(n int, noted string) {
-	b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, fmt.Sprintf("%010d", n), fieldPayload, "load"))
+	b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, fmt.Sprintf("%010d", n), fieldPayload,
+		"load"))
 	b.do("HSET", "key", "all", idPending2)
 	b.do("HSET", "state", "parts", 1)
 	if noted != "" {
@@ -58,7 +59,8 @@ func (b *bed) waits(n int, noted string) {
 
 // stray says that what is noted of the acks of a message is not what it should be.
 func stray(id, noted string, countdown int) string {
-	return fmt.Sprintf(`parts: the acks of message %s are %q, want how many have counted, a blank and its countdown, %d.`, id, noted, countdown)
+	return fmt.Sprintf(`parts: the acks of message %s are %q, want how many have counted, a blank and its countdown, %d.`,
+		id, noted, countdown)
 }
 
 // countdownBreakages are of messages that wait for the acks of others.
@@ -80,7 +82,8 @@ var countdownBreakages = []breakage{
 	}, says()},
 	{"a countdown of a group", func(b *bed) {
 		b.waits(2, "1 2")
-		b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, "0000000002", fieldParts, "00020000003", fieldPayload, "load"))
+		b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, "0000000002", fieldParts,
+			"00020000003", fieldPayload, "load"))
 		b.do("HSET", "parts", idPending2+":2", "abc")
 	}, says()},
 	{"what counts for nobody", func(b *bed) {
@@ -98,9 +101,12 @@ var countdownBreakages = []breakage{
 		b.do("HSET", "parts", idRetry+":0", "1.0 3")
 	}, says(stray(idPending2, "-1 3", 3), stray(idRetry, "1.0 3", 3))},
 	{"a number with a leading zero", func(b *bed) { b.waits(30, "03 30") }, says(stray(idPending2, "03 30", 30))},
-	{"an empty number", func(b *bed) { b.waits(3, "0 3"); b.do("HSET", "parts", idPending2+":0", "") }, says(stray(idPending2, "", 3))},
-	{"a number of a message without countdown", func(b *bed) { b.do("HSET", "parts", idPending2+":0", "0 0") }, says(stray(idPending2, "0 0", 0))},
-	{"a number of a group without countdown", func(b *bed) { b.group(2, 3, "2", "abc", "3", "", "0", "1") }, says(stray(idRetry, "1", 0))},
+	{"an empty number", func(b *bed) { b.waits(3, "0 3"); b.do("HSET", "parts", idPending2+":0", "") },
+		says(stray(idPending2, "", 3))},
+	{"a number of a message without countdown", func(b *bed) { b.do("HSET", "parts", idPending2+":0", "0 0") },
+		says(stray(idPending2, "0 0", 0))},
+	{"a number of a group without countdown", func(b *bed) { b.group(2, 3, "2", "abc", "3", "", "0", "1") },
+		says(stray(idRetry, "1", 0))},
 	{"numbers of nobody", func(b *bed) {
 		b.do("HSET", "parts", idNobody+":0", 1, "x:0", 2, "x:y:0", 3)
 	}, says(stray(idNobody, "1", 0), stray("x", "2", 0), stray("x:y", "3", 0))},
@@ -119,9 +125,11 @@ var countdownBreakages = []breakage{
 func longest(due int64, key, counts, parts string) string {
 	instant := fmt.Sprintf("%016d", maxInstant-1)
 	uvarint := func(n int) string { return strings.Repeat("\xff", n-1) + "\x7f" }
-	return fields(due, key, fieldLane, "001"+strings.Repeat("l", message.MaxLane), fieldCounts, counts, fieldCountdown, fmt.Sprint(message.MaxCountdown),
+	return fields(due, key, fieldLane, "001"+strings.Repeat("l", message.MaxLane), fieldCounts, counts, fieldCountdown,
+		fmt.Sprint(message.MaxCountdown),
 		fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
-		fieldTimeout, uvarint(9), fieldDeadline, instant, fieldParts, parts, fieldSince, instant, fieldLatest, instant, fieldTTL, uvarint(9),
+		fieldTimeout, uvarint(9), fieldDeadline, instant, fieldParts, parts, fieldSince, instant, fieldLatest, instant,
+		fieldTTL, uvarint(9),
 		fieldRetries, uvarint(5), fieldPayload, strings.Repeat("x", 5000))
 }
 
@@ -181,8 +189,10 @@ func (b *bed) sound(raw string) {
 		if e := got.Messages[idPending2]; !reflect.DeepEqual(e, want) {
 			b.t.Errorf("by %s: %+v, want %+v", by, e, want)
 		}
-		if !reflect.DeepEqual(got.Missing, atOnce.Missing) || !reflect.DeepEqual(got.Parts, atOnce.Parts) || !reflect.DeepEqual(got.Left, atOnce.Left) {
-			b.t.Errorf("by %s: %v, %v and %v, want %v, %v and %v", by, got.Missing, got.Parts, got.Left, atOnce.Missing, atOnce.Parts, atOnce.Left)
+		if !reflect.DeepEqual(got.Missing, atOnce.Missing) || !reflect.DeepEqual(got.Parts, atOnce.Parts) ||
+			!reflect.DeepEqual(got.Left, atOnce.Left) {
+			b.t.Errorf("by %s: %v, %v and %v, want %v, %v and %v", by, got.Missing, got.Parts, got.Left, atOnce.Missing,
+				atOnce.Parts, atOnce.Left)
 		}
 	}
 }

@@ -69,7 +69,8 @@ type Fail struct {
 // decodeFail reads one value of fail.
 func decodeFail(raw string) Fail {
 	r, err := message.ParseFail(raw)
-	f := Fail{Delivery: int64(r.Delivery), Failures: int64(r.Failures), Losses: int64(r.Losses), When: r.When, Superseded: r.Superseded}
+	f := Fail{Delivery: int64(r.Delivery), Failures: int64(r.Failures), Losses: int64(r.Losses), When: r.When,
+		Superseded: r.Superseded}
 	problem := f.setErrors(r.Errors)
 	switch {
 	case err != nil:
@@ -165,7 +166,8 @@ func decodeLaneMember(member, score string) LaneMember {
 	m.Tag = decodeTag(tag)
 	switch {
 	case !(message.Lane{Name: m.Lane, Width: m.Width}).Valid():
-		m.Problem = fmt.Sprintf("its lane has %d bytes and the width %d, want 1 to %d bytes and 1 to %d", len(m.Lane), m.Width, message.MaxLane,
+		m.Problem = fmt.Sprintf("its lane has %d bytes and the width %d, want 1 to %d bytes and 1 to %d", len(m.Lane),
+			m.Width, message.MaxLane,
 			message.MaxWidth)
 	case m.Tag.TagProblem != "":
 		m.Problem = m.Tag.TagProblem

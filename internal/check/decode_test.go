@@ -34,7 +34,8 @@ func TestDecodeTag(t *testing.T) {
 
 func TestDecodeScore(t *testing.T) {
 	for text, want := range map[string]int64{
-		"1": 1, "1700000000000001": 1_700_000_000_000_001, "1.7e+15": 1_700_000_000_000_000, "9007199254740991": maxInstant - 1,
+		"1": 1, "1700000000000001": 1_700_000_000_000_001, "1.7e+15": 1_700_000_000_000_000,
+		"9007199254740991": maxInstant - 1,
 	} {
 		if got, problem := decodeScore(text); got != want || problem != "" {
 			t.Errorf("%s: %d, %q", text, got, problem)

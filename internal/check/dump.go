@@ -25,7 +25,8 @@ func (s *State) Dump() string {
 	line("leases: %d", len(s.Leases))
 	for _, name := range s.leaseNames() {
 		l := s.Leases[name]
-		line("  %q%s: %d tags, %d left, %d held", name, s.scored(l.End, l.EndProblem, l.LeftProblem), len(l.Tags), l.Left, l.Held)
+		line("  %q%s: %d tags, %d left, %d held", name, s.scored(l.End, l.EndProblem, l.LeftProblem), len(l.Tags), l.Left,
+			l.Held)
 	}
 	line("lanes: %d", len(s.Lanes))
 	for _, m := range s.Lanes {

@@ -17,7 +17,8 @@ import (
 // looks. The rules are the same.
 //
 // progress, if it is not nil, is told how many entries were read.
-func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string, progress func(done int)) (*State, []Finding, error) {
+func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string,
+	progress func(done int)) (*State, []Finding, error) {
 	q := Queue{Prefix: prefix, Name: name}
 	p := &pager{cli: cli, state: newState(q), progress: progress}
 	bad := func(err error) (*State, []Finding, error) {
@@ -228,6 +229,8 @@ func (p *pager) membersOf(wrong map[string]bool, all map[suspect]bool) {
 
 // compare orders suspects.
 func (s suspect) compare(other suspect) int {
-	return cmp.Or(cmp.Compare(s.id, other.id), cmp.Compare(s.tag, other.tag), cmp.Compare(s.key, other.key), cmp.Compare(s.part, other.part),
-		cmp.Compare(s.lease, other.lease), cmp.Compare(s.count, other.count), cmp.Compare(s.member, other.member), cmp.Compare(s.lane, other.lane))
+	return cmp.Or(cmp.Compare(s.id, other.id), cmp.Compare(s.tag, other.tag), cmp.Compare(s.key, other.key),
+		cmp.Compare(s.part, other.part),
+		cmp.Compare(s.lease, other.lease), cmp.Compare(s.count, other.count), cmp.Compare(s.member, other.member),
+		cmp.Compare(s.lane, other.lane))
 }

@@ -19,7 +19,8 @@ func TestInspectJournalThatChanges(t *testing.T) {
 		p.state.Journal = append(p.state.Journal, Marker{Member: fmt.Sprintf(`%016x done %d {}`, i, i), Score: int64(i)})
 	}
 	p.state.Journal = append(p.state.Journal, Marker{Member: `0000000000000000 runs 0 {}`})
-	if err := p.journal(t.Context(), b.q.Key("journal")); err != nil || len(p.state.Journal) != maxJournal || p.state.Journal[1].Score != 1 {
+	if err := p.journal(t.Context(), b.q.Key("journal")); err != nil || len(p.state.Journal) != maxJournal ||
+		p.state.Journal[1].Score != 1 {
 		t.Errorf("%d entries, %v", len(p.state.Journal), err)
 	}
 }

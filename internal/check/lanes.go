@@ -23,7 +23,9 @@ type LaneMember struct {
 // lanes holds lanes and waiting against each other, and against the lanes in the envelopes: invariant 13. Item is a
 // member of lanes, a tag in waiting, the id of a message, or the name of a lane.
 func (b *breaches) lanes() {
-	members := slices.SortedFunc(slices.Values(b.Lanes), func(x, y LaneMember) int { return cmp.Compare(x.Member, y.Member) })
+	members := slices.SortedFunc(slices.Values(b.Lanes), func(x, y LaneMember) int {
+		return cmp.Compare(x.Member, y.Member)
+	})
 	known := map[string]string{} // the member of a message, by its id
 	lanes := map[string][]LaneMember{}
 	for _, m := range members {

@@ -71,8 +71,11 @@ func lostIn(id string) string { return `msg: message ` + id + ` is not in lane "
 var laneBreakages = []breakage{
 	// Lanes that are sound.
 	{"a lane", func(b *bed) { b.twoInLane() }, says()},
-	{"what is handled, ready and waits for a retry", func(b *bed) { b.handledInLane("003l", idUnack, "2:"+idReady, idRetry) }, says()},
-	{"a smaller width waits", func(b *bed) { b.handledInLane("003l", idUnack, idReady, "3:"+idRetry); b.waitsIn("001") }, says()},
+	{"what is handled, ready and waits for a retry", func(b *bed) {
+		b.handledInLane("003l", idUnack, "2:"+idReady, idRetry)
+	}, says()},
+	{"a smaller width waits", func(b *bed) { b.handledInLane("003l", idUnack, idReady, "3:"+idRetry); b.waitsIn("001") },
+		says()},
 	{"a smaller width has the turn", func(b *bed) {
 		b.do("HSET", "msg", idUnack, inLane(b.now-8*second, "order-4", "001l"))
 		b.turn("001", idUnack)
@@ -86,15 +89,18 @@ var laneBreakages = []breakage{
 
 	// Members that are stray.
 	{"members of something else", func(b *bed) {
-		for _, member := range []string{"", "l", "l\x00", "m\x00\x00001x", "n\x0012345" + idPending + " 1 001", turnOf("", idPending, "001"),
-			turnOf(long, idPending, "001"), turnOf("o", idPending, "000"), turnOf("p", idPending, "1"), turnOf("q", idPending, "101")} {
+		for _, member := range []string{"", "l", "l\x00", "m\x00\x00001x", "n\x0012345" + idPending + " 1 001",
+			turnOf("", idPending, "001"),
+			turnOf(long, idPending, "001"), turnOf("o", idPending, "000"), turnOf("p", idPending, "1"),
+			turnOf("q", idPending, "101")} {
 			b.do("ZADD", "lanes", 0, member)
 		}
 	}, func(b *bed) []string {
 		const form = "malformed: want a lane, NUL, and NUL, a width and a tag, or 16 digits, an id, a delivery and a width"
 		const tag = "malformed: " + malformedTag
 		lane := func(bytes, width int) string {
-			return fmt.Sprintf("malformed: its lane has %d bytes and the width %d, want 1 to 200 bytes and 1 to 100", bytes, width)
+			return fmt.Sprintf("malformed: its lane has %d bytes and the width %d, want 1 to 200 bytes and 1 to 100", bytes,
+				width)
 		}
 		return []string{
 			strayIs("", form),
@@ -118,7 +124,8 @@ var laneBreakages = []breakage{
 		b.twoInLane()
 		b.do("HSET", "msg", idGarbage, inLane(b.now-6*second, "order-6", "001l"))
 		b.turn("001", "2:"+idNobody, idGarbage)
-	}, says(strayIs(turnOf("l", idGarbage, "001"), "of no live message"), strayIs(turnOf("l", "2:"+idNobody, "001"), "of no live message"))},
+	}, says(strayIs(turnOf("l", idGarbage, "001"), "of no live message"),
+		strayIs(turnOf("l", "2:"+idNobody, "001"), "of no live message"))},
 	{"a turn of what is done", func(b *bed) {
 		b.done()
 		b.do("HSET", "msg", idUnack, inLane(b.now-8*second, "order-4", "001l"))
@@ -137,14 +144,18 @@ var laneBreakages = []breakage{
 		says(strayIs(turnOf("l", idPending2, "001"), "a turn of a message that waits for one"))},
 	{"members of what does not wait", func(b *bed) {
 		b.twoInLane()
-		b.do("ZADD", "lanes", 0, waitOf("l", b.now+60*second, idPending, "001"), 0, waitOf("l", b.now+62*second, idPending2, "001"))
+		b.do("ZADD", "lanes", 0, waitOf("l", b.now+60*second, idPending, "001"), 0,
+			waitOf("l", b.now+62*second, idPending2, "001"))
 	}, func(b *bed) []string {
 		return []string{
 			strayIs(waitOf("l", b.now+60*second, idPending, "001"), besides(turnOf("l", idPending, "001"))),
 			strayIs(waitOf("l", b.now+62*second, idPending2, "001"), besides(waitOf("l", b.now+61*second, idPending2, "001"))),
 		}
 	}},
-	{"a message that waits until another instant", func(b *bed) { b.twoInLane(); b.do("ZINCRBY", "waiting", -1, idPending2) },
+	{"a message that waits until another instant", func(b *bed) {
+		b.twoInLane()
+		b.do("ZINCRBY", "waiting", -1, idPending2)
+	},
 		func(b *bed) []string {
 			due := b.now + 61*second
 			return []string{fmt.Sprintf(`waiting: message %s has score %d, but due %d in its envelope.`, idPending2, due-1, due),
@@ -153,7 +164,10 @@ var laneBreakages = []breakage{
 
 	// Messages that are not in their lanes.
 	{"no member", func(b *bed) { b.handledInLane("003l", idUnack) }, says(lostIn(idReady), lostIn(idRetry))},
-	{"no member of what waits", func(b *bed) { b.twoInLane(); b.do("ZREM", "lanes", waitOf("l", b.now+61*second, idPending2, "001")) },
+	{"no member of what waits", func(b *bed) {
+		b.twoInLane()
+		b.do("ZREM", "lanes", waitOf("l", b.now+61*second, idPending2, "001"))
+	},
 		says(lostIn(idPending2))},
 	{"waits without a lane", func(b *bed) {
 		b.do("ZREM", "pending", idPending2)
@@ -164,9 +178,13 @@ var laneBreakages = []breakage{
 		return []string{`waiting: tag "` + idPending2 + `" of message ` + idPending2 + ` has no envelope in msg.`,
 			strayIs(waitOf("l", b.now+61*second, idPending2, "001"), "of no live message")}
 	}},
-	{"an envelope that is broken", func(b *bed) { b.twoInLane(); b.do("HSET", "msg", idPending2, inLane(b.now+61*second, "", "000l")) },
+	{"an envelope that is broken", func(b *bed) {
+		b.twoInLane()
+		b.do("HSET", "msg", idPending2, inLane(b.now+61*second, "", "000l"))
+	},
 		func(b *bed) []string {
-			return []string{`msg: the envelope of message ` + idPending2 + ` is malformed: broken envelope: 28 bytes of version 2.`,
+			return []string{`msg: the envelope of message ` + idPending2 +
+				` is malformed: broken envelope: 28 bytes of version 2.`,
 				strayIs(waitOf("l", b.now+61*second, idPending2, "001"), `of a message of lane "" with the width 0`),
 				`waiting: message ` + idPending2 + ` waits for a turn, and has no lane.`}
 		}},
@@ -183,9 +201,11 @@ var laneBreakages = []breakage{
 		b.twoInLane()
 		b.do("HSET", "msg", idPending, inLane(due, "order-1", "001l"))
 		b.do("ZADD", "pending", due, idPending)
-	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which comes after message ` + idPending2 + `, which waits.`)},
+	}, says(`lanes: lane "l" has a turn of message ` + idPending + `, which comes after message ` + idPending2 +
+		`, which waits.`)},
 	{"a turn of what is due, of a later message", func(b *bed) {
-		b.do("HSET", "msg", idPending, inLane(b.now-2*second, "order-1", "001l"), idPending2, inLane(b.now-3*second, "", "001l"))
+		b.do("HSET", "msg", idPending, inLane(b.now-2*second, "order-1", "001l"), idPending2,
+			inLane(b.now-3*second, "", "001l"))
 		b.do("ZADD", "pending", b.now, idPending) // the instant at which it got the turn
 		b.turn("001", idPending)
 		b.do("ZREM", "pending", idPending2)
@@ -196,7 +216,8 @@ var laneBreakages = []breakage{
 		b.do("HSET", "msg", idPending, inLane(b.now+60*second+1, "order-1", "001l"))
 		b.turn("001", idPending)
 	}, func(b *bed) []string {
-		return []string{fmt.Sprintf(`pending: message %s has score %d, but due %d in its envelope.`, idPending, b.now+60*second, b.now+60*second+1)}
+		return []string{fmt.Sprintf(`pending: message %s has score %d, but due %d in its envelope.`, idPending,
+			b.now+60*second, b.now+60*second+1)}
 	}},
 	{"a turn that has begun, of a later message", func(b *bed) {
 		b.waitsIn("001")
@@ -232,7 +253,8 @@ func TestLanesShown(t *testing.T) {
 	b.do("ZADD", "lanes", 0, "junk")
 	s := b.read()
 	for _, want := range []string{"waiting: 1", "lanes: 3", fmt.Sprintf("%q", turnOf("l", idPending, "001")),
-		fmt.Sprintf("%q %d [+60.", waitOf("l", b.now+61*second, idPending2, "001"), b.now+61*second), `"junk" !! want a lane, `} {
+		fmt.Sprintf("%q %d [+60.", waitOf("l", b.now+61*second, idPending2, "001"), b.now+61*second),
+		`"junk" !! want a lane, `} {
 		if dump := s.Dump(); !strings.Contains(dump, want) {
 			t.Errorf("no %q in\n%s", want, dump)
 		}

@@ -19,11 +19,13 @@ func (b *bed) twoHeld(left int) {
 var leaseBreakages = []breakage{
 	// What is held.
 	{"two are held", func(b *bed) { b.twoHeld(2) }, says()},
-	{"a part is settled", func(b *bed) { b.lease(leaseName, b.now, 2, idNobody, "2:"+idRetry, idUnack, "3:"+idGarbage) }, says()},
+	{"a part is settled", func(b *bed) { b.lease(leaseName, b.now, 2, idNobody, "2:"+idRetry, idUnack, "3:"+idGarbage) },
+		says()},
 	{"one was canceled", func(b *bed) { b.lease(leaseName, b.now, 2, idNobody, idUnack) }, says()},
 	{"nothing is held", func(b *bed) { b.lease("c:8", b.now, 2, idNobody, "2:"+idRetry) }, says()},
 	{"the rest of a lease", func(b *bed) { b.endLease(); b.lease(leaseName+"~", b.now, 1, idUnack) }, says()},
-	{"no envelope of what was handed out", func(b *bed) { b.do("HDEL", "msg", idUnack); b.do("HDEL", "key", "order-4") }, says()},
+	{"no envelope of what was handed out", func(b *bed) { b.do("HDEL", "msg", idUnack); b.do("HDEL", "key", "order-4") },
+		says()},
 	{"an older delivery is listed", func(b *bed) { b.do("HSET", "fail", idUnack, "2 0 0 1 ") },
 		says(`msg: message ` + idUnack + ` is in none of the seven structures.`)},
 	{"a later delivery, whose record is lost", func(b *bed) { b.lease(leaseName, b.now, 1, "2:"+idUnack) },
@@ -45,7 +47,9 @@ var leaseBreakages = []breakage{
 	{"no list", func(b *bed) { b.do("HDEL", "lease", leaseName) }, says(
 		`unack: lease "`+leaseName+`" has no list in lease, so what it handed out is not known.`,
 		`msg: message `+idUnack+` is in none of the seven structures.`)},
-	{"no count", func(b *bed) { b.do("HDEL", "lease", leaseName+"#") }, says(`lease: lease "` + leaseName + `" has no count.`)},
+	{"no count", func(b *bed) {
+		b.do("HDEL", "lease", leaseName+"#")
+	}, says(`lease: lease "` + leaseName + `" has no count.`)},
 	{"a tag in unack", func(b *bed) { b.do("ZADD", "unack", b.now, idUnack) },
 		says(`unack: lease "` + idUnack + `" has no list in lease, so what it handed out is not known.`)},
 	{"not in unack", func(b *bed) { b.do("ZREM", "unack", leaseName) }, says(
@@ -54,12 +58,14 @@ var leaseBreakages = []breakage{
 	{"a count of nothing", func(b *bed) { b.do("HSET", "lease", "c:8#", "1", "x", "y") }, says(
 		`lease: field "c:8#" is of a lease that is not in unack.`,
 		`lease: field "x" is of a lease that is not in unack.`)},
-	{"a name without a caller", func(b *bed) { b.lease(":8", b.now, 1, idNobody); b.lease("8~", b.now, 1, idNobody) }, says(
-		`lease: the name of lease "8~" is malformed: it names no caller.`,
-		`lease: the name of lease ":8" is malformed: it names no caller.`)},
-	{"a name without a number", func(b *bed) { b.lease("c:~", b.now, 1, idNobody); b.lease("c:0", b.now, 1, idNobody) }, says(
-		`lease: the name of lease "c:0" is malformed: its call number is 0.`,
-		`lease: the name of lease "c:~" is malformed: its call number is empty, want a decimal number.`)},
+	{"a name without a caller", func(b *bed) { b.lease(":8", b.now, 1, idNobody); b.lease("8~", b.now, 1, idNobody) },
+		says(
+			`lease: the name of lease "8~" is malformed: it names no caller.`,
+			`lease: the name of lease ":8" is malformed: it names no caller.`)},
+	{"a name without a number", func(b *bed) { b.lease("c:~", b.now, 1, idNobody); b.lease("c:0", b.now, 1, idNobody) },
+		says(
+			`lease: the name of lease "c:0" is malformed: its call number is 0.`,
+			`lease: the name of lease "c:~" is malformed: its call number is empty, want a decimal number.`)},
 	{"an end that is none", func(b *bed) { b.do("ZADD", "unack", "inf", leaseName) },
 		says(`unack: lease "` + leaseName + `" has score inf, want an integer in (0, 2^53).`)},
 	{"malformed tags", func(b *bed) { b.lease(leaseName, b.now, 1, idUnack, "1:"+idNobody, "") }, says(

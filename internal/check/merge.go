@@ -94,7 +94,8 @@ func mergedField(field, before, value string) string {
 		return before
 	case field == "armed":
 		a = soonestOf(a, b)
-	case slices.Contains([]string{"dropped", "canceled", "kept"}, field) || strings.HasPrefix(field, "in:") || strings.HasPrefix(field, "out:"):
+	case slices.Contains([]string{"dropped", "canceled", "kept"}, field) || strings.HasPrefix(field, "in:") ||
+		strings.HasPrefix(field, "out:"):
 		a += b
 	default:
 		a = max(a, b)

@@ -212,7 +212,8 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 		return nil, fmt.Errorf("a look of %d parts", len(reply))
 	}
 	s := newState(p.state.Queue)
-	s.TTLs, s.Strays, s.Consumers, s.History, s.Sequences = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History, p.state.Sequences
+	s.TTLs, s.Strays, s.Consumers, s.History, s.Sequences = p.state.TTLs, p.state.Strays, p.state.Consumers,
+		p.state.History, p.state.Sequences
 	s.Journal = p.state.Journal
 	if err := s.setClock(reply); err != nil {
 		return nil, err

@@ -214,7 +214,8 @@ func (s *Sharded) once(b *breaches, seen map[string]int, i int, structure, item 
 func (s *Sharded) place(b *breaches, i int, id string) {
 	bits, ok := placeIn(id)
 	if want := i * idPlaces / len(s.Shards); ok && bits != want {
-		b.add(WrongShard, "msg", id, "message %s is in shard %d of %d, and its last ten bits are %d, want %d", id, i+1, len(s.Shards), bits, want)
+		b.add(WrongShard, "msg", id, "message %s is in shard %d of %d, and its last ten bits are %d, want %d", id, i+1,
+			len(s.Shards), bits, want)
 	}
 }
 
@@ -224,7 +225,8 @@ func (s *Sharded) name(b *breaches, i int, structure, name, kind string) {
 		return
 	}
 	if want := slot(tagOf(name)) * len(s.Shards) / allSlots; i != want {
-		b.add(WrongShard, structure, name, "%s %q is in shard %d of %d, want shard %d", kind, name, i+1, len(s.Shards), want+1)
+		b.add(WrongShard, structure, name, "%s %q is in shard %d of %d, want shard %d", kind, name, i+1, len(s.Shards),
+			want+1)
 	}
 }
 
@@ -240,7 +242,8 @@ func AssertShardsEmpty(t testing.TB, cli redis.UniversalClient, prefix, name str
 	return assertShards(t, cli, prefix, name, missing, (*State).leftovers)
 }
 
-func assertShards(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64, more func(*State) []string) *State {
+func assertShards(t testing.TB, cli redis.UniversalClient, prefix, name string, missing int64,
+	more func(*State) []string) *State {
 	t.Helper()
 	s := must(t, cli, func(ctx context.Context) (*Sharded, error) { return ReadShards(ctx, cli, prefix, name) })
 	if s == nil {

@@ -15,7 +15,8 @@ func TestShardNames(t *testing.T) {
 	if got := slot("123456789"); got != 0x31c3 {
 		t.Errorf("slot %#x", got)
 	}
-	for name, want := range map[string]string{"a": "a", "{b}a": "b", "a{b}{c}": "b", "{}a": "{}a", "a{b": "a{b", "}{a}": "a", "{{a}}": "{a"} {
+	for name, want := range map[string]string{"a": "a", "{b}a": "b", "a{b}{c}": "b", "{}a": "{}a", "a{b": "a{b",
+		"}{a}": "a", "{{a}}": "{a"} {
 		if got := tagOf(name); got != want {
 			t.Errorf("%q lies by %q, want %q", name, got, want)
 		}
@@ -41,7 +42,8 @@ func TestShardNames(t *testing.T) {
 }
 
 // Messages of a queue of four shards, by the shard that their ids say.
-var idIn = [4]string{"0190f3a0-0000-7000-8000-000000000c00", "0190f3a0-0000-7000-8000-000000000500", "0190f3a0-0000-7000-8000-000000000200",
+var idIn = [4]string{"0190f3a0-0000-7000-8000-000000000c00", "0190f3a0-0000-7000-8000-000000000500",
+	"0190f3a0-0000-7000-8000-000000000200",
 	"0190f3a0-0000-7000-8000-000000000b00"}
 
 // nameIn is a name that begins like this and lies in a shard, of four.
@@ -179,10 +181,12 @@ func TestMerged(t *testing.T) {
 			}
 		}
 		slices.Sort(ids)
-		if !slices.Equal(ids, slices.Sorted(slices.Values(idIn[:]))) || len(s.Messages) != 4 || len(s.Keys) != 2 || s.Where(idIn[2]) != "pending" {
+		if !slices.Equal(ids, slices.Sorted(slices.Values(idIn[:]))) || len(s.Messages) != 4 || len(s.Keys) != 2 ||
+			s.Where(idIn[2]) != "pending" {
 			t.Errorf("messages %v, %d, keys %v", ids, len(s.Messages), s.Keys)
 		}
-		if s.Fields["canceled"] != "4" || s.Fields["in:stored"] != "4" || s.Fields["armed"] != fmt.Sprint(shards[2].now) || s.Wake != shards[2].now ||
+		if s.Fields["canceled"] != "4" || s.Fields["in:stored"] != "4" || s.Fields["armed"] != fmt.Sprint(shards[2].now) ||
+			s.Wake != shards[2].now ||
 			s.Fields["told"] != "1 0" || s.History["1"] != "2 3 4 5 6 7 8 9 10 11" {
 			t.Errorf("fields %v, wake %d, history %v", s.Fields, s.Wake, s.History)
 		}
@@ -204,7 +208,8 @@ func TestAssertShards(t *testing.T) {
 		}
 		for missing, want := range map[int64]int{0: 2, 2: 1} {
 			r := &recorder{TB: t}
-			if AssertShards(r, cli, "dq", t.Name(), missing); len(r.errors) != want || len(r.logs) != 4 || !strings.Contains(r.errors[0], "by the books") {
+			if AssertShards(r, cli, "dq", t.Name(), missing); len(r.errors) != want || len(r.logs) != 4 ||
+				!strings.Contains(r.errors[0], "by the books") {
 				t.Errorf("with %d missing: %q", missing, r.errors)
 			}
 		}

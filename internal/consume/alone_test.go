@@ -88,7 +88,11 @@ func TestHandledAlone(t *testing.T) {
 			for _, s := range all {
 				s.startIn(&all[0].workers)
 			}
-			queuetest.Eventually(t, "all are handled", func() bool { mu.Lock(); defer mu.Unlock(); return handled == queues*304 })
+			queuetest.Eventually(t, "all are handled", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return handled == queues*304
+			})
 			for _, s := range all {
 				s.Drained()
 			}

@@ -21,7 +21,8 @@ func TestChaos(t *testing.T) {
 	s := newServing(t)
 	const rounds, messages = 12, 60
 	s.settings.Log, s.settings.Workers = slog.New(slog.DiscardHandler), 8
-	s.settings.Lease, s.settings.Limit, s.settings.DelayAfter = 100*time.Millisecond, 40*time.Millisecond, always(time.Millisecond)
+	s.settings.Lease, s.settings.Limit, s.settings.DelayAfter = 100*time.Millisecond, 40*time.Millisecond,
+		always(time.Millisecond)
 	s.settings.Handle = func(ctx context.Context, _ *message.Delivered) Verdict {
 		if rand.IntN(2) == 0 {
 			<-ctx.Done()
@@ -111,7 +112,11 @@ func TestNothingIsLeft(t *testing.T) {
 			runtime.Goexit()
 			return Verdict{}
 		}, limited, nil},
-		"is canceled": {obeys, rarely, func(s *serving, c *Consumer, cancel func()) { cancel(); c.leases.renewsNow(); says(s, lost) }},
+		"is canceled": {obeys, rarely, func(s *serving, c *Consumer, cancel func()) {
+			cancel()
+			c.leases.renewsNow()
+			says(s, lost)
+		}},
 		"is canceled, and runs past its limit": {runsOn, func(s *Settings) { s.Limit, s.Lease = time.Second, time.Hour },
 			func(s *serving, _ *Consumer, cancel func()) { cancel(); says(s, replaced) }},
 		"is canceled, and given up": {runsOn, rarely, func(s *serving, c *Consumer, cancel func()) {

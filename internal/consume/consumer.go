@@ -35,7 +35,8 @@ type Consumer struct {
 
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once
 // on all of a queue.
-func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
+func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings Settings, ws *Workers,
+	at Portion) *Consumer {
 	c := &Consumer{queue: q, settings: settings, store: s.ForConsumer(settings.Lease)}
 	if settings.seed != 0 {
 		c.store.AttemptTimeout = steppedAttempt
@@ -47,15 +48,18 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
-		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(), more: conc.NewSignal()}
+		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(),
+		more: conc.NewSignal()}
 	c.settler.outbox.Read = c.settler.run
 	c.poller = poller{
 		consumer: c, settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: wake.NewWakeListener(c.store),
 		hints: wake.NewHints(), caller: &script.Caller{ID: cmp.Or(settings.ID, script.NewCaller().ID)},
-		lease: settings.Lease, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
+		lease:      settings.Lease,
+		limits:     script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
 		replyBytes: script.MaxBatchBytes, nearest: math.MaxInt64, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.FetchInterval, lookInterval), settings.Lease/3), moreDue: c.member.hungry},
+		state: pollState{interval: min(cmp.Or(settings.FetchInterval, lookInterval), settings.Lease/3),
+			moreDue: c.member.hungry},
 	}
 	go c.run()
 	return c

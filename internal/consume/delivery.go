@@ -173,8 +173,9 @@ func decode(c *Consumer, got *script.FetchReply, sentAt, answeredAt time.Time) [
 		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
 		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
 		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
-		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
-			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,
+		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout,
+			deadline: message.ServerTime(e.Deadline),
+			errors:   record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0,
 			lane: e.Lane.Text(), broken: broken}
 		if broken != nil {
 			asked.lane = script.LaneUnknown
@@ -311,7 +312,9 @@ func (d *delivery) unacked(ctx context.Context, v Verdict) {
 	} else {
 		o.delay = DefaultDelay(o.failures)
 		if settings.DelayAfter != nil {
-			settings.guard("retry delay function", d.attrs(), func() { o.delay = settings.DelayAfter(o.failures, v.Err, d.message()) })
+			settings.guard("retry delay function", d.attrs(), func() {
+				o.delay = settings.DelayAfter(o.failures, v.Err, d.message())
+			})
 		}
 	}
 	if o.kind == script.OutcomeRetry && d.expiredBy(time.Now().Add(o.delay)) {

@@ -24,15 +24,23 @@ func TestUnfit(t *testing.T) {
 		kind   script.OutcomeKind
 		reason error
 	}{
-		"all is well":                       {&delivery{msg: due(1, 0), terms: &noTerms}, false, 0, nil},
-		"broken":                            {&delivery{msg: due(1, 0), terms: &terms{broken: queuetest.ErrBoom}}, true, script.OutcomeGarbage, queuetest.ErrBoom},
-		"of a newer version":                {&delivery{msg: due(newerDeliveries-1, 0), terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeRetry, nil},
-		"of a newer version, again":         {&delivery{msg: due(newerDeliveries, 0), terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeGarbage, message.ErrNewerVersion},
-		"in time":                           {&delivery{msg: due(1, time.Second), terms: &terms{ttl: time.Second}}, false, 0, nil},
-		"too late":                          {&delivery{msg: due(1, time.Second+time.Microsecond), terms: &terms{ttl: time.Second}}, true, script.OutcomeGarbage, ErrExpired},
-		"too late, but its TTL counts anew": {&delivery{msg: due(1, time.Hour), terms: &terms{ttl: time.Second, since: now - 1e6}}, false, 0, nil},
-		"too late, also anew":               {&delivery{msg: due(1, time.Hour), terms: &terms{ttl: time.Second, since: now - 1e6 - 1}}, true, script.OutcomeGarbage, ErrExpired},
-		"too late, but not first":           {&delivery{msg: due(2, time.Hour), terms: &terms{ttl: time.Second}}, false, 0, nil},
+		"all is well": {&delivery{msg: due(1, 0), terms: &noTerms}, false, 0, nil},
+		"broken": {&delivery{msg: due(1, 0), terms: &terms{broken: queuetest.ErrBoom}}, true,
+			script.OutcomeGarbage, queuetest.ErrBoom},
+		"of a newer version": {&delivery{msg: due(newerDeliveries-1, 0),
+			terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeRetry, nil},
+		"of a newer version, again": {&delivery{msg: due(newerDeliveries, 0),
+			terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeGarbage, message.ErrNewerVersion},
+		"in time": {&delivery{msg: due(1, time.Second), terms: &terms{ttl: time.Second}}, false, 0,
+			nil},
+		"too late": {&delivery{msg: due(1, time.Second+time.Microsecond),
+			terms: &terms{ttl: time.Second}}, true, script.OutcomeGarbage, ErrExpired},
+		"too late, but its TTL counts anew": {&delivery{msg: due(1, time.Hour),
+			terms: &terms{ttl: time.Second, since: now - 1e6}}, false, 0, nil},
+		"too late, also anew": {&delivery{msg: due(1, time.Hour),
+			terms: &terms{ttl: time.Second, since: now - 1e6 - 1}}, true, script.OutcomeGarbage, ErrExpired},
+		"too late, but not first": {&delivery{msg: due(2, time.Hour), terms: &terms{ttl: time.Second}}, false, 0,
+			nil},
 	} {
 		d := c.d
 		d.msg.Failures, d.losses = 2, 1
@@ -54,8 +62,9 @@ func TestUnfit(t *testing.T) {
 
 // expiring is a delivery of a message whose deadline is so far away.
 func expiring(in time.Duration, lastError string) *delivery {
-	return &delivery{losses: 2, msg: message.Delivered{Delivery: 2, Failures: 1, MaxRetries: 3}, terms: &terms{errors: lastError,
-		deadline: message.ServerTime(queuetest.Clock) + message.ServerTime(in.Microseconds()), expires: time.Now().Add(in)}}
+	return &delivery{losses: 2, msg: message.Delivered{Delivery: 2, Failures: 1, MaxRetries: 3},
+		terms: &terms{errors: lastError,
+			deadline: message.ServerTime(queuetest.Clock) + message.ServerTime(in.Microseconds()), expires: time.Now().Add(in)}}
 }
 
 // TestOutcomeAndDeadline: what would come again at the deadline or later is garbage now, with ErrExpired around the
@@ -85,7 +94,8 @@ func TestOutcomeAndDeadline(t *testing.T) {
 		"snooze, too late": {snoozed(&hours), time.Hour, "before", script.OutcomeGarbage, 1,
 			"message expired: no delivery after its deadline 2024-06-01T01:00:00Z: before"},
 		"snooze, nothing has failed": {snoozed(&hours), time.Hour, "", script.OutcomeGarbage, 1, "Z"},
-		"snooze, expired before that": {snoozed(&hours), time.Hour, "message expired: no delivery after its deadline x: y", script.OutcomeGarbage,
+		"snooze, expired before that": {snoozed(&hours), time.Hour, "message expired: no delivery after its deadline x: y",
+			script.OutcomeGarbage,
 			1, "message expired: no delivery after its deadline x: y"},
 		"again, in time":  {again(&minute), time.Hour, "before", script.OutcomeRetry, 0, ""},
 		"again, too late": {again(&hours), time.Hour, "before", script.OutcomeGarbage, 0, ": before"},
@@ -95,12 +105,16 @@ func TestOutcomeAndDeadline(t *testing.T) {
 			(o.kind == script.OutcomeGarbage) != errors.Is(o.err, ErrExpired) || o.losses != 0 {
 			t.Errorf("%s: %+v", name, o)
 		}
-		if o.kind == script.OutcomeGarbage && (o.delay != 0 || o.text != message.ErrorText(o.err) || errors.Is(c.v.Err, queuetest.ErrBoom) != errors.Is(o.err, queuetest.ErrBoom)) {
+		if o.kind == script.OutcomeGarbage &&
+			(o.delay != 0 || o.text != message.ErrorText(o.err) ||
+				errors.Is(c.v.Err, queuetest.ErrBoom) != errors.Is(o.err, queuetest.ErrBoom)) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
-	for in, kind := range map[time.Duration]script.OutcomeKind{-time.Second: script.OutcomeGarbage, time.Hour: script.OutcomeReady} {
-		if o := expiring(in, "").released(); o.kind != kind || o.failures != 1 || o.losses != 2 || (o.err != nil) != (kind == script.OutcomeGarbage) {
+	for in, kind := range map[time.Duration]script.OutcomeKind{-time.Second: script.OutcomeGarbage,
+		time.Hour: script.OutcomeReady} {
+		if o := expiring(in, "").released(); o.kind != kind || o.failures != 1 || o.losses != 2 ||
+			(o.err != nil) != (kind == script.OutcomeGarbage) {
 			t.Errorf("released %v before its deadline: %+v", in, o)
 		}
 	}
@@ -145,9 +159,11 @@ func TestRunLimit(t *testing.T) {
 func TestDecodedDeadline(t *testing.T) {
 	sent := time.Now()
 	deadline := queuetest.Clock + time.Minute.Microseconds()
-	e := message.Envelope{Due: 1, Deadline: deadline, Timeout: time.Second, Payload: "x", Group: message.Group{Count: 2, Bytes: 5}}
-	got := script.FetchReply{Now: message.ServerTime(queuetest.Clock), Tags: []string{"2:" + queuetest.IDOf("a")}, Envelopes: []string{e.Encode(message.When{Us: 1, Absolute: true})},
-		Fails: []string{"2 1 0 1 before"}, Extras: script.Extras{Parts: map[int][]string{0: {"hello"}}}}
+	e := message.Envelope{Due: 1, Deadline: deadline, Timeout: time.Second, Payload: "x",
+		Group: message.Group{Count: 2, Bytes: 5}}
+	got := script.FetchReply{Now: message.ServerTime(queuetest.Clock), Tags: []string{"2:" + queuetest.IDOf("a")},
+		Envelopes: []string{e.Encode(message.When{Us: 1, Absolute: true})},
+		Fails:     []string{"2 1 0 1 before"}, Extras: script.Extras{Parts: map[int][]string{0: {"hello"}}}}
 	d := decode(nil, &got, sent, sent.Add(time.Second))[0]
 	if d.deadline != message.ServerTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.errors != "before" ||
 		d.timeout != time.Second || d.broken != nil || d.bytes != len(got.Envelopes[0])+5 {
@@ -158,7 +174,8 @@ func TestDecodedDeadline(t *testing.T) {
 		unfit bool
 	}{{deadline - 1, false}, {deadline, true}, {deadline + 1, true}} {
 		if o, unfit := unfit(d, message.ServerTime(c.now)); unfit != c.unfit ||
-			unfit && (o.kind != script.OutcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) || !strings.HasSuffix(o.text, ": before")) {
+			unfit && (o.kind != script.OutcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) ||
+				!strings.HasSuffix(o.text, ": before")) {
 			t.Errorf("at %d: %+v", c.now-deadline, o)
 		}
 	}

@@ -57,7 +57,8 @@ const optionalAttempts = 3
 // fetch goes on until redisCtx ends, because then the leases of what the call may have handed out are over. After a
 // stop it gives up at once if the call cannot have handed out anything. sentAt is when the attempt that was answered
 // had a connection.
-func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
+func (p *poller) fetch(ctx context.Context,
+	q script.FetchRequest) (got script.FetchReply, sentAt time.Time, err error) {
 	p.caller.Next()
 	held := p.leases.held.totals()
 	q.Settings, q.Limits = &p.settings.FetchSettings, p.settings.Limits
@@ -75,7 +76,8 @@ func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.F
 		if q.Bytes == 1 { // one message, of any size
 			q.Expected = cmp.Or(p.big, script.MaxBatchBytes<<lost)
 		}
-		if q.Apart = 0; lost == 0 && p.nearest < nearServer && p.store.Link != nil { // another client might read from a replica
+		if q.Apart = 0; lost == 0 && p.nearest < nearServer &&
+			p.store.Link != nil { // another client might read from a replica
 			q.Apart = readApart
 		}
 		permit = &script.WritePermit{Call: p.caller.N}
@@ -104,8 +106,9 @@ func (p *poller) fetch(ctx context.Context, q script.FetchRequest) (got script.F
 	}
 	if err == nil {
 		if p.big = got.Big; q.Lose && got.Lost > 0 {
-			p.settings.Log.Error("delayqueue: a message does not come through: the line is too slow for it, or a limit of the server's cuts it. " +
-				"It counts a loss, with this as its error")
+			p.settings.Log.Error(
+				"delayqueue: a message does not come through: the line is too slow for it, or a limit of the server's cuts it. " +
+					"It counts a loss, with this as its error")
 		}
 	}
 	return got, sentAt, err
@@ -146,7 +149,8 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 		p.settler.settle(o)
 	}
 	if n := p.newer.Add(newer, answeredAt); n > 0 {
-		p.settings.Log.Warn("delayqueue: set aside messages that only a newer version of this library can read", slog.Int("times", n))
+		p.settings.Log.Warn("delayqueue: set aside messages that only a newer version of this library can read",
+			slog.Int("times", n))
 	}
 	return fit
 }
@@ -156,15 +160,17 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	seen := p.past.last.at != 0
 	p.remember(got)
 	if got.First == 1 && seen {
-		p.settings.Log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
-			"or a failover that lost them")
+		p.settings.Log.Error(
+			"delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
+				"or a failover that lost them")
 		p.events.Tell(event.CodeVanished, 1)
 	}
 	p.events.Tell(event.CodeVanished, got.Dropped)
 	p.lease = got.Agreed
 	p.reportLimits(got.Limits)
 	if n := p.dropped.Add(got.Dropped, answeredAt); n > 0 {
-		p.settings.Log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
+		p.settings.Log.Error(
+			"delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
 			slog.Int("tags", n))
 	}
 }
@@ -199,7 +205,8 @@ func (p *poller) tick() {
 	p.settings.logOverflow(got.Overflow)
 	p.events.Tell(event.CodeLost, got.Lost)
 	if got.Replaced > 0 {
-		p.settings.Log.Info("delayqueue: messages end whose deliveries were lost: while they were handled other sends took their keys",
+		p.settings.Log.Info(
+			"delayqueue: messages end whose deliveries were lost: while they were handled other sends took their keys",
 			slog.Int("messages", got.Replaced))
 		p.events.Tell(event.CodeSuperseded, got.Replaced)
 	}
@@ -224,8 +231,9 @@ func (p *poller) reportLimits(now script.AgreedLimits) {
 	if now.BySet { // on purpose
 		level = slog.LevelInfo
 	}
-	p.settings.Log.Log(context.Background(), level, "delayqueue: other limits hold for this queue than this consumer asks for: "+
-		"those that are set, or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
+	p.settings.Log.Log(context.Background(), level,
+		"delayqueue: other limits hold for this queue than this consumer asks for: "+
+			"those that are set, or the least that one of its consumers asks for", asked, all, slog.Bool("set", now.BySet))
 }
 
 // A remembrance is what this consumer remembers of the totals of the queue. A failover or a restart may put the
@@ -260,7 +268,8 @@ func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollba
 	forgotten := same && t.Call < r.call && (t.Call != 0 || got.Now.Sub(last.at).Abs() < callerKept)
 	gone = last.at != 0 && (forgotten || t.Stored < last.stored || t.Acked < last.acked)
 	if gone {
-		back = rollback{until: last.at, sent: last.stored - min(first.stored, now.stored), acked: last.acked - min(first.acked, now.acked)}
+		back = rollback{until: last.at, sent: last.stored - min(first.stored, now.stored),
+			acked: last.acked - min(first.acked, now.acked)}
 		if forgotten && t.Call != 0 {
 			back.since = t.Heard
 		}
@@ -281,11 +290,13 @@ func (p *poller) remember(got *script.FetchReply) {
 	if !gone {
 		return
 	}
-	attrs := []any{slog.Time("until", message.InstantTime(int64(back.until)).UTC()), slog.Int64("sent", back.sent), slog.Int64("acked", back.acked)}
+	attrs := []any{slog.Time("until", message.InstantTime(int64(back.until)).UTC()), slog.Int64("sent", back.sent),
+		slog.Int64("acked", back.acked)}
 	if back.since != 0 {
 		attrs = append(attrs, slog.Time("since", message.InstantTime(int64(back.since)).UTC()))
 	}
-	p.settings.Log.Error("delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of the sends "+
-		"and acks that this consumer had seen are forgotten", attrs...)
+	p.settings.Log.Error(
+		"delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of the sends "+
+			"and acks that this consumer had seen are forgotten", attrs...)
 	p.events.RolledBack(int(back.sent+back.acked), message.InstantTime(int64(back.since)))
 }

@@ -26,7 +26,8 @@ func FuzzDelivery(f *testing.F) {
 	const inFields = "\x020000000000000000\x00\x01k\x04\x03\xc0\x84=\x03\x01\x03\x01\x01x" // e, as version 2 has it
 	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x",
 		"2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
-		for _, envelope := range []string{text, "\x03" + text[1:], inFields[:20] + "\xc8\x01x\t\x01y" + inFields[20:], inFields,
+		for _, envelope := range []string{text, "\x03" + text[1:], inFields[:20] + "\xc8\x01x\t\x01y" + inFields[20:],
+			inFields,
 			limited.Encode(message.When{Us: 1, Absolute: true}), grown.Encode(message.When{Us: 1, Absolute: true}),
 			laned.Encode(message.When{Us: 1, Absolute: true}), "",
 			"foreign text of some length, which nobody can read"} {
@@ -37,7 +38,8 @@ func FuzzDelivery(f *testing.F) {
 		c := &Consumer{settings: Settings{Log: slog.New(slog.DiscardHandler)}}
 		s := &c.settler
 		s.settings, s.lifecycle = &c.settings, newLifecycle(time.Hour, c.settings.Log, nil)
-		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
+		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag},
+			Envelopes: []string{envelope}, Fails: []string{record},
 			Extras: script.Extras{Parts: map[int][]string{0: {"a", "b"}}}}
 		d := decode(c, &got, time.Time{}, time.Time{})[0]
 		if d.tag != tag || !strings.HasSuffix(tag, d.msg.ID) {
@@ -48,7 +50,8 @@ func FuzzDelivery(f *testing.F) {
 		} else {
 			d.conclude(context.Background(), Verdict{Err: queuetest.ErrBoom})
 		}
-		noticeOfPoison(&script.TickReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}}, Extras: script.Extras{Parts: map[int][]string{-1: {record}}}}, 0)
+		noticeOfPoison(&script.TickReply{Dead: []script.DeadMessage{{ID: tag, Envelope: envelope, Fail: record}},
+			Extras: script.Extras{Parts: map[int][]string{-1: {record}}}}, 0)
 		for _, o := range s.outbox.All() {
 			if o.delay < 0 || o.delay > message.MaxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)

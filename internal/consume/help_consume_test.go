@@ -28,11 +28,12 @@ type serving struct {
 // newServing is consumed one message at a time, unless the test changes its settings before it starts.
 func newServing(t testing.TB) *serving {
 	f := queuetest.NewBase(t)
-	return &serving{Base: f, calls: script.NewStore(f.Cli, "dq", f.Name), over: f.Cli, ids: message.NewIDSource(), settings: Settings{
-		Base: context.Background(), Workers: 1, MaxBytes: 64 << 20,
-		FetchSettings: script.FetchSettings{Lease: time.Minute, MaxLosses: 3, GarbageAge: time.Hour},
-		Log:           slog.New(slog.NewTextHandler(f.Log, nil)),
-	}}
+	return &serving{Base: f, calls: script.NewStore(f.Cli, "dq", f.Name), over: f.Cli, ids: message.NewIDSource(),
+		settings: Settings{
+			Base: context.Background(), Workers: 1, MaxBytes: 64 << 20,
+			FetchSettings: script.FetchSettings{Lease: time.Minute, MaxLosses: 3, GarbageAge: time.Hour},
+			Log:           slog.New(slog.NewTextHandler(f.Log, nil)),
+		}}
 }
 
 // wiredServing has its consumers behind a wire.
@@ -54,7 +55,8 @@ func (s *serving) start() *Consumer {
 
 // startIn is start, with workers that may be another's.
 func (s *serving) startIn(ws *Workers) *Consumer {
-	c := StartConsumer(&s.queue, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws, Portion{Weight: 1})
+	c := StartConsumer(&s.queue, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws,
+		Portion{Weight: 1})
 	s.T.Cleanup(func() {
 		c.Stop()
 		s.Must(Shutdown(queuetest.Within(s.T, queuetest.Patience), []*Consumer{c}))

@@ -66,7 +66,8 @@ func (l *leases) tick() {
 		l.timer.Reset(max(l.settings.Lease/3-time.Since(begun), 0))
 	default:
 		l.failures++
-		l.timer.Reset(min(link.Backoff(l.failures), l.settings.Lease/10)) // soon after an outage the lease may be near its end
+		l.timer.Reset(min(link.Backoff(l.failures),
+			l.settings.Lease/10)) // soon after an outage the lease may be near its end
 	}
 }
 
@@ -165,7 +166,8 @@ func (l *leases) keep(one *lease) error {
 		one.listed = len(held)
 	}
 	if others > 0 {
-		l.settings.Log.Warn("delayqueue: Redis has forgotten settlements: these messages will be delivered again", slog.Int("messages", others))
+		l.settings.Log.Warn("delayqueue: Redis has forgotten settlements: these messages will be delivered again",
+			slog.Int("messages", others))
 	}
 	return err
 }
@@ -197,7 +199,8 @@ func (l *leases) cancelOverdue() {
 		if h == nil || h.Err() != nil || !d.leaseOver(l.settings.Lease, time.Now()) {
 			continue
 		}
-		l.settings.Log.Warn("delayqueue: the lease of a delivery is over, because Redis has not answered: its handler's context ends", d.attrs())
+		l.settings.Log.Warn(
+			"delayqueue: the lease of a delivery is over, because Redis has not answered: its handler's context ends", d.attrs())
 		h.cancel(ErrDeliveryLost)
 	}
 }

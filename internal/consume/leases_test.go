@@ -25,9 +25,12 @@ func TestLeasesTickWhileHeld(t *testing.T) {
 	s.settings.Lease = 100 * time.Millisecond
 	c := s.start()
 	for i := range 40 {
-		d := &delivery{consumer: c, lease: unknownLease(), tag: strconv.Itoa(i), msg: message.Delivered{ID: "x", Delivery: 1}, terms: &noTerms}
+		d := &delivery{consumer: c, lease: unknownLease(), tag: strconv.Itoa(i), msg: message.Delivered{ID: "x", Delivery: 1},
+			terms: &noTerms}
 		c.leases.add(d)
-		queuetest.Eventually(t, "its renewal says that Redis does not know it", func() bool { return d.fate.Load() == fateLost })
+		queuetest.Eventually(t, "its renewal says that Redis does not know it", func() bool {
+			return d.fate.Load() == fateLost
+		})
 		if i%4 == 0 {
 			queuetest.Eventually(t, "renewals end", func() bool {
 				c.leases.mu.Lock()
@@ -51,7 +54,11 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	defer all.Wait()
 	for range places {
 		all.Go(func() {
-			_ = others.Attempt(queuetest.CtxB, link.Effort{Call: func(context.Context, redis.UniversalClient) error { began <- struct{}{}; <-release; return nil }})
+			_ = others.Attempt(queuetest.CtxB, link.Effort{Call: func(context.Context, redis.UniversalClient) error {
+				began <- struct{}{}
+				<-release
+				return nil
+			}})
 		})
 	}
 	for range places {
@@ -80,16 +87,17 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	s, wire := wiredServing(t)
 	var handled, failed, most, longest atomic.Int64
-	t.Cleanup(link.Interpose(s.over, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		begun := time.Now()
-		err := next(ctx, cmd)
-		if err == nil {
-			longest.Store(max(longest.Load(), int64(time.Since(begun))))
-		} else {
-			failed.Add(1)
-		}
-		return err
-	})))
+	t.Cleanup(link.Interpose(s.over,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			begun := time.Now()
+			err := next(ctx, cmd)
+			if err == nil {
+				longest.Store(max(longest.Load(), int64(time.Since(begun))))
+			} else {
+				failed.Add(1)
+			}
+			return err
+		})))
 	var c atomic.Pointer[Consumer]
 	s.settings.Handle = func(context.Context, *message.Delivered) Verdict {
 		most.Store(max(most.Load(), int64(c.Load().member.unhandled())))
@@ -177,7 +185,9 @@ func TestHeldList(t *testing.T) {
 		}
 	}
 	all := l.all()
-	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool { return slices.Contains(all, d) }); len(missing) > 0 ||
+	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool {
+		return slices.Contains(all, d)
+	}); len(missing) > 0 ||
 		len(all) != len(want) {
 		t.Errorf("it holds %d, want %d, and lacks %d", len(all), len(want), len(missing))
 	}

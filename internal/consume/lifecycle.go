@@ -85,7 +85,8 @@ func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
 
 // retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false.
 // When a stop begins, the next attempt is made at once.
-func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, again func(n int, err error) bool) error {
+func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error,
+	again func(n int, err error) bool) error {
 	hurry := l.pollCtx.Done()
 	if l.stopping() {
 		hurry = nil

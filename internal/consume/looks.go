@@ -45,7 +45,8 @@ func (p *poller) untilLook(got *script.FetchReply, now time.Time) time.Duration 
 	if s.idleLooks = d > s.interval; s.idleLooks && !before {
 		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not look together
 	}
-	if s.idleLooks && got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle looks
+	if s.idleLooks &&
+		got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle looks
 		d = min(d, max(s.until(got.Next, now), 0)+s.interval)
 	}
 	return d - rand.N(s.interval/8+1) // so that consumers do not fall into step
@@ -69,7 +70,8 @@ func (s *pollState) hurry(now time.Time) {
 // byAlarm reports whether a poll need only look at the alarm, which this consumer waits for.
 func (p *poller) byAlarm(now time.Time) bool {
 	s := &p.state
-	return s.idleLooks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery && p.leases.held.totals().deliveries == 0
+	return s.idleLooks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery &&
+		p.leases.held.totals().deliveries == 0
 }
 
 const maxPresenceMessages = 100

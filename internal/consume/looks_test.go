@@ -24,17 +24,25 @@ func TestUntilTick(t *testing.T) {
 		"sixteen":           {16, nil, lease / 3},
 		"a thousand":        {1000, nil, lease / 3},
 		"with a long lease": {1000, func(p *poller, _ *script.FetchReply) { p.settings.Lease = time.Hour }, maxIdleInterval},
-		"with a short lease": {16, func(p *poller, _ *script.FetchReply) { p.settings.Lease, p.state.interval = time.Second, time.Second/3 },
+		"with a short lease": {16, func(p *poller, _ *script.FetchReply) {
+			p.settings.Lease, p.state.interval = time.Second, time.Second/3
+		},
 			time.Second / 3},
-		"with an interval":      {16, func(p *poller, _ *script.FetchReply) { p.settings.FetchInterval = time.Second }, time.Second},
+		"with an interval": {16, func(p *poller, _ *script.FetchReply) { p.settings.FetchInterval = time.Second },
+			time.Second},
 		"without wake-ups":      {16, func(p *poller, _ *script.FetchReply) { p.state.wakeUpsOff.Store(true) }, time.Second},
 		"after a failure":       {16, func(p *poller, _ *script.FetchReply) { p.state.failures = 1 }, time.Second},
 		"more is due":           {16, func(p *poller, _ *script.FetchReply) { p.state.moreDue = true }, time.Second},
 		"something was fetched": {16, func(_ *poller, got *script.FetchReply) { got.Tags = []string{"a"} }, time.Second},
-		"it holds something":    {16, func(p *poller, _ *script.FetchReply) { p.leases.held.add(&delivery{lease: unknownLease()}) }, time.Second},
-		"no link":               {16, func(p *poller, _ *script.FetchReply) { p.store = script.NewStore(nil, "dq", "q") }, time.Second},
-		"the next is known":     {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + serverSecond/2 }, 3 * time.Second / 2},
-		"the next comes late":   {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + 60*serverSecond }, lease / 3},
+		"it holds something": {16, func(p *poller, _ *script.FetchReply) {
+			p.leases.held.add(&delivery{lease: unknownLease()})
+		}, time.Second},
+		"no link": {16, func(p *poller, _ *script.FetchReply) { p.store = script.NewStore(nil, "dq", "q") },
+			time.Second},
+		"the next is known": {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + serverSecond/2 },
+			3 * time.Second / 2},
+		"the next comes late": {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + 60*serverSecond },
+			lease / 3},
 	} {
 		cli := redis.NewClient(&redis.Options{})
 		defer cli.Close()

@@ -10,6 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	link.AttemptTimeout, link.SilentAfter = queuetest.Patience, queuetest.Patience // no call fails because the machine is slow
+	link.AttemptTimeout, link.SilentAfter = queuetest.Patience,
+		queuetest.Patience // no call fails because the machine is slow
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
 }

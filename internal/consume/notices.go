@@ -38,7 +38,8 @@ func (n *notices) put(dead ...deadLetterNotice) {
 		return
 	}
 	if dropped := n.waiting.PutAtMost(maxNotices, dead...); dropped > 0 {
-		n.settings.Log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same",
+		n.settings.Log.Warn(
+			"delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same",
 			slog.Int("messages", dropped))
 	}
 }
@@ -72,7 +73,9 @@ func (n *notices) run() {
 		}
 	}()
 	for notice, ok := n.waiting.One(); ok && n.lifecycle.forceCtx.Err() == nil; notice, ok = n.waiting.One() {
-		n.settings.guard("garbage handler", notice.msg.Attrs(), func() { n.settings.OnGarbage(n.settings.Base, notice.msg, notice.err) })
+		n.settings.guard("garbage handler", notice.msg.Attrs(), func() {
+			n.settings.OnGarbage(n.settings.Base, notice.msg, notice.err)
+		})
 	}
 	done = true
 }

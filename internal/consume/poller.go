@@ -262,7 +262,8 @@ func (p *poller) setWakeUps(on bool, err error) {
 	if on {
 		p.settings.Log.Info("delayqueue: wake-ups work again")
 	} else {
-		p.settings.Log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
+		p.settings.Log.Warn(
+			"delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
 			slog.Duration("interval", p.state.interval), slog.Any("error", err))
 	}
 }
@@ -284,7 +285,8 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		named = script.HasReserved
 	}
 	byAlarm := !rearm && alone == "" && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(p.lifecycle.pollCtx, script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
+	got, sentAt,
+		err := p.fetch(p.lifecycle.pollCtx, script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Alone: named,
 		Presence: p.presence(begun)})
 	answeredAt := time.Now()
 	if err != nil {
@@ -301,7 +303,8 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 		s.failures = 0
 		p.wakeUps.Retry()
 	}
-	if !s.wakeUpsOff.Load() && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+	if !s.wakeUpsOff.Load() && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue &&
+		s.missedWake(got.Envelopes, got.Now) {
 		p.wakeUps.Drop(s.clockAt)
 	}
 	s.noteReply(got.Now, got.Next, rearm, sentAt, answeredAt)

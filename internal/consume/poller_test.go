@@ -17,7 +17,8 @@ const serverStart, serverSecond = message.ServerTime(queuetest.Clock), message.S
 func TestPollStateUntilIsBounded(t *testing.T) {
 	here := time.Now()
 	s := pollState{clock: serverStart, clockAt: here}
-	for _, at := range []message.ServerTime{math.MaxInt64, 1_790_000_000_000_000_000, message.ServerTime(message.Forever)} {
+	for _, at := range []message.ServerTime{math.MaxInt64, 1_790_000_000_000_000_000,
+		message.ServerTime(message.Forever)} {
 		if d := s.until(at, here); d < 100*365*24*time.Hour {
 			t.Errorf("%d is %v from now", at, d)
 		}
@@ -35,7 +36,8 @@ func TestPollStateServesItsWake(t *testing.T) {
 	here := time.Now()
 	wake := serverStart + 3*serverSecond
 	fresh := func() *pollState {
-		return &pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake}
+		return &pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here,
+			pollAt: wake}
 	}
 	s := fresh()
 	if d := s.idle(here, true); d != 3*time.Second {
@@ -96,7 +98,8 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 func TestPollStateMissedWake(t *testing.T) {
 	s := pollState{clock: serverStart}
 	for due, want := range map[message.ServerTime]bool{
-		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false, serverStart + 2*serverSecond - 100_000: false,
+		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false,
+		serverStart + 2*serverSecond - 100_000: false,
 		serverStart + 2*serverSecond - 100_001: true,
 	} {
 		e := message.Envelope{Payload: "x"}
@@ -146,7 +149,8 @@ func TestRoomIsLimited(t *testing.T) {
 
 // TestReplyBytes: what an attempt asks for after so many replies did not come through.
 func TestReplyBytes(t *testing.T) {
-	for all, want := range map[int][]int{script.MaxBatchBytes: {script.MaxBatchBytes, smallReply, 1, 1, 0, 0}, 1000: {1000, 1000, 1, 1, 0, 0}} {
+	for all, want := range map[int][]int{script.MaxBatchBytes: {script.MaxBatchBytes, smallReply, 1, 1, 0, 0},
+		1000: {1000, 1000, 1, 1, 0, 0}} {
 		var asked []int
 		for lost := range want {
 			asked = append(asked, replyBytes(all, lost))

@@ -25,7 +25,8 @@ type Settings struct {
 	OnError    func(context.Context, *message.Delivered, error)                    // nil: none
 	OnGarbage  func(context.Context, *message.Delivered, error)                    // nil: none
 	DelayAfter func(failures int, err error, msg *message.Delivered) time.Duration // nil: DefaultDelay
-	OnStored   func(soonest time.Duration)                                         // is told how soon the first message that follows another is due; nil: none
+	OnStored   func(
+		soonest time.Duration) // is told how soon the first message that follows another is due; nil: none
 
 	Workers       int           // of a consumer that does not share them with other queues
 	FetchInterval time.Duration // 0: lookInterval, or longer while the consumer is idle
@@ -73,7 +74,8 @@ func longestDelay(n int) time.Duration { return min(time.Second<<min(max(n, 0), 
 func (s *Settings) guard(what string, message slog.Attr, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			s.Log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p),
+				slog.String("stack", string(debug.Stack())))
 		}
 	}()
 	f()

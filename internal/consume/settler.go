@@ -60,8 +60,9 @@ func (o *outcome) bytes() int {
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement(settings *Settings) script.Settlement {
 	s := script.Settlement{
-		Lease: o.d.lease.Lease, Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
-		Delay: o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
+		Lease: o.d.lease.Lease, Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind,
+		Failed: o.failures > o.d.msg.Failures,
+		Delay:  o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
 		Lane: o.d.lane, Leaves: o.leaves && o.kind == script.OutcomeRetry,
 	}
 	switch o.kind {
@@ -159,7 +160,8 @@ func fitting(batch []outcome) int {
 				messages += script.MaxBatch/script.MaxPut - 1
 			}
 		}
-		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil || batch[i].kind != script.OutcomeAck && batch[i].d.msg.Key != "" {
+		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil || batch[i].kind != script.OutcomeAck &&
+			batch[i].d.msg.Key != "" {
 			bytes += len(batch[i].d.msg.Payload)
 		}
 		if i > 0 && (messages > script.MaxBatch || bytes > script.MaxBatchBytes) {
@@ -185,7 +187,8 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	}
 	s.settings.logOverflow(done.Overflow)
 	if done.DoneOverflow > 0 {
-		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
+		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room",
+			slog.Int("messages", done.DoneOverflow))
 	}
 	for _, i := range done.Left {
 		o := batch[i]
@@ -215,7 +218,8 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 	}
 	for _, i := range done.Superseded {
 		if batch[i].kind != script.OutcomeAck {
-			s.settings.Log.Info("delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
+			s.settings.Log.Info(
+				"delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
 				batch[i].d.attrs(), slog.String("key", batch[i].d.msg.Key))
 		}
 		batch[i].kind, batch[i].superseded = script.OutcomeAck, true
@@ -231,7 +235,8 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 		s.tell(batch)
 	}
 	if len(late) > 0 {
-		s.settings.Log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
+		s.settings.Log.Warn(
+			"delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
 			slog.Int("messages", len(late)), attrsOf(late))
 	}
 	var dead []deadLetterNotice
@@ -258,7 +263,8 @@ func (s *settler) followed(batch []outcome, done script.SettleReply) {
 			continue
 		}
 		d := batch[r.Settlement].d
-		s.settings.Log.Error("delayqueue: what was to follow a message is not stored: its key is held by another one", d.attrs(),
+		s.settings.Log.Error("delayqueue: what was to follow a message is not stored: its key is held by another one",
+			d.attrs(),
 			slog.Group("follower", slog.String("id", m.ID), slog.String("key", m.Key)), slog.String("holder", r.Holder))
 		s.events.Tell(event.CodeRefused, 1, m.ID)
 	}

@@ -47,10 +47,13 @@ func TestFitting(t *testing.T) {
 		batch []outcome
 		want  int
 	}{
-		"small results": {results(1, 2, 3), 3}, "a result of 1 MB": {results(most), 1}, "and an empty one": {results(most, 0), 2},
-		"and a byte": {results(most, 1), 1}, "behind an empty one": {results(0, most, 1), 2}, "two halves": {results(most/2, most/2, 1), 2},
-		"failed": {kind(script.OutcomeRetry, "k"), 3}, "garbage": {kind(script.OutcomeGarbage, "k"), 3}, "released": {kind(script.OutcomeReady, "k"), 3},
-		"acked": {kind(script.OutcomeAck, "k"), 20}, "without a key": {kind(script.OutcomeRetry, ""), 20},
+		"small results": {results(1, 2, 3), 3}, "a result of 1 MB": {results(most), 1},
+		"and an empty one": {results(most, 0), 2},
+		"and a byte":       {results(most, 1), 1}, "behind an empty one": {results(0, most, 1), 2},
+		"two halves": {results(most/2, most/2, 1), 2},
+		"failed":     {kind(script.OutcomeRetry, "k"), 3}, "garbage": {kind(script.OutcomeGarbage, "k"), 3},
+		"released": {kind(script.OutcomeReady, "k"), 3},
+		"acked":    {kind(script.OutcomeAck, "k"), 20}, "without a key": {kind(script.OutcomeRetry, ""), 20},
 		"nothing follows": {of(10, outcome{}, "", 0, 0, 0), 10}, "a few follow": {of(10, outcome{}, "", 0, 3, 10), 10},
 		"many follow": {of(10, outcome{}, "", 0, 100, 10), 4}, "long ones follow": {of(10, outcome{}, "", 0, 1, 300<<10), 3},
 		"too long ones follow": {of(10, outcome{}, "", 0, 2, 1<<20), 1},
@@ -69,12 +72,13 @@ func TestWhatHandlersSayInMemory(t *testing.T) {
 	const size = 100 << 10
 	said, settle := make(chan *handling, 20), make(chan struct{})
 	s.over = s.Client()
-	t.Cleanup(link.Interpose(s.over, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == script.SettleScript.SHA {
-			<-settle
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(s.over,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 1 && args[1] == script.SettleScript.SHA {
+				<-settle
+			}
+			return next(ctx, cmd)
+		})))
 	text := strings.Repeat("x", size)
 	s.settings.MaxBytes, s.settings.Lease = 3*size, time.Minute
 	s.settings.Handle = func(ctx context.Context, msg *message.Delivered) Verdict {
@@ -92,7 +96,9 @@ func TestWhatHandlersSayInMemory(t *testing.T) {
 		t.Helper()
 		s.send(payload, rest...)
 		all = append(all, queuetest.Receive(t, "it is handled", said))
-		queuetest.Eventually(t, fmt.Sprint(held, " results are held"), func() bool { return c.leases.held.totals().bytes/size == held })
+		queuetest.Eventually(t, fmt.Sprint(held, " results are held"), func() bool {
+			return c.leases.held.totals().bytes/size == held
+		})
 	}
 	kept := func(e *message.Envelope) { e.Retention = time.Hour }
 	handle("not kept", 0)
@@ -146,14 +152,17 @@ func TestCallNumberThatIsNotOurs(t *testing.T) {
 		}
 	}
 	queuetest.Eventually(t, "it says so", func() bool { return s.Log.Count("changed what this queue remembers") == 1 })
-	for _, forged := range []string{"999999999 1700000000000000 ", "%d 1700000000000000 rubbish "} { // of the settler's next call
+	for _, forged := range []string{"999999999 1700000000000000 ",
+		"%d 1700000000000000 rubbish "} { // of the settler's next call
 		if n := c.settler.caller.N + 1; strings.Contains(forged, "%d") {
 			forged = fmt.Sprintf(forged, n)
 		}
 		s.Must(s.Cli.HSet(queuetest.CtxB, s.Key("state"), "call:"+c.settler.caller.ID, forged).Err())
 		s.send("x")
 		queuetest.Receive(t, "it goes on", got)
-		queuetest.Eventually(t, "it is acked", func() bool { return len(s.Check().Messages) == 0 && c.leases.held.totals().deliveries == 0 })
+		queuetest.Eventually(t, "it is acked", func() bool {
+			return len(s.Check().Messages) == 0 && c.leases.held.totals().deliveries == 0
+		})
 	}
 }
 
@@ -165,7 +174,8 @@ func TestLogOfVoidSettlements(t *testing.T) {
 	var batch []outcome
 	var ds []*delivery
 	for _, id := range []string{"a", "b", "c"} {
-		d := &delivery{consumer: c, lease: unknownLease(), tag: id, msg: message.Delivered{ID: id, Delivery: 1}, terms: &noTerms}
+		d := &delivery{consumer: c, lease: unknownLease(), tag: id, msg: message.Delivered{ID: id, Delivery: 1},
+			terms: &noTerms}
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: script.OutcomeGarbage, err: queuetest.ErrBoom})
 	}
 	c.leases.held.add(ds...)
@@ -199,7 +209,8 @@ func TestSlowGarbageHandler(t *testing.T) {
 	const n = maxNotices + 100
 	s.backlog(n)
 	dropped := func() (total int) {
-		for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(s.Log.String(), -1) {
+		for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(
+			s.Log.String(), -1) {
 			k, err := strconv.Atoi(m[1])
 			s.Must(err)
 			total += k
@@ -207,7 +218,9 @@ func TestSlowGarbageHandler(t *testing.T) {
 		return total
 	}
 	queuetest.Eventually(t, "all are garbage", func() bool { return len(s.Check().Garbage) == n+1 })
-	queuetest.Eventually(t, "the consumer knows it", func() bool { return c.leases.held.totals().deliveries == 0 && dropped() >= 100 })
+	queuetest.Eventually(t, "the consumer knows it", func() bool {
+		return c.leases.held.totals().deliveries == 0 && dropped() >= 100
+	})
 	c.Stop()
 	close(release)
 	queuetest.Receive(t, "the stop has waited for the rest", c.Done())
@@ -256,7 +269,9 @@ func TestNoticeOfPoison(t *testing.T) {
 	e := message.Envelope{Payload: "a", Due: time.Now().UnixMicro()}
 	e.Group.Count, e.Group.Bytes = 3, 1
 	e.Countdown = 5
-	got := &script.TickReply{Dead: []script.DeadMessage{{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}},
+	got := &script.TickReply{
+		Dead: []script.DeadMessage{{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}),
+			Fail: "3 1 2 5 lost"}},
 		Extras: script.Extras{Parts: map[int][]string{-1: {"b", ""}}, Missing: map[int]int{-1: 3}}}
 	if n := noticeOfPoison(got, 0); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
 		n.failures != 1 || n.msg.Delivery != 2 || n.msg.CountdownLeft != 3 {

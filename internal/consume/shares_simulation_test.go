@@ -82,9 +82,11 @@ func (s *simulation) portion(at Portion) Portion {
 }
 
 // queue adds one, with so many messages due.
-func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
+func (s *simulation) queue(weight, atMost, due int, handler time.Duration,
+	set ...func(*simulatedQueue)) *simulatedQueue {
 	q := &simulatedQueue{
-		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: conc.NewSignal(),
+		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1),
+		sent:   conc.NewSignal(),
 		member: s.ws.join(s.portion(Portion{Weight: float64(weight), AtMost: atMost, Order: len(s.queues)})),
 	}
 	q.due <- due

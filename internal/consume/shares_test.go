@@ -75,7 +75,8 @@ func TestWantsOfShards(t *testing.T) {
 func TestSharesByWeight(t *testing.T) {
 	for _, weights := range [][]int{{1, 3}, {6, 3, 1}, {1, 1, 1, 10}} {
 		for _, workers := range testkit.Size([]int{1, 4, 8, 20}, []int{1, 8}) {
-			for _, handler := range testkit.Size([]time.Duration{0, ms, 10 * ms, 30 * ms, 100 * ms, 300 * ms}, []time.Duration{0, ms, 100 * ms}) {
+			for _, handler := range testkit.Size([]time.Duration{0, ms, 10 * ms, 30 * ms, 100 * ms, 300 * ms},
+				[]time.Duration{0, ms, 100 * ms}) {
 				if handler == 0 && len(weights) == 4 {
 					continue // workers are no bound, but how often the heaviest fetches
 				}
@@ -94,7 +95,8 @@ func TestSharesByWeight(t *testing.T) {
 						for _, q := range s.queues {
 							handled, released = handled+q.now().handled, released+q.now().released
 						}
-						if possible := float64(workers) * took.Seconds() / handler.Seconds(); handler > 0 && float64(handled) < 0.85*possible {
+						if possible := float64(workers) * took.Seconds() / handler.Seconds(); handler > 0 &&
+							float64(handled) < 0.85*possible {
 							t.Errorf("%d handled of %.0f", handled, possible)
 						}
 						if released > handled/20+2*len(s.queues) { // in the beginning nobody knows how long handlers take
@@ -239,7 +241,8 @@ func TestSharesOfTheFar(t *testing.T) {
 				const took = 5 * time.Second
 				time.Sleep(took)
 				if busy := s.inHandlers(took); min(busy[0], busy[1]) < 0.1*float64(workers) {
-					t.Errorf("%d workers of %v: the far one has %.2f of them, and the near one %.2f", workers, handler, busy[0], busy[1])
+					t.Errorf("%d workers of %v: the far one has %.2f of them, and the near one %.2f", workers, handler, busy[0],
+						busy[1])
 				}
 			})
 		}
@@ -304,7 +307,8 @@ func TestSharesOfShards(t *testing.T) {
 					released += s.queues[i].now().released
 				}
 				if math.Abs(busy[0]-c.want) > 0.1 || busy[0]+busy[1] < 0.9 {
-					t.Errorf("the shards have %.2f of the workers, and the other queue %.2f, want %.2f and the rest", busy[0], busy[1], c.want)
+					t.Errorf("the shards have %.2f of the workers, and the other queue %.2f, want %.2f and the rest", busy[0], busy[1],
+						c.want)
 				}
 				if released > 20 {
 					t.Errorf("%d deliveries were released", released)

@@ -35,24 +35,33 @@ func TestOutcome(t *testing.T) {
 		failures int // before
 		want     outcome
 	}{
-		"an ack":           {Verdict{}, 1, outcome{kind: script.OutcomeAck, failures: 1}},
-		"a failure":        {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 0, outcome{kind: script.OutcomeRetry, delay: nack, failures: 1, text: "boom"}},
-		"the last but one": {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 2, outcome{kind: script.OutcomeRetry, delay: nack, failures: 3, text: "boom"}},
-		"the last":         {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
-		"no retry":         {Verdict{Err: queuetest.ErrBoom, Text: "no", SkipRetry: true}, 0, outcome{kind: script.OutcomeGarbage, failures: 1, text: "no"}},
+		"an ack": {Verdict{}, 1, outcome{kind: script.OutcomeAck, failures: 1}},
+		"a failure": {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 0,
+			outcome{kind: script.OutcomeRetry, delay: nack, failures: 1, text: "boom"}},
+		"the last but one": {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 2,
+			outcome{kind: script.OutcomeRetry, delay: nack, failures: 3, text: "boom"}},
+		"the last": {Verdict{Err: queuetest.ErrBoom, Text: "boom"}, 3,
+			outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
+		"no retry": {Verdict{Err: queuetest.ErrBoom, Text: "no", SkipRetry: true}, 0,
+			outcome{kind: script.OutcomeGarbage, failures: 1, text: "no"}},
 		"a delay of its own": {Verdict{Err: queuetest.ErrBoom, Text: "boom", Delay: &minute}, 0,
 			outcome{kind: script.OutcomeRetry, delay: time.Minute, failures: 1, text: "boom"}},
 		"a delay of its own, and none left": {Verdict{Err: queuetest.ErrBoom, Text: "boom", Delay: &minute}, 3,
 			outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
 		"a delay for ever": {Verdict{Err: queuetest.ErrBoom, Text: "boom", Delay: &ever}, 0,
 			outcome{kind: script.OutcomeRetry, delay: message.MaxDelay, failures: 1, text: "boom"}},
-		"a snooze":          {Verdict{Snooze: true, Delay: &minute}, 3, outcome{kind: script.OutcomeRetry, delay: time.Minute, failures: 3}},
-		"a snooze for ever": {Verdict{Snooze: true, Delay: &ever}, 3, outcome{kind: script.OutcomeRetry, delay: message.MaxDelay, failures: 3}},
-		"failures from 0":   {Verdict{Snooze: true, ResetFailures: true, Delay: &minute}, 3, outcome{kind: script.OutcomeRetry, delay: time.Minute, leaves: true}},
+		"a snooze": {Verdict{Snooze: true, Delay: &minute}, 3,
+			outcome{kind: script.OutcomeRetry, delay: time.Minute, failures: 3}},
+		"a snooze for ever": {Verdict{Snooze: true, Delay: &ever}, 3,
+			outcome{kind: script.OutcomeRetry, delay: message.MaxDelay, failures: 3}},
+		"failures from 0": {Verdict{Snooze: true, ResetFailures: true, Delay: &minute}, 3,
+			outcome{kind: script.OutcomeRetry, delay: time.Minute, leaves: true}},
 		"a throttle": {Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}, 3,
 			outcome{kind: script.OutcomeRetry, throttle: true, delay: time.Minute, failures: 3, text: "boom"}},
-		"an error whose text is not known": {Verdict{Err: queuetest.ErrBoom}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
-		"an error without a text":          {Verdict{Err: errors.New("")}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "*errors.errorString"}},
+		"an error whose text is not known": {Verdict{Err: queuetest.ErrBoom}, 3,
+			outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
+		"an error without a text": {Verdict{Err: errors.New("")}, 3,
+			outcome{kind: script.OutcomeGarbage, failures: 4, text: "*errors.errorString"}},
 	} {
 		d := &delivery{losses: 2, msg: message.Delivered{Failures: c.failures, MaxRetries: 3}, terms: &noTerms}
 		got := concluded(Settings{DelayAfter: always(nack)}, d, c.v)
@@ -84,8 +93,10 @@ func TestDefaultDelay(t *testing.T) {
 // TestOutcomeWhenTheDelayFunctionPanics: the message waits as it does by default, and the row of losses is over.
 func TestOutcomeWhenTheDelayFunctionPanics(t *testing.T) {
 	set := Settings{DelayAfter: func(int, error, *message.Delivered) time.Duration { panic("in the function") }}
-	got := concluded(set, &delivery{losses: 2, msg: message.Delivered{MaxRetries: 3}, terms: &noTerms}, Verdict{Err: queuetest.ErrBoom})
-	if got.kind != script.OutcomeRetry || got.failures != 1 || got.losses != 0 || got.delay < time.Second || got.delay > 2*time.Second {
+	got := concluded(set, &delivery{losses: 2, msg: message.Delivered{MaxRetries: 3}, terms: &noTerms},
+		Verdict{Err: queuetest.ErrBoom})
+	if got.kind != script.OutcomeRetry || got.failures != 1 || got.losses != 0 || got.delay < time.Second ||
+		got.delay > 2*time.Second {
 		t.Errorf("%+v", got)
 	}
 }

@@ -145,7 +145,8 @@ func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
 			return
 		}
 		p := recover() // nil for panic(nil), where GODEBUG allows that, and for Goexit
-		s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p),
+			slog.String("stack", string(debug.Stack())))
 		v = Verdict{Err: fmt.Errorf("%w: %v%s", ErrPanicked, p, panicPlace())}
 	}()
 	if s.Handle == nil {
@@ -200,7 +201,8 @@ func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 		v = Verdict{Err: d.pastDeadline(nil), SkipRetry: true}
 	}
 	d.abandon(fateAbandoned, why, limit, func() {
-		d.consumer.settings.Log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
+		d.consumer.settings.Log.Warn(
+			"delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))
 		d.conclude(ctx, v)
 	})

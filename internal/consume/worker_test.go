@@ -19,7 +19,8 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	s.settings.Limit = time.Hour
 	s.settings.Handle = func(context.Context, *message.Delivered) Verdict { return Verdict{} }
 	c := s.start()
-	d := &delivery{consumer: c, lease: unknownLease(), tag: "x", msg: message.Delivered{ID: "x", Delivery: 1}, terms: &noTerms}
+	d := &delivery{consumer: c, lease: unknownLease(), tag: "x", msg: message.Delivered{ID: "x", Delivery: 1},
+		terms: &noTerms}
 	c.leases.held.add(d)
 	w := &worker{workers: &s.workers}
 	c.leases.lose(d, ErrDeliveryLost)
@@ -59,7 +60,10 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	s, starts := newServing(t), make(chan *Consumer, 1)
 	var looks atomic.Int64 // the first is the consumer's own, at its start
-	s.settings.Handle = func(context.Context, *message.Delivered) Verdict { t.Error("a handler started"); return Verdict{} }
+	s.settings.Handle = func(context.Context, *message.Delivered) Verdict {
+		t.Error("a handler started")
+		return Verdict{}
+	}
 	s.settings.Base = onDone{context.Background(), func() {
 		if looks.Add(1) == 2 {
 			c := <-starts

@@ -82,7 +82,8 @@ func Read(ctx context.Context, m *ops.Queue) *Look {
 		return &Look{Name: l.Name, At: l.At, Err: l.Err}
 	}
 	if l.Missing == nil && l.inLane() > veryLate {
-		if page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, ""); err == nil {
+		if page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1},
+			""); err == nil {
 			for _, msg := range page.Messages { // one, or none any more
 				l.Lane = msg.Lane
 			}
@@ -252,7 +253,8 @@ func plus(a, b ops.Tally, times float64) ops.Tally {
 	a.Garbage += part(b.Garbage)
 	a.Superseded += part(b.Superseded)
 	if began := part(b.Started); began > 0 {
-		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(began)) / float64(a.Started+began))
+		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(began)) / float64(
+			a.Started+began))
 		a.MaxLateness = max(a.MaxLateness, b.MaxLateness)
 	}
 	a.Started += part(b.Started)

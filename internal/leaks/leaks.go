@@ -20,7 +20,8 @@ func Run(tests func() int) int {
 	if code != 0 {
 		return code
 	}
-	clock := goleak.IgnoreAnyFunction("github.com/go-delayqueue/delayqueue/internal/testkit.(*clock).run") // ticks to the end
+	clock := goleak.IgnoreAnyFunction(
+		"github.com/go-delayqueue/delayqueue/internal/testkit.(*clock).run") // ticks to the end
 	err := goleak.Find(clock)
 	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
 		err = goleak.Find(clock)

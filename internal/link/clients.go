@@ -32,8 +32,9 @@ var (
 	ErrRing = errors.New("a redis.Ring moves keys to another server while one is away, " +
 		"and messages that were accepted there are lost when it is back: use one server, Sentinel or a Cluster")
 	// errPretends is why a mock is refused.
-	errPretends = errors.New("a hook of this client answers in place of a server, as redismock does, and the library would dial " +
-		"the server in its options, for it makes connections of its own: for tests there is the package delayqueuetest")
+	errPretends = errors.New(
+		"a hook of this client answers in place of a server, as redismock does, and the library would dial " +
+			"the server in its options, for it makes connections of its own: for tests there is the package delayqueuetest")
 )
 
 // maxWrappers is how many types around a client are looked into.

@@ -102,7 +102,8 @@ func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, e
 
 // Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when
 // it has another connection after one that broke, and failing as reconnect does.
-func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(), failing func(attempts int, err error)) {
+func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(),
+	failing func(attempts int, err error)) {
 	for h := u.first; ; missed() {
 		begun := time.Now()
 		h.hear(ctx, u.server.Link, heard)

@@ -32,7 +32,8 @@ func TestSubscriberEnds(t *testing.T) {
 			s := patient(cli, f.Key("state"))
 			if end == nil {
 				wire.Cut()
-				if _, err := s.Subscribe(queuetest.Within(t, time.Second), "a channel"); err == nil || errors.Is(err, redis.ErrClosed) {
+				if _, err := s.Subscribe(queuetest.Within(t, time.Second), "a channel"); err == nil ||
+					errors.Is(err, redis.ErrClosed) {
 					t.Errorf("over a wire that is cut: %v", err)
 				}
 				return
@@ -80,7 +81,10 @@ func TestCutWhileDialing(t *testing.T) {
 	mine, theirs := net.Pipe()
 	defer theirs.Close()
 	c := new(DedicatedClient)
-	conn, err := c.dialer(func(context.Context, string, string) (net.Conn, error) { c.Cut(); return mine, nil })(queuetest.CtxB, "tcp", "")
+	conn, err := c.dialer(func(context.Context, string, string) (net.Conn, error) {
+		c.Cut()
+		return mine, nil
+	})(queuetest.CtxB, "tcp", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,9 @@ func TestLinkIsIdle(t *testing.T) {
 		return strings.Count(list, "name="+name+" ")
 	}
 	f.Must(ping(cli))
-	queuetest.Eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
+	queuetest.Eventually(t, "it has one connection", func() bool {
+		return connections() == 1
+	}) // where attempts ended in vain, there were more
 	queuetest.Eventually(t, "the connection is closed", func() bool { return connections() == 0 })
 	f.Must(ping(cli)) // over a new one
 }
@@ -101,7 +103,8 @@ func TestLinkOfClosedClient(t *testing.T) {
 	t.Parallel()
 	f := queuetest.NewBase(t)
 	for name, cli := range map[string]redis.UniversalClient{
-		"client": f.Client(), "client in use": f.Client(), "Cluster in use": queuetest.OneNodeCluster(t, queuetest.Shared.Addr),
+		"client": f.Client(), "client in use": f.Client(),
+		"Cluster in use": queuetest.OneNodeCluster(t, queuetest.Shared.Addr),
 	} {
 		l := linkOf(cli)
 		if strings.Contains(name, "in use") {

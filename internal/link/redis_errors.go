@@ -94,23 +94,27 @@ func Denied(err error) bool { return Says(err, "NOPERM") || deniedInScript(err) 
 // 6.2.
 func deniedInScript(err error) bool {
 	answer := AnswerOf(err)
-	return strings.Contains(answer, "ACL failure in script") || strings.Contains(answer, "The user executing the script can't")
+	return strings.Contains(answer, "ACL failure in script") ||
+		strings.Contains(answer, "The user executing the script can't")
 }
 
 // Explain adds to an error what to do about it.
 func (s *Server) Explain(err error) error {
 	_, plain := s.Cli.(*redis.Client)
 	switch {
-	case Says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command
+	case Says(err, "NOAUTH"),
+		strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command
 		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
 	case plain && Says(err, "MOVED", "ASK"):
 		return fmt.Errorf("%w: %w", ErrClusterNode, err)
 	case Says(err, "READONLY"):
-		return fmt.Errorf("the server is a replica: if it is not about to become the primary, the client has a wrong address, "+
-			"or asks the sentinels for replicas (ReplicaOnly): %w", err)
+		return fmt.Errorf(
+			"the server is a replica: if it is not about to become the primary, the client has a wrong address, "+
+				"or asks the sentinels for replicas (ReplicaOnly): %w", err)
 	case Says(err, "TRYAGAIN"):
-		return fmt.Errorf("the slot of the queue is being moved to another node (resharding), and its keys are partly here and partly there: "+
-			"calls go on when all have moved: %w", err)
+		return fmt.Errorf(
+			"the slot of the queue is being moved to another node (resharding), and its keys are partly here and partly there: "+
+				"calls go on when all have moved: %w", err)
 	case Denied(err):
 		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
 	}

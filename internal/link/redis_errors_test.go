@@ -45,8 +45,10 @@ func TestRedisErrorCodes(t *testing.T) {
 		{queuetest.Answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, ""},
 		{queuetest.Answer(script + "-OOM command not allowed when used memory > 'maxmemory'."), false, true, ""},
 		{queuetest.Answer("NOPERM this user has no permissions to run the 'evalsha' command"), false, true, "permission"},
-		{queuetest.Answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, false, "permission"},
-		{queuetest.Answer(script + "The user executing the script can't run this command or subcommand"), false, false, "permission"},
+		{queuetest.Answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, false,
+			"permission"},
+		{queuetest.Answer(script + "The user executing the script can't run this command or subcommand"), false, false,
+			"permission"},
 		{queuetest.Answer("ERR unauthenticated multibulk length"), false, true, "password"},
 		{queuetest.Answer("ERR value is not an integer"), false, false, ""},
 		{queuetest.Answer("upstream failure"), false, false, ""},
@@ -79,16 +81,19 @@ func TestRedisErrorRefusal(t *testing.T) {
 	said := []string{
 		"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
 		"NOPERM this user has no permissions to run the 'evalsha' command", "DENIED Redis is running in protected mode",
-		"OOM command not allowed when used memory > 'maxmemory'.", script + "-OOM command not allowed when used memory > 'maxmemory'.",
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		script + "-OOM command not allowed when used memory > 'maxmemory'.",
 		"MISCONF Redis is configured to save RDB snapshots", "NOSCRIPT No matching script. Please use EVAL.",
-		"EXECABORT Transaction discarded because of previous errors.", "CROSSSLOT Keys in request don't hash to the same slot",
+		"EXECABORT Transaction discarded because of previous errors.",
+		"CROSSSLOT Keys in request don't hash to the same slot",
 		"WRONGTYPE Operation against a key", script + "WRONGTYPE Operation against a key",
 		"ERR unknown command 'evalsha', with args beginning with: ", "ERR Protocol error: invalid bulk length",
 		"ERR Protocol error: unauthenticated multibulk length", "ERR unauthenticated multibulk length",
 		"DQSTALE a later call of this caller was carried out", script + "DQLAYOUT 9", "DQNOQUEUE there is none",
 		"DQPAST that instant is over", "DQSHARDS 6",
 		"READONLY You can't write.", script + "-READONLY You can't write.", "LOADING Redis is loading the dataset in memory",
-		"CLUSTERDOWN The cluster is down", "TRYAGAIN Multiple keys request during rehashing of slot", "MASTERDOWN Link with MASTER is down",
+		"CLUSTERDOWN The cluster is down", "TRYAGAIN Multiple keys request during rehashing of slot",
+		"MASTERDOWN Link with MASTER is down",
 		"BUSY Redis is busy running a script.", "MOVED 1 127.0.0.1:7000", "ASK 1 127.0.0.1:7000",
 		"NOREPLICAS Not enough good replicas to write.", "ERR max number of clients reached",
 		script + "Script killed by user with SCRIPT KILL...",
@@ -104,10 +109,13 @@ func TestRedisErrorRefusal(t *testing.T) {
 		}
 	}
 	for _, text := range []string{ // Codis, twemproxy, Envoy, predixy; a script that was ended half-way
-		"ERR Connection timed out", "ERR Connection reset by peer", "ERR Server closed connection", "ERR handle response, backend conn reset",
-		"ERR Connection refused", "ERR Broken pipe", "ERR Proxy error", "ERR no server connection avaliable", "upstream failure", "no upstream host",
+		"ERR Connection timed out", "ERR Connection reset by peer", "ERR Server closed connection",
+		"ERR handle response, backend conn reset",
+		"ERR Connection refused", "ERR Broken pipe", "ERR Proxy error", "ERR no server connection avaliable",
+		"upstream failure", "no upstream host",
 		"UNBLOCKED force unblock from blocking operation, instance state changed", script + "attempt to index a nil value",
-		script + "The user executing the script can't run this command or subcommand", "ERR value is not an integer", "ERR", "TIMEOUT", "",
+		script + "The user executing the script can't run this command or subcommand", "ERR value is not an integer", "ERR",
+		"TIMEOUT", "",
 		"NOPERM ACL failure in script: User app has no permissions to run the 'zadd' command",
 	} {
 		if Refusal(queuetest.Answer(text)) {
@@ -153,7 +161,8 @@ func TestRedisErrorPlainClientOfACluster(t *testing.T) {
 		cmd.SetErr(err)
 		return err
 	})))
-	if err := ping(cli); !errors.Is(err, ErrClusterNode) || Transient(err) || !strings.Contains(err.Error(), "redis.NewClusterClient") {
+	if err := ping(cli); !errors.Is(err, ErrClusterNode) || Transient(err) ||
+		!strings.Contains(err.Error(), "redis.NewClusterClient") {
 		t.Error(err)
 	}
 }

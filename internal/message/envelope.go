@@ -101,7 +101,8 @@ type Envelope struct {
 
 // Version is the version that Encode writes.
 func (e *Envelope) Version() byte {
-	if e.Group.Count != 0 || e.Since != 0 || e.Latest != 0 || e.KeyHold != 0 || e.Deadline != 0 || e.Timeout != 0 || e.Retention != 0 ||
+	if e.Group.Count != 0 || e.Since != 0 || e.Latest != 0 || e.KeyHold != 0 || e.Deadline != 0 || e.Timeout != 0 ||
+		e.Retention != 0 ||
 		e.Countdown != 0 || e.Counts != "" || e.Lane.Width != 0 {
 		return fieldsVersion
 	}

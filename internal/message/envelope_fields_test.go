@@ -82,7 +82,8 @@ func TestEnvelopeFields(t *testing.T) {
 		}
 		for _, others := range []map[byte]string{{128: ""}, {255: "x", 7: ""}} {
 			got, err := DecodeEnvelope(want.inFields(others))
-			if beside := (Envelope{Due: want.Due, Key: want.Key}); !errors.Is(err, ErrNewerVersion) || !reflect.DeepEqual(got, beside) {
+			if beside := (Envelope{Due: want.Due, Key: want.Key}); !errors.Is(err, ErrNewerVersion) ||
+				!reflect.DeepEqual(got, beside) {
 				t.Errorf("%s, with %q besides: %+v, %v; want %+v and that it is newer", name, others, got, err, beside)
 			}
 		}
@@ -153,16 +154,22 @@ func TestEnvelopeFieldsBroken(t *testing.T) {
 // FuzzEnvelopeFields: what is written in version 2 is read, and no part of it is.
 func FuzzEnvelopeFields(f *testing.F) {
 	const lastInstant = 9_999_999_999_999_999
-	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), int64(0), int64(0), "trace", "7f3a", "close", byte(100), "other")
+	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), int64(0), int64(0), "trace", "7f3a", "close",
+		byte(100), "other")
 	f.Add(int64(0), "", 0, int64(0), int64(1), int64(-1), "", "", "", byte(128), "")
 	f.Add(int64(1_717_200_000_000_000), "all", 8, int64(1), int64(0), int64(0), "l", "x", "y", byte(134), "")
-	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(0), int64(5), int64(6), "trace", "7f3a", "close", byte(135), "k")
+	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(0), int64(5), int64(6), "trace", "7f3a", "close", byte(135),
+		"k")
 	f.Add(int64(1_717_200_000_000_000), "k", 7, int64(1), int64(0), int64(0), "lane", "x", "y", byte(136), "l")
-	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x", "\x01\x00", byte(0), "")
+	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x",
+		"\x01\x00", byte(0), "")
 	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value,
 		payload string, kind byte, other string) {
-		e := Envelope{Due: min(max(due, 0), lastInstant), Key: key[:min(len(key), 512)], Retries: min(max(retries, 0), math.MaxInt32),
-			TTL: Microseconds(max(ttl, 0)), Deadline: min(max(deadline, 0), lastInstant), Timeout: Microseconds(max(timeout, 0)), Payload: payload}
+		e := Envelope{Due: min(max(due, 0), lastInstant), Key: key[:min(len(key), 512)],
+			Retries: min(max(retries, 0), math.MaxInt32),
+			TTL:     Microseconds(max(ttl, 0)), Deadline: min(max(deadline, 0), lastInstant),
+			Timeout: Microseconds(max(timeout, 0)),
+			Payload: payload}
 		if timeout < 0 {
 			e.Timeout = NoTimeout
 		}
@@ -186,7 +193,8 @@ func FuzzEnvelopeFields(f *testing.F) {
 		}
 		var others map[byte]string
 		if kind > fieldSince && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
-			kind != fieldKeyHold && kind != fieldRetention && kind != fieldCountdown && kind != fieldCounts && kind != fieldLane {
+			kind != fieldKeyHold && kind != fieldRetention && kind != fieldCountdown && kind != fieldCounts &&
+			kind != fieldLane {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -22,17 +22,18 @@ func sampleEnvelopes() map[string]Envelope {
 		headers["h"+strconv.Itoa(i)] = strconv.Itoa(i)
 	}
 	return map[string]Envelope{
-		"least":           {Due: 1},
-		"payload":         {Due: 1_717_200_000_000_000, Retries: 3, Payload: "hello"},
-		"every byte":      {Due: 1_717_200_000_000_000, Key: all.String(), Payload: all.String()},
-		"key":             {Due: 9_999_999_999_999_999, Key: "order-42", Payload: "x"},
-		"longest key":     {Due: 12, Key: strings.Repeat("k", 512), Retries: 1 << 20},
-		"most retries":    {Due: 12, Retries: math.MaxInt32, Payload: "x"},
-		"ttl":             {Due: 12, Retries: 127, TTL: time.Microsecond},
-		"longest ttl":     {Due: 12, Retries: 128, TTL: math.MaxInt64 / 1000 * time.Microsecond, Payload: "x"},
-		"headers":         {Due: 12, Headers: map[string]string{"trace": "1", "": "no name"}, Payload: "x"},
-		"many headers":    {Due: 12, Headers: headers},
-		"all of it":       {Due: 1_717_200_000_000_000, Key: "k", Retries: 300, TTL: time.Hour, Headers: headers, Payload: all.String()},
+		"least":        {Due: 1},
+		"payload":      {Due: 1_717_200_000_000_000, Retries: 3, Payload: "hello"},
+		"every byte":   {Due: 1_717_200_000_000_000, Key: all.String(), Payload: all.String()},
+		"key":          {Due: 9_999_999_999_999_999, Key: "order-42", Payload: "x"},
+		"longest key":  {Due: 12, Key: strings.Repeat("k", 512), Retries: 1 << 20},
+		"most retries": {Due: 12, Retries: math.MaxInt32, Payload: "x"},
+		"ttl":          {Due: 12, Retries: 127, TTL: time.Microsecond},
+		"longest ttl":  {Due: 12, Retries: 128, TTL: math.MaxInt64 / 1000 * time.Microsecond, Payload: "x"},
+		"headers":      {Due: 12, Headers: map[string]string{"trace": "1", "": "no name"}, Payload: "x"},
+		"many headers": {Due: 12, Headers: headers},
+		"all of it": {Due: 1_717_200_000_000_000, Key: "k", Retries: 300, TTL: time.Hour, Headers: headers,
+			Payload: all.String()},
 		"deadline":        {Due: 12, Retries: 3, Deadline: 1<<53 - 1},
 		"timeout":         {Due: 12, Retries: 3, Timeout: time.Microsecond, Payload: "x"},
 		"longest timeout": {Due: 12, Timeout: math.MaxInt64 / 1000 * time.Microsecond},
@@ -42,18 +43,23 @@ func sampleEnvelopes() map[string]Envelope {
 		"group":           {Due: 12, Retries: 3, Key: "g", Group: Group{Count: 1}, Payload: "x"},
 		"full group": {Due: 12, Retries: 3, Group: Group{Count: MaxParts, Bytes: 5, Key: strings.Repeat("k", 512)},
 			Latest: 7, Deadline: 8, Payload: "x"},
-		"lane":              {Due: 12, Retries: 3, Lane: Lane{"customer-42", 1}, Payload: "x"},
-		"longest lane":      {Due: 12, Key: "k", Lane: Lane{strings.Repeat("\xff", MaxLane), MaxWidth}, Counts: "all", Countdown: 2},
+		"lane": {Due: 12, Retries: 3, Lane: Lane{"customer-42", 1}, Payload: "x"},
+		"longest lane": {Due: 12, Key: "k", Lane: Lane{strings.Repeat("\xff", MaxLane), MaxWidth}, Counts: "all",
+			Countdown: 2},
 		"countdown":         {Due: 12, Key: "all", Countdown: 1, Payload: "x"},
 		"longest countdown": {Due: 12, Key: "all", Countdown: MaxCountdown},
 		"counts":            {Due: 12, Retries: 3, Counts: "all", Payload: "x"},
-		"counts for the longest key, of every byte": {Due: 12, Key: strings.Repeat("k", 512), Counts: all.String() + all.String()},
-		"a group that waits, and counts itself": {Due: 12, Retries: 3, Key: strings.Repeat("k", 512), Countdown: 3, Counts: strings.Repeat("c", 512),
-			Group: Group{Count: 2, Bytes: 5}, Payload: "x"},
+		"counts for the longest key, of every byte": {Due: 12, Key: strings.Repeat("k", 512),
+			Counts: all.String() + all.String()},
+		"a group that waits, and counts itself": {Due: 12, Retries: 3, Key: strings.Repeat("k", 512), Countdown: 3,
+			Counts: strings.Repeat("c", 512),
+			Group:  Group{Count: 2, Bytes: 5}, Payload: "x"},
 		"retention":  {Due: 12, Retries: 3, Retention: 90 * 24 * time.Hour, Payload: "x"},
 		"no timeout": {Due: 12, Retries: 3, Timeout: NoTimeout, Payload: "x"},
-		"all fields": {Due: 1_717_200_000_000_000, Key: "fields", Retries: 300, TTL: time.Hour, Headers: headers, Payload: all.String(),
-			Deadline: 1_717_200_000_000_001, Timeout: time.Minute, Retention: time.Second, KeyHold: time.Hour, Countdown: 42, Counts: "others"},
+		"all fields": {Due: 1_717_200_000_000_000, Key: "fields", Retries: 300, TTL: time.Hour, Headers: headers,
+			Payload:  all.String(),
+			Deadline: 1_717_200_000_000_001, Timeout: time.Minute, Retention: time.Second, KeyHold: time.Hour, Countdown: 42,
+			Counts: "others"},
 		"a long payload": {Due: 1, Payload: strings.Repeat("0123456789", 100_000)},
 	}
 }
@@ -74,7 +80,8 @@ func TestEnvelopeHead(t *testing.T) {
 	const payload = 1000 // bytes
 	for name, want := range sampleEnvelopes() {
 		want.Payload = strings.Repeat("p", payload)
-		for _, raw := range []string{want.Encode(When{Us: want.Due, Absolute: true}), want.inFields(map[byte]string{9: name})} {
+		for _, raw := range []string{want.Encode(When{Us: want.Due, Absolute: true}),
+			want.inFields(map[byte]string{9: name})} {
 			bare := want
 			bare.Headers, bare.Payload = nil, ""
 			for _, n := range []int{len(raw), len(raw) - payload} {
@@ -84,7 +91,8 @@ func TestEnvelopeHead(t *testing.T) {
 			}
 			for n := range len(raw) - payload {
 				got, err := DecodeHead(raw[:n])
-				if least := EnvelopeHead + 2 + len(want.Key); (err == nil) != (n >= least && raw[0] == fieldsVersion) && n <= least {
+				if least := EnvelopeHead + 2 + len(want.Key); (err == nil) != (n >= least && raw[0] == fieldsVersion) &&
+					n <= least {
 					t.Fatalf("%s, %d of %d bytes: %+v, %v", name, n, len(raw), got, err)
 				}
 				if err == nil && (got.Due != want.Due || got.Key != want.Key || got.TTL != 0 && got.TTL != want.TTL ||
@@ -94,7 +102,8 @@ func TestEnvelopeHead(t *testing.T) {
 			}
 		}
 	}
-	if e, err := DecodeHead("\x021717200000000000\x00\x01k\x80\x00\x01"); !errors.Is(err, ErrNewerVersion) || e.Key != "k" {
+	if e, err := DecodeHead("\x021717200000000000\x00\x01k\x80\x00\x01"); !errors.Is(err, ErrNewerVersion) ||
+		e.Key != "k" {
 		t.Errorf("with a field that must be known: %+v, %v", e, err)
 	}
 }
@@ -145,7 +154,8 @@ func TestEnvelopeBroken(t *testing.T) {
 		"fewer headers than said":       {head + "\x00\x00\x02\x03\x02\x01a\x01b", errBadEnvelope},
 		"far fewer headers than said":   {head + "\x00\x00\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\x7f", errBadEnvelope},
 		"a header longer than the rest": {head + "\x00\x00\x02\x03\x01\x7fa", errBadEnvelope},
-		"a header of 2^63 bytes":        {head + "\x00\x00\x02\x03\x01" + string(binary.AppendUvarint(nil, 1<<63)) + "a", errBadEnvelope},
+		"a header of 2^63 bytes": {head + "\x00\x00\x02\x03\x01" + string(binary.AppendUvarint(nil, 1<<63)) + "a",
+			errBadEnvelope},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := DecodeEnvelope(c.raw)

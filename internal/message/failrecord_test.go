@@ -20,7 +20,8 @@ func TestFail(t *testing.T) {
 			t.Errorf("%q is %+v, %v; want %+v", raw, got, err, want)
 		}
 	}
-	for _, raw := range []string{"", " ", "2", "2 0 0 1717200000000000", "x 0 0 1 ", "2 x 0 1 ", "2 0 x 1 ", "2 0 0 x ", "2  0 0 1 ",
+	for _, raw := range []string{"", " ", "2", "2 0 0 1717200000000000", "x 0 0 1 ", "2 x 0 1 ", "2 0 x 1 ", "2 0 0 x ",
+		"2  0 0 1 ",
 		"2 0 0 1.7172e+15 boom", "2.5 0 0 1 ", "99999999999999999999 0 0 1 "} {
 		if got, err := ParseFail(raw); err == nil {
 			t.Errorf("%q is %+v, want an error", raw, got)

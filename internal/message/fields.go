@@ -87,7 +87,8 @@ func (l Lane) Text() string {
 
 // Valid says whether a message may have the lane.
 func (l Lane) Valid() bool {
-	return l.Name != "" && len(l.Name) <= MaxLane && !strings.Contains(l.Name, "\x00") && l.Width >= 1 && l.Width <= MaxWidth
+	return l.Name != "" && len(l.Name) <= MaxLane && !strings.Contains(l.Name, "\x00") && l.Width >= 1 &&
+		l.Width <= MaxWidth
 }
 
 func (r *envelopeReader) lane() (l Lane) {

@@ -13,7 +13,8 @@ var fourNumbers = regexp.MustCompile(`^([0-9]+ ){4}`)
 var tooLarge = regexp.MustCompile(`^([0-9]+ ){0,3}[0-9]{10,} `)
 
 func FuzzFail(f *testing.F) {
-	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "2 0 0 1 \x1f", "2 0 0 1 \x1f\x1fno",
+	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ",
+		"2 0 0 1 \x1f", "2 0 0 1 \x1f\x1fno",
 		"3 2 0 1 \x1e5 2 b\x1e4 1 a", "3 2 0 1 \x1e\x1e5", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
 		f.Add(raw)
 	}

@@ -45,7 +45,8 @@ func TestProtocolMessages(t *testing.T) {
 		t.Errorf("the fail record is %+v, %v", r, err)
 	}
 	all := message.KeptErrors(r.Errors, 5)
-	if len(all) != 2 || all[0].At.UnixMicro() != 1790000061250000 || all[0].Delivery != 2 || all[0].Text != "charge: the bank said no" ||
+	if len(all) != 2 || all[0].At.UnixMicro() != 1790000061250000 || all[0].Delivery != 2 ||
+		all[0].Text != "charge: the bank said no" ||
 		all[1].At.UnixMicro() != 1790000001000000 || all[1].Delivery != 1 || all[1].Text != "charge: no answer" {
 		t.Errorf("its errors are %+v", all)
 	}

@@ -7,7 +7,8 @@ import (
 
 // TestSequenceDigits: the texts of two numbers compare as the numbers do.
 func TestSequenceDigits(t *testing.T) {
-	all := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -11, -10, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1, math.MaxInt64}
+	all := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -11, -10, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1,
+		math.MaxInt64}
 	for i, n := range all {
 		digits := SequenceDigits(n)
 		if back, err := SequenceNumber(digits); err != nil || back != n || len(digits) != 20 {

@@ -126,7 +126,8 @@ func Scheduled(t time.Time) (When, error) {
 		return When{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
 	}
 	if t.Before(MinDue) {
-		return When{}, fmt.Errorf("%w: schedule %v: before 1900, which no message means: has its number of seconds wrapped?", ErrBadOption, t)
+		return When{}, fmt.Errorf("%w: schedule %v: before 1900, which no message means: has its number of seconds wrapped?",
+			ErrBadOption, t)
 	}
 	if t.Before(time.Unix(0, 0)) {
 		return When{Absolute: true}, nil

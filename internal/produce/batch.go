@@ -106,7 +106,8 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 		return true // all calls are withdrawn, with the errors of their contexts
 	}
 	begun := time.Now()
-	reply, err := b.storeOf(batch).Send(ctx, c, script.SendRequest{Messages: batch.messages, Replicas: b.Replicas, Timeout: b.ReplicaTimeout})
+	reply, err := b.storeOf(batch).Send(ctx, c,
+		script.SendRequest{Messages: batch.messages, Replicas: b.Replicas, Timeout: b.ReplicaTimeout})
 	if err == nil || errors.Is(err, link.ErrNotReplicated) {
 		if b.complete(batch, reply, err); len(batch.items) > 0 {
 			return b.attempt(ctx, c, batch) // no retry: the call has done what one may
@@ -227,7 +228,8 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	listIDs := answered && b.Events.On()
 	if reply.Uneven != "" {
 		b.unevenOnce.Do(func() {
-			b.Events.Logger().Warn("delayqueue: messages of a lane ask for different widths (WithLane): the smallest of those that have a turn holds",
+			b.Events.Logger().Warn(
+				"delayqueue: messages of a lane ask for different widths (WithLane): the smallest of those that have a turn holds",
 				slog.String("queue", b.Store.Queue), slog.String("lane", reply.Uneven))
 		})
 	}

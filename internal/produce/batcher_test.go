@@ -124,11 +124,12 @@ func TestBatcherWithdrawWhileDialling(t *testing.T) {
 			t.Parallel()
 			f := queuetest.NewBase(t)
 			dialling, dial := make(chan struct{}, 100), make(chan struct{})
-			cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dialling <- struct{}{}
-				<-dial
-				return (&net.Dialer{}).DialContext(ctx, network, addr)
-			}})
+			cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(),
+				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dialling <- struct{}{}
+					<-dial
+					return (&net.Dialer{}).DialContext(ctx, network, addr)
+				}})
 			t.Cleanup(func() { _ = cli.Close() })
 			b := newBatcher(f, cli)
 			ctx, cancel := context.WithCancel(queuetest.CtxB)
@@ -155,7 +156,9 @@ func TestBatcherWithdrawWhileDialling(t *testing.T) {
 				}
 			}
 			f.Must(sendTo(queuetest.CtxB, b, "after")[0].Err) // whatever was to come has come
-			queuetest.Eventually(t, "nothing of the withdrawn calls", func() bool { return len(f.Check().Messages) == stayers+1 })
+			queuetest.Eventually(t, "nothing of the withdrawn calls", func() bool {
+				return len(f.Check().Messages) == stayers+1
+			})
 		})
 	}
 }
@@ -168,13 +171,14 @@ func TestBatcherOrderedCallsLeaveNothing(t *testing.T) {
 	cli := f.Client()
 	flying, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if strings.HasPrefix(cmd.Name(), "eval") && err == nil {
-			once.Do(func() { close(flying); <-release })
-		}
-		return err
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if strings.HasPrefix(cmd.Name(), "eval") && err == nil {
+				once.Do(func() { close(flying); <-release })
+			}
+			return err
+		})))
 	b := newBatcher(f, cli)
 	send := func(ctx context.Context, sequence string) (items []*BatchItem) {
 		ids, due := message.NewIDSource(), message.When{Us: time.Hour.Microseconds()}
@@ -230,9 +234,10 @@ func TestBatcherTakeBatch(t *testing.T) {
 		waiting []*SendCall
 		want    string
 	}{
-		"nobody":                 {nil, ""},
-		"singles":                {[]*SendCall{call("a", 1, 9), call("b", 1, 9), call("c", 1, 9)}, "a1 b1 c1"},
-		"singles behind many":    {[]*SendCall{call("m", 1200, 9), call("a", 1, 9), call("b", 1, 9)}, "m500 | a1 b1 m498 | m202"},
+		"nobody":  {nil, ""},
+		"singles": {[]*SendCall{call("a", 1, 9), call("b", 1, 9), call("c", 1, 9)}, "a1 b1 c1"},
+		"singles behind many": {[]*SendCall{call("m", 1200, 9), call("a", 1, 9), call("b", 1, 9)},
+			"m500 | a1 b1 m498 | m202"},
 		"many behind many":       {[]*SendCall{call("m", 700, 9), call("n", 700, 9)}, "m500 | n500 | m200 n200"},
 		"as many as fit":         {[]*SendCall{call("m", 500, 9), call("a", 1, 9)}, "m500 | a1"},
 		"bytes":                  {[]*SendCall{call("m", 5, sendBytes*2/5), call("a", 1, 9)}, "m2 | a1 m2 | m1"},

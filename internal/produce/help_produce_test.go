@@ -50,7 +50,8 @@ func sendTo(ctx context.Context, b *Batcher, payloads ...string) (items []*Batch
 	ids, due := message.NewIDSource(), message.When{Us: time.Hour.Microseconds()}
 	for _, payload := range payloads {
 		e := message.Envelope{Payload: payload}
-		items = append(items, &BatchItem{SendMessage: script.SendMessage{ID: ids.Next(), When: due, Version: e.Version(), Text: e.Encode(due)}})
+		items = append(items,
+			&BatchItem{SendMessage: script.SendMessage{ID: ids.Next(), When: due, Version: e.Version(), Text: e.Encode(due)}})
 	}
 	b.Send(ctx, &SendCall{Items: items})
 	return items

@@ -92,7 +92,8 @@ func (b *Batcher) address(batch *batch) {
 func (b *Batcher) goesElsewhere(batch *batch, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if batch.target == nil || batch.maybeStored || !errors.Is(err, script.ErrWrongType) && !link.Says(err, "OOM", "MISCONF") {
+	if batch.target == nil || batch.maybeStored || !errors.Is(err, script.ErrWrongType) &&
+		!link.Says(err, "OOM", "MISCONF") {
 		return false
 	}
 	batch.refusals++

@@ -75,7 +75,8 @@ func RunCluster(primaries, replicas int) (*Cluster, error) {
 	for range primaries * (1 + replicas) {
 		node, err := run(&Server{args: []string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-			"--cluster-node-timeout", strconv.FormatInt(testkit.Scaled(timeout).Milliseconds(), 10), "--cluster-announce-ip", "127.0.0.1",
+			"--cluster-node-timeout", strconv.FormatInt(testkit.Scaled(timeout).Milliseconds(), 10), "--cluster-announce-ip",
+			"127.0.0.1",
 			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 			"--repl-ping-replica-period", "1",
 		}})

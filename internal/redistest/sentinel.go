@@ -48,7 +48,8 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 	s.Nodes = append(s.Nodes, primary)
 	port := strconv.Itoa(primary.port)
 	for range replicas {
-		s.Nodes = append(s.Nodes, start(t, &Server{args: append(sync[:len(sync):len(sync)], "--replicaof", "127.0.0.1", port)}))
+		s.Nodes = append(s.Nodes,
+			start(t, &Server{args: append(sync[:len(sync):len(sync)], "--replicaof", "127.0.0.1", port)}))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Scaled(sentinelLimit))
 	defer cancel()
@@ -122,7 +123,8 @@ func (s *Sentinel) watched(ctx context.Context) error {
 			return err
 		}
 		for field, want := range map[string]string{
-			"flags": "master", "num-slaves": strconv.Itoa(len(s.Nodes) - 1), "num-other-sentinels": strconv.Itoa(len(s.Sentinels) - 1),
+			"flags": "master", "num-slaves": strconv.Itoa(len(s.Nodes) - 1),
+			"num-other-sentinels": strconv.Itoa(len(s.Sentinels) - 1),
 		} {
 			if known[field] != want {
 				return fmt.Errorf("sentinel %d: %s is %q, want %s", i, field, known[field], want)

@@ -22,14 +22,17 @@ type role struct {
 }
 
 var (
-	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, BalanceScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
+	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, BalanceScript, LookScript,
+		ConsumersScript, HistoryScript, ForecastScript,
 		LanesScript, SequencesScript, AwaitScript, JournalScript)
 	changeScripts = []*Script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
 		ForgetScript, sequenceScript, NoteScript, repairScript, ShardsScript}
 
 	roles = []role{
-		{"publisher", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript, ShardsScript}, nil, "", ""},
-		{"consumer", []*Script{FetchScript, TickScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget", "wake msg state"},
+		{"publisher", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript,
+			ShardsScript}, nil, "", ""},
+		{"consumer", []*Script{FetchScript, TickScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget",
+			"wake msg state"},
 		{
 			"scheduler", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},
@@ -66,7 +69,8 @@ func (r role) needs(t *testing.T) []string {
 		text = luaComment.ReplaceAllString(text, "")
 		found := luaCommand.FindAllStringSubmatch(text, -1)
 		if calls := len(regexp.MustCompile(`redis\.p?call\(`).FindAllString(text, -1)); calls != len(found) || calls == 0 {
-			t.Errorf("%s: %d calls in a script, of which %d name their command: ACL users are told by these names", r.name, calls, len(found))
+			t.Errorf("%s: %d calls in a script, of which %d name their command: ACL users are told by these names", r.name,
+				calls, len(found))
 		}
 		for _, call := range found {
 			need = append(need, strings.ToLower(call[1]))

@@ -20,7 +20,8 @@ func TestAcceptRubbish(t *testing.T) {
 	t.Parallel()
 	for _, rubbish := range []string{"99999999999999999", "1000000000000000", "-7", "x", "", "1e3", "nan", "12"} {
 		subtest(t, rubbish, onReal, func(r *rig) {
-			for _, field := range []string{"in:stored", "in:found", "kept", "out:acked", "out:over", "out:lost", "told", "books"} {
+			for _, field := range []string{"in:stored", "in:found", "kept", "out:acked", "out:over", "out:lost", "told",
+				"books"} {
 				r.put(msg("a", time.Hour))
 				r.do("HSET", r.Keys.State, field, rubbish)
 				if _, err := r.AcceptBalance(queuetest.CtxB, newCall()); err != nil {

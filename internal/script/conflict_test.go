@@ -45,7 +45,8 @@ func TestScriptConflict(t *testing.T) {
 				r.put(msg("a", 5*time.Second, k))
 				r.do("ZADD", r.Keys.of("pending"), score, queuetest.IDOf("a"))
 				for _, timed := range []bool{false, true} {
-					r.equal("kind", r.send(NewCaller(), on(ConflictReplace, timed, msg("b", 3*time.Second, k))).Answers[0].Kind, AnswerKept)
+					r.equal("kind", r.send(NewCaller(), on(ConflictReplace, timed, msg("b", 3*time.Second, k))).Answers[0].Kind,
+						AnswerKept)
 				}
 				r.equal("cancel", r.cancel("key", "k"), statePending)
 			}
@@ -89,7 +90,8 @@ func TestScriptMaxWait(t *testing.T) {
 				{10 * time.Second, "~a@10s"}, {50 * time.Second, "~a@10s"}} {
 				r.at(step.at)
 				r.equal(step.at.String(), r.answers(NewCaller(),
-					put("b", ConflictReplace, 4*time.Second, func(e *message.Envelope) { e.Headers = map[string]string{"h": "v"} })), step.answer)
+					put("b", ConflictReplace, 4*time.Second, func(e *message.Envelope) { e.Headers = map[string]string{"h": "v"} })),
+					step.answer)
 				r.equal("latest", latest(r), most)
 			}
 			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
@@ -103,9 +105,11 @@ func bounded(e *message.Envelope) { e.Latest = message.LatestUnknown }
 // TestScriptMaxWaitRubbish: an envelope that no version wrote can be replaced and rescheduled.
 func TestScriptMaxWaitRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
-		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345", "\x05\x10xxxxxxxxxxxxxxxx",
+		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345",
+			"\x05\x10xxxxxxxxxxxxxxxx",
 			"\x05\x10               1", "\x84" + strings.Repeat("\xff", 20),
-			"\x84\xff\xff\xff\xff\x0f", strings.Repeat("\x85\x00", 1000), "\x80\x00\x81\x00\x05\x101717200000000000", "\x00\x00"} {
+			"\x84\xff\xff\xff\xff\x0f", strings.Repeat("\x85\x00", 1000), "\x80\x00\x81\x00\x05\x101717200000000000",
+			"\x00\x00"} {
 			r.put(msg("a", 5*time.Second, keyed("k")))
 			r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), fmt.Sprintf("\x02%d\x00\x01k", r.now+5e6)+fields)
 			for _, c := range []Conflict{ConflictReschedule, ConflictReplace} {
@@ -163,7 +167,8 @@ func TestScriptSuperseded(t *testing.T) {
 			r.take("2:a")
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+4s")
 			m := r.looks("id", queuetest.IDOf("a"))
-			r.equal("a look", []any{m.Superseded, m.Key, m.Delivered.Failures, message.LastError(m.Errors)}, []any{true, "k", 1, "x"})
+			r.equal("a look", []any{m.Superseded, m.Key, m.Delivered.Failures, message.LastError(m.Errors)},
+				[]any{true, "k", 1, "x"})
 		}, "pending b@4s unack 2:a@11s fail a=2/1/0@superseded!x key k=b wake 4s"},
 	})
 }
@@ -219,7 +224,8 @@ func TestScriptLeftByKey(t *testing.T) {
 			r.done(groupOf(1, holding("b", time.Minute, "k")))
 			r.byKey("a")
 			r.done(groupOf(2, ack("a", "k")))
-			if m, err := r.Store.Look(queuetest.CtxB, "key", "k", 0); err != nil || m == nil || !m.Held || m.ID != queuetest.IDOf("b") {
+			if m, err := r.Store.Look(queuetest.CtxB, "key", "k", 0); err != nil || m == nil || !m.Held ||
+				m.ID != queuetest.IDOf("b") {
 				r.t.Errorf("%+v, %v", m, err)
 			}
 		}, "key k=acked:b holds k@1m0s"},
@@ -227,7 +233,8 @@ func TestScriptLeftByKey(t *testing.T) {
 			for i := range 103 {
 				r.answers(NewCaller(), part(fmt.Sprint("a", i), time.Hour, 2), part(fmt.Sprint("b", i), time.Hour, 2))
 			}
-			if m := r.looks("key", "k"); names(m.Delivered.ID) != "a102" || len(m.Earlier) != 99 || names(m.Earlier[98]) != "a3" {
+			if m := r.looks("key", "k"); names(m.Delivered.ID) != "a102" || len(m.Earlier) != 99 ||
+				names(m.Earlier[98]) != "a3" {
 				r.t.Errorf("%+v", m)
 			}
 			for range 100 {
@@ -245,8 +252,9 @@ func TestScriptLeftByKey(t *testing.T) {
 func TestScriptLeftRubbish(t *testing.T) {
 	t.Parallel()
 	for name, list := range map[string]string{
-		"nothing": "", "blanks": "  ", "no ids": "x y\n\x00", "of another key": queuetest.IDOf("z"), "the same twice": queuetest.IDOf("a") + " " + queuetest.IDOf("a"),
-		"very long": strings.Repeat(queuetest.IDOf("x")+" ", 10000) + queuetest.IDOf("a"),
+		"nothing": "", "blanks": "  ", "no ids": "x y\n\x00", "of another key": queuetest.IDOf("z"),
+		"the same twice": queuetest.IDOf("a") + " " + queuetest.IDOf("a"),
+		"very long":      strings.Repeat(queuetest.IDOf("x")+" ", 10000) + queuetest.IDOf("a"),
 	} {
 		subtest(t, name, onReal, func(r *rig) {
 			leaves(r)

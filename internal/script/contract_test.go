@@ -24,7 +24,8 @@ func (r *rig) sends(c *Caller, ms ...*SendMessage) error {
 }
 
 func (r *rig) fetches(c *Caller, bytes int) error {
-	return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Bytes: bytes, Seed: 7, Settings: &r.with}))
+	return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c,
+		FetchRequest{Want: 10, Bytes: bytes, Seed: 7, Settings: &r.with}))
 }
 
 func (r *rig) settles(c *Caller, all ...Settlement) error {
@@ -49,7 +50,8 @@ func listing(p ListRequest) func(r *rig, c *Caller) error {
 func fetching(r *rig, c *Caller) error { return r.fetches(c, 0) }
 
 func ticking(r *rig, c *Caller) error {
-	return queuetest.Failure(r.Store.Tick(queuetest.CtxB, c, TickRequest{Again: r.ticked[c.ID], Seed: 7, Settings: &r.with}))
+	return queuetest.Failure(r.Store.Tick(queuetest.CtxB, c,
+		TickRequest{Again: r.ticked[c.ID], Seed: 7, Settings: &r.with}))
 }
 
 // storing and handing make queues of a table.
@@ -75,10 +77,13 @@ func askedAlone() contractCase {
 
 // contractCalls are calls of all scripts that read or write more than one key.
 var contractCalls = map[string]contractCase{
-	"send": {SendScript, "", func(r *rig) { r.put(msg("old", time.Hour, keyed("old"))); heldKey(r) }, func(r *rig, c *Caller) error {
-		return r.sends(c, msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0))
+	"send": {SendScript, "", func(r *rig) { r.put(msg("old", time.Hour, keyed("old"))); heldKey(r) },
+		func(r *rig, c *Caller) error {
+			return r.sends(c, msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0))
+		}},
+	"single": {SingleScript, "", storing(msg("old", time.Hour)), func(r *rig, c *Caller) error {
+		return r.sends(c, msg("a", 0))
 	}},
-	"single": {SingleScript, "", storing(msg("old", time.Hour)), func(r *rig, c *Caller) error { return r.sends(c, msg("a", 0)) }},
 	"put": {plainPut, "", func(r *rig) {
 		r.put(msg("old", time.Hour, keyed("old")))
 		r.answers(NewCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
@@ -128,14 +133,18 @@ var contractCalls = map[string]contractCase{
 			waitsFor(1, msg("x", time.Hour, keyed("x"))))
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
 	}, func(r *rig, c *Caller) error {
-		return r.settles(c, counting("w", then(ack("p"), part("h", time.Hour, 2), waitsFor(3, msg("n", time.Hour, keyed("n"))))),
+		return r.settles(c,
+			counting("w", then(ack("p"), part("h", time.Hour, 2), waitsFor(3, msg("n", time.Hour, keyed("n"))))),
 			counting("x", then(ack("q"), on(ConflictReschedule, true, msg("s", 0, keyed("ready"))))),
 			counting("w", then(ack("r"), on(ConflictReplace, true, msg("v", time.Hour, keyed("k"))))))
 	}},
 	"settle, an ack that a message follows": {SettleScript, "any", handing(msg("p", 0)), func(r *rig, c *Caller) error {
 		return r.settles(c, then(ack("p"), msg("next", time.Hour)))
 	}},
-	"settle, what follows has a key that stays taken": {SettleScript, "any", func(r *rig) { heldKey(r); r.hand(msg("p", 0)) },
+	"settle, what follows has a key that stays taken": {SettleScript, "any", func(r *rig) {
+		heldKey(r)
+		r.hand(msg("p", 0))
+	},
 		func(r *rig, c *Caller) error { return r.settles(c, then(ack("p"), msg("next", time.Hour, keyed("k")))) }},
 	"settle, plain acks of which one is stale": {SettleScript, "any", func(r *rig) {
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
@@ -158,9 +167,11 @@ var contractCalls = map[string]contractCase{
 	}, func(r *rig, c *Caller) error {
 		again := lane("c", ends(OutcomeRetry, "c1", 0, 0, ""))
 		again.Leaves = true
-		return r.settles(c, then(lane("a", ack("a1")), inLane("a", 1, "next", 0)), lane("b", ends(OutcomeGarbage, "b1", 1, 0, "x")), again)
+		return r.settles(c, then(lane("a", ack("a1")), inLane("a", 1, "next", 0)),
+			lane("b", ends(OutcomeGarbage, "b1", 1, 0, "x")), again)
 	}},
-	"intercept in a lane": {InterceptScript, "any", storing(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour)),
+	"intercept in a lane": {InterceptScript, "any",
+		storing(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour)),
 		intercepting("id", queuetest.IDOf("a"))},
 	"steer in lanes": {SteerScript, "any", func(r *rig) {
 		everywhere(r)
@@ -175,7 +186,8 @@ var contractCalls = map[string]contractCase{
 		r.with.GarbageAge = time.Second
 	}, ticking},
 	"tick, leases of lanes ran out": {TickScript, "any", func(r *rig) {
-		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("m", 1, "c", 0, keyed("k")), inLane("m", 1, "d", time.Minute))
+		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("m", 1, "c", 0, keyed("k")),
+			inLane("m", 1, "d", time.Minute))
 		r.fetch(NewCaller(), 10)
 		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
 		r.tickTo(9 * time.Second)
@@ -183,7 +195,8 @@ var contractCalls = map[string]contractCase{
 		r.with.MaxLosses = 1
 	}, ticking},
 	"fetch, repeated, what is superseded has a lane": {FetchScript, "any", func(r *rig) {
-		r.put(inLane("l", 1, "a", 0, sized(300)), inLane("m", 1, "c", 0, sized(300), keyed("k")), inLane("m", 1, "d", time.Minute))
+		r.put(inLane("l", 1, "a", 0, sized(300)), inLane("m", 1, "c", 0, sized(300), keyed("k")),
+			inLane("m", 1, "d", time.Minute))
 		r.fetch(&Caller{ID: "again"}, 10)
 		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
 	}, func(r *rig, _ *Caller) error { return r.fetches(&Caller{ID: "again", N: 1}, 400) }},
@@ -220,9 +233,10 @@ var contractCalls = map[string]contractCase{
 		steering(SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: "held"}}})},
 	"steer, garbage": {SteerScript, "any", storing(inLane("l", 1, "first", 0, keyed("k")), inLane("l", 1, "next", 0)),
 		steering(SteerRequest{What: SteerGarbage, Targets: []Spot{{Tag: queuetest.IDOf("first"), Score: "x"}}})},
-	"lanes": {LanesScript, "any", storing(inLane("l", 1, "first", 0), inLane("l", 1, "next", 0)), func(r *rig, _ *Caller) error {
-		return queuetest.Failure(r.Store.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}))
-	}},
+	"lanes": {LanesScript, "any", storing(inLane("l", 1, "first", 0), inLane("l", 1, "next", 0)),
+		func(r *rig, _ *Caller) error {
+			return queuetest.Failure(r.Store.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}))
+		}},
 	"set, limits": {SetScript, "any", everywhere, func(r *rig, c *Caller) error {
 		return queuetest.Failure(r.Store.SetLimits(queuetest.CtxB, c, RateLimits{Concurrency: 5}))
 	}},
@@ -270,9 +284,11 @@ func everywhere(r *rig) {
 	r.put(inLane("l", 1, "gone", 0))
 	r.take("gone")
 	r.put(inLane("l", 1, "turn", 0), inLane("l", 1, "next", 0))
-	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")),
+	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")),
+		msg("ready", 0, keyed("ready")),
 		msg("retry", 0, keyed("retry")))
-	r.done(ends(OutcomeGarbage, "dead", 1, 0, "x", "dead"), ends(OutcomeRetry, "retry", 1, 0, "x"), ends(OutcomeReady, "ready", 0, 0, ""),
+	r.done(ends(OutcomeGarbage, "dead", 1, 0, "x", "dead"), ends(OutcomeRetry, "retry", 1, 0, "x"),
+		ends(OutcomeReady, "ready", 0, 0, ""),
 		kept("done", 10*time.Second, "v", "done"))
 	r.answers(NewCaller(), part("group", 0, 0), part("grows", 0, 0))
 	r.put(msg("due", 0, keyed("due")))

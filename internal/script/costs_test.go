@@ -45,7 +45,8 @@ func (c *costs) cost(t *testing.T, rows []costsRow) {
 			c.r.read()
 			calls, inside := spent["eval"], 0
 			delete(spent, "eval")
-			for _, greeting := range []string{"hello", "client", "client|setinfo"} { // of a new connection: the one before was too old
+			for _, greeting := range []string{"hello", "client",
+				"client|setinfo"} { // of a new connection: the one before was too old
 				delete(spent, greeting)
 			}
 			for _, n := range spent {
@@ -76,7 +77,9 @@ func (c *costs) fetch(want int) {
 func (c *costs) byAlarm() {
 	c.r.t.Helper()
 	c.idle.Next()
-	queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, c.idle, FetchRequest{Want: idleWant, ByAlarm: true, Settings: &c.r.with})))
+	queuetest.Must(c.r.t,
+		queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, c.idle,
+			FetchRequest{Want: idleWant, ByAlarm: true, Settings: &c.r.with})))
 }
 
 func (c *costs) tick() { c.r.tickOf(NewCaller()) }
@@ -91,7 +94,8 @@ func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 func (c *costs) quiet() {
 	c.fetch(idleWant)
 	c.r.tickOf(NewCaller())
-	c.r.do(append([]any{"HDEL", c.r.Keys.State}, "delivered", "failed", "lost", "garbage", "superseded", "started", "late", "latest")...)
+	c.r.do(append([]any{"HDEL", c.r.Keys.State}, "delivered", "failed", "lost", "garbage", "superseded", "started", "late",
+		"latest")...)
 }
 
 // quietConsumer is quiet for a consumer that goes by the alarm from then on.
@@ -198,7 +202,9 @@ func TestScriptCostsOfSends(t *testing.T) {
 		{"send, 1 with a key", c.hour, func() { c.send(dueAlike(1, 2*time.Hour, "k")...) }, 6 + 1 + 1},
 		{"send, 100 with keys", c.hour, func() { c.send(dueAlike(100, 2*time.Hour, "k")...) }, 6 + 100 + 1},
 		{"put, 1", c.hour, func() { c.send(numberedAlike(1, "s")...) }, 16 + 4 + 1},
-		{"put, 1 that is passed", func() { c.hour(); c.send(numberedAlike(1, "s")...) }, func() { c.send(numberedAlike(1, "s")...) }, 16 + 1},
+		{"put, 1 that is passed", func() { c.hour(); c.send(numberedAlike(1, "s")...) }, func() {
+			c.send(numberedAlike(1, "s")...)
+		}, 16 + 1},
 		{"put, 100 that are the soonest", c.hour, func() { c.send(numberedAlike(100, "s")...) }, 16 + 4*100 + 1},
 		{"put, 100 with keys", c.hour, func() { c.send(numberedAlike(100, "s", "k")...) }, 16 + 6*100 + 1},
 		{"put, 1 that keeps another", func() { c.send(dueAlike(1, time.Minute, "k")...) },
@@ -206,7 +212,9 @@ func TestScriptCostsOfSends(t *testing.T) {
 		{"put, 100 that replace others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
 			func() { c.send(withPolicy(ConflictReplace, dueAlike(100, time.Hour, "k"))...) }, 18 + 7*100},
 		{"put, 1 that begins a group", c.hour, func() { c.send(part("m0", 2*time.Hour, 0)) }, 19 + 4},
-		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() { c.send(part("m1", 2*time.Hour, 0)) }, 19 + 8},
+		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() {
+			c.send(part("m1", 2*time.Hour, 0))
+		}, 19 + 8},
 		{"put, 1 that replaces a group of 100", func() { c.group(100, time.Hour) },
 			func() { c.send(on(ConflictReplace, true, msg("r", 2*time.Hour, keyed("k")))) }, 19 + 8},
 		{"put, 100 that reschedule others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
@@ -246,7 +254,8 @@ func TestScriptCostsOfFetches(t *testing.T) {
 		{"fetch, idle, and says something", c.quiet, func() {
 			c.r.t.Helper()
 			by := newCall()
-			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, by, FetchRequest{Presence: "{}", Settings: &c.r.with})))
+			queuetest.Must(c.r.t,
+				queuetest.Failure(c.r.Store.Fetch(queuetest.CtxB, by, FetchRequest{Presence: "{}", Settings: &c.r.with})))
 		}, 14},
 		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19},
 		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 19 + 2},
@@ -277,7 +286,10 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
 		{"settle, 10 acks that count", func() { c.send(waitsFor(20, msg("p", time.Hour, keyed("k")))); c.hand(10) },
 			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 4},
-		{"settle, 10 acks that count, the last one among them", func() { c.send(waitsFor(10, msg("p", time.Hour, keyed("k")))); c.hand(10) },
+		{"settle, 10 acks that count, the last one among them", func() {
+			c.send(waitsFor(10, msg("p", time.Hour, keyed("k"))))
+			c.hand(10)
+		},
 			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 4 + 4 + 1},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
@@ -285,7 +297,11 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 100 acks of a lease that is over",
 			func() { c.hand(100); c.r.do("DEL", c.r.Keys.of("unack"), c.r.Keys.of("lease"), c.r.Keys.msg) },
 			func() { c.r.equal("void", len(c.r.settle(NewCaller(), acksOf(100)...)), 100) }, 6 + 2 + 100},
-		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
+		{"settle, 100 acks with keys of which one is void", func() {
+			c.send(dueAlike(100, 0, "k")...)
+			c.fetch(100)
+			c.r.cancel("key", "k7")
+		},
 			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 14 + 2 + 1 + 99*6 + 1},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
 			func() { c.r.done(keyedAcks(100)...) }, 15 + 100*6},
@@ -295,13 +311,22 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(fails("m0", "k0")) }, 15 + 5},
 		{"settle, 1 that fails and was superseded", c.superseded, func() { c.r.done(fails("m0", "k0")) }, 15 + 2 + 2 + 5},
 		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 15 + 2 + 2 + 5},
-		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, time.Hour, "v")...) }, 19 + 100*5},
-		{"settle, 1 that is kept where there is no room", func() { c.r.doneMax = 1; c.hand(2); c.r.done(keptAll(1, time.Hour, "v")...) },
+		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() {
+			c.r.done(keptAll(100, time.Hour, "v")...)
+		}, 19 + 100*5},
+		{"settle, 1 that is kept where there is no room", func() {
+			c.r.doneMax = 1
+			c.hand(2)
+			c.r.done(keptAll(1, time.Hour, "v")...)
+		},
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 11},
 		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
 			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
-		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 8},
-		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, time.Hour, "")...) }, 19 + 4},
+		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() {
+			c.r.done(acksOf(1)...)
+		}, 8},
+		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, time.Hour, "")...) },
+			19 + 4},
 		{"settle, 100 acks of a lane each", func() { c.send(lanesAlike(100, 100)...); c.fetch(100) },
 			func() { c.r.done(lanedAcks(100)...) }, 18 + 100*6},
 		{"settle, 1 ack in a lane where others wait", func() { c.send(lanesAlike(100, 1)...); c.fetch(1) },
@@ -324,9 +349,12 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.Counts(queuetest.CtxB)))
 		}, 26},
 		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 4 + 61},
-		{"forecast, 500 spans behind all that there is", func() { c.send(dueAlike(1, 0, "")...); c.r.at(time.Second) }, func() { c.forecast(500) }, 4 + 1},
+		{"forecast, 500 spans behind all that there is", func() { c.send(dueAlike(1, 0, "")...); c.r.at(time.Second) },
+			func() { c.forecast(500) }, 4 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},
-		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, time.Hour, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
+		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, time.Hour, "v")...) }, func() {
+			c.r.awaits(100)
+		}, 3 + 300},
 		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 6 + 1},
 		{"extend, 100", func() { c.hand(100) }, func() { c.r.extend(tagsOfFirst(100)...) }, 6 + 100},
 	})

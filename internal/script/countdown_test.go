@@ -94,7 +94,8 @@ func TestScriptSettleIsBounded(t *testing.T) {
 			r.equal("calls", calls, 3)
 		}, "pending k1@2h0m0s k2@2h0m0s k3@2h0m0s parts k1:2=2 k2:2=2 k3:2=2 key k1=k1 k2=k2 k3=k3 wake 0s~1h0m0s"},
 		"of a message that is due with the last ack": {func(r *rig) {
-			r.answers(NewCaller(), waitsFor(1, msg("p", time.Hour, keyed("k"), sized(400<<10))), waitsFor(1, msg("q", time.Hour, keyed("l"), sized(400<<10))))
+			r.answers(NewCaller(), waitsFor(1, msg("p", time.Hour, keyed("k"), sized(400<<10))),
+				waitsFor(1, msg("q", time.Hour, keyed("l"), sized(400<<10))))
 			r.hand(msg("a", 0), msg("b", 0))
 			all := r.leased([]Settlement{counting("k", ack("a")), counting("l", ack("b"))})
 			got := r.settling(newCall(), all...)
@@ -140,7 +141,8 @@ func TestScriptSettleTooMuch(t *testing.T) {
 // uses the slice again.
 func TestSettleCallKeepsNothing(t *testing.T) {
 	all := []Settlement{
-		counting("k", then(ack("a", "key"), on(ConflictAppend, true, msg("x", 0, keyed("l"), grouped)))), ends(OutcomeRetry, "b", 1, 0, "no"), ack("c"),
+		counting("k", then(ack("a", "key"), on(ConflictAppend, true, msg("x", 0, keyed("l"), grouped)))),
+		ends(OutcomeRetry, "b", 1, 0, "no"), ack("c"),
 	}
 	for i := range all {
 		all[i].Lease = &Lease{Name: "a:1"}

@@ -55,7 +55,8 @@ type CountsReply struct {
 func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	r := s.run(ctx, CountsScript, nil)
 	n.Now = r.int64()
-	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done = r.int64(), r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
+	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done = r.int64(), r.int64(), r.int64(), r.int64(), r.int64(),
+		r.int64()
 	if oldest := r.int64(); oldest > 0 {
 		n.Behind = max(time.Duration(n.Now-oldest)*time.Microsecond, 0)
 	}
@@ -136,7 +137,8 @@ func spanCountsOf(text string) SpanCounts {
 			return SpanCounts{}
 		}
 	}
-	t := SpanCounts{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Superseded: n[6], Started: n[7]}
+	t := SpanCounts{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Superseded: n[6],
+		Started: n[7]}
 	if t.Started > 0 {
 		t.Lateness = time.Duration(min(float64(n[8])/float64(t.Started)*float64(time.Millisecond), float64(message.MaxDelay)))
 	}

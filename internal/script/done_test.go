@@ -76,7 +76,8 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), record, queuetest.IDOf("b"), record)
 				r.do("ZADD", r.Keys.of("done"), "inf", queuetest.IDOf("b"))
 			}
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}), false)
+			got, err := r.Store.Settle(queuetest.CtxB, newCall(),
+				r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}), false)
 			r.equal("settled", []any{got.DoneOverflow, err}, []any{2, nil})
 		}, "done d@1s c@2h0m0s fail c=2/0/0@0s d=2/0/0@0s"},
 	})
@@ -88,7 +89,8 @@ func TestScriptDoneIsSeen(t *testing.T) {
 		r.hand(msg("a", 0, keyed("k"), retained(time.Minute)), msg("b", 0, retained(time.Hour)))
 		r.at(2 * time.Second)
 		r.done(kept("a", time.Minute, "yes", "k"), kept("b", time.Hour, ""))
-		if m := r.looks("id", queuetest.IDOf("a")); m.State != StateDone || m.Result != "yes" || r.since(m.At) != time.Minute+2*time.Second ||
+		if m := r.looks("id", queuetest.IDOf("a")); m.State != StateDone || m.Result != "yes" ||
+			r.since(m.At) != time.Minute+2*time.Second ||
 			r.since(m.When) != 2*time.Second {
 			r.t.Errorf("%+v", m)
 		}
@@ -146,8 +148,9 @@ func keepsAll(r *rig) func() string {
 	r.do("HSET", r.Keys.State, "call:old", fmt.Sprintf("3 %d ", r.now))
 	return func() string {
 		s, there := r.read(), []string{}
-		for what, is := range map[string]bool{"garbage": len(s.Garbage) > 0, "done": len(s.Done) > 0, "result": len(s.Results) > 0,
-			"key": len(s.Holds) > 0, "caller": s.Fields["call:old"] != "", "history": s.History[hour] != ""} {
+		for what, is := range map[string]bool{"garbage": len(s.Garbage) > 0, "done": len(s.Done) > 0,
+			"result": len(s.Results) > 0,
+			"key":    len(s.Holds) > 0, "caller": s.Fields["call:old"] != "", "history": s.History[hour] != ""} {
 			if is {
 				there = append(there, what)
 			}
@@ -172,7 +175,8 @@ func aged(r *rig) func() [3]int64 {
 	r.do(held...)
 	r.do("HSET", r.Keys.State, "holds", rigBase+1)
 	return func() [3]int64 {
-		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.of("garbage")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("holds")).Val()}
+		return [3]int64{r.Cli.ZCard(queuetest.CtxB, r.Keys.of("garbage")).Val(),
+			r.Cli.ZCard(queuetest.CtxB, r.Keys.of("done")).Val(), r.Cli.ZCard(queuetest.CtxB, r.Keys.of("holds")).Val()}
 	}
 }
 
@@ -241,7 +245,8 @@ func TestScriptRetentionOfWhatIsDrained(t *testing.T) {
 // same.
 func TestScriptRetentionAfterRubbish(t *testing.T) {
 	for _, field := range []string{"aging", "seen"} {
-		for i, value := range append([]string{"99999999999999999999", fmt.Sprint(rigBase + int64(century/time.Microsecond))}, rubbish...) {
+		for i, value := range append([]string{"99999999999999999999", fmt.Sprint(rigBase + int64(century/time.Microsecond))},
+			rubbish...) {
 			subtest(t, fmt.Sprint(field, i), onReal, func(r *rig) {
 				there := keepsAll(r)
 				r.do("HSET", r.Keys.State, field, value)

@@ -120,10 +120,11 @@ func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
 	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
 	args = pointersTo(got.Tags, args) // ids, because these are first deliveries
 	var read *redis.StringSliceCmd
-	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		read = redis.NewStringSliceCmd(ctx, args...)
-		return cli.Process(ctx, read)
-	}})
+	err := s.Attempt(ctx,
+		link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			read = redis.NewStringSliceCmd(ctx, args...)
+			return cli.Process(ctx, read)
+		}})
 	if err != nil {
 		return fmt.Errorf("%w, but the messages that it handed out were not read: %w", link.ErrCarriedOut, err)
 	}
@@ -144,7 +145,8 @@ func (q *FetchRequest) args(c *Caller, shards any) []any {
 	} else if q.ByAlarm {
 		alarm = 2
 	}
-	args := append(c.args(11), seedOr(q.Seed), q.Want, q.Settings.Lease.Microseconds(), q.Settings.MaxLosses, alarm, q.Alone, q.Presence,
+	args := append(c.args(11), seedOr(q.Seed), q.Want, q.Settings.Lease.Microseconds(), q.Settings.MaxLosses, alarm,
+		q.Alone, q.Presence,
 		bytes, q.Limits.text(), q.Apart)
 	if shards != "1" {
 		args = append(args, shards)

@@ -48,7 +48,8 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(NewCaller(), 20)
 			r.equal("handed out", handed(f), "2:R 2:Q P")
-			r.equal("records", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
+			r.equal("records", f.records(),
+				[]string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
 			r.equal("dropped", f.Dropped, 3)
 			f = r.fetch(NewCaller(), 20)
 			r.equal("dropped again", f.Dropped, 0)
@@ -65,7 +66,8 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(NewCaller(), 20)
 			r.equal("handed out", handed(f), "2:a 2:b c")
-			r.equal("records", f.Fails, []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
+			r.equal("records", f.Fails,
+				[]string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
 			r.equal("dropped", f.Dropped, 10)
 		}, "unack c@11s 2:a@11s 2:b@11s fail a=2/1/0@0s!x b=2/1/0@0s!y dropped 10"},
 		"expired tags without envelope": {func(r *rig) {
@@ -113,13 +115,16 @@ func TestScriptFetchSweeps(t *testing.T) {
 			call := func(age time.Duration) string { return fmt.Sprintf("3 %d ", r.now-age.Microseconds()) }
 			args := []any{"HSET", r.Keys.State, "call:broken", "?", "call:ahead", call(-2 * time.Hour)}
 			for i := range 1000 {
-				args = append(args, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:fresh", i), call(time.Hour))
+				args = append(args, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:fresh", i),
+					call(time.Hour))
 			}
 			r.do(args...)
 			for range 50 {
 				r.tick()
 			}
-			left := slices.DeleteFunc(slices.Collect(maps.Keys(r.read().Fields)), func(field string) bool { return !strings.HasPrefix(field, "call:") })
+			left := slices.DeleteFunc(slices.Collect(maps.Keys(r.read().Fields)), func(field string) bool {
+				return !strings.HasPrefix(field, "call:")
+			})
 			r.equal("left", len(left), 1000+1)                                                        // and the ticker's own
 			for _, at := range []time.Duration{10 * time.Minute, 10*time.Minute + time.Microsecond} { // the next sweep is then
 				r.at(at)
@@ -223,7 +228,8 @@ func TestScriptFetchSizes(t *testing.T) {
 		c := r.take("small")
 		r.equal("the repeat", handed(r.fetchAgain(c, 1)), "small")
 		// Of ready too: the rest stays in its order.
-		r.done(ends(OutcomeReady, "huge", 0, 0, ""), ends(OutcomeReady, "small", 0, 0, ""), ends(OutcomeReady, "p2", 0, 0, ""))
+		r.done(ends(OutcomeReady, "huge", 0, 0, ""), ends(OutcomeReady, "small", 0, 0, ""),
+			ends(OutcomeReady, "p2", 0, 0, ""))
 		r.equal("handed out", handed(r.fetch(NewCaller(), 20)), "2:huge")
 		r.equal("handed out", handed(r.fetch(NewCaller(), 20)), "2:small 2:p2")
 		r.read()
@@ -279,7 +285,8 @@ func TestScriptFetchBudget(t *testing.T) {
 			c := r.hand(msg("a", 0, sized(70_000)), msg("b", 0, sized(300)))
 			r.equal("it is one of two", handed(r.ask(c, FetchRequest{Want: 2, Lose: true})), "a")
 			f := r.ask(c, FetchRequest{Want: 2, Lose: true})
-			r.equal("handed out, given up, then lost", []any{handed(f), f.FetchReply.Lost, f.Tick, r.tickOf(c).Lost}, []any{"", 1, true, 1})
+			r.equal("handed out, given up, then lost", []any{handed(f), f.FetchReply.Lost, f.Tick, r.tickOf(c).Lost},
+				[]any{"", 1, true, 1})
 			r.equal("error", r.errorsOf("a"), "1@0s!"+queuetest.UnreceivedText)
 			c = newCall()
 			r.equal("the other", handed(r.ask(c, FetchRequest{Want: 1})), "2:b")

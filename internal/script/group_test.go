@@ -143,7 +143,8 @@ func TestScriptGroupRubbish(t *testing.T) {
 		subtest(t, name, onReal, func(r *rig) {
 			r.answers(NewCaller(), part("a", time.Second, 0), part("b", time.Second, 0), part("c", time.Second, 0))
 			spoil(r)
-			if m := r.looks("id", queuetest.IDOf("a")); m.Delivered.Parts != nil || m.broken == nil || !strings.Contains(m.broken.Error(), "parts are missing") {
+			if m := r.looks("id", queuetest.IDOf("a")); m.Delivered.Parts != nil || m.broken == nil ||
+				!strings.Contains(m.broken.Error(), "parts are missing") {
 				r.t.Errorf("a look: %+v", m)
 			}
 			r.at(time.Second)
@@ -204,18 +205,22 @@ func TestScriptGroupOfMany(t *testing.T) {
 				return untimed(part(fmt.Sprint("p", i*MaxPut+j), time.Second, 0, sized(3)))
 			})...)
 		}
-		page, err := r.Store.List(queuetest.CtxB, ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Limit: 10})
+		page, err := r.Store.List(queuetest.CtxB,
+			ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Limit: 10})
 		if err != nil || len(page.Entries) != 1 {
 			r.t.Fatalf("%+v, %v", page, err)
 		}
-		if e, err := message.DecodeEnvelope(page.Entries[0].Text); err != nil || e.Group.Count != message.MaxParts || len(e.Payload)+e.Group.Bytes != 3*message.MaxParts {
+		if e, err := message.DecodeEnvelope(page.Entries[0].Text); err != nil || e.Group.Count != message.MaxParts ||
+			len(e.Payload)+e.Group.Bytes != 3*message.MaxParts {
 			r.t.Errorf("%+v, %v", e, err)
 		}
-		if m := r.looks("id", queuetest.IDOf("p0")); len(m.Delivered.Parts) != message.MaxParts || m.broken != nil || m.Key != "k" {
+		if m := r.looks("id", queuetest.IDOf("p0")); len(m.Delivered.Parts) != message.MaxParts || m.broken != nil ||
+			m.Key != "k" {
 			r.t.Errorf("%+v", m)
 		}
 		r.at(time.Second)
-		if ds := takenOf(r.fetch(NewCaller(), 1).FetchReply); len(ds) != 1 || len(ds[0].msg.Parts) != message.MaxParts || ds[0].broken != nil {
+		if ds := takenOf(r.fetch(NewCaller(), 1).FetchReply); len(ds) != 1 || len(ds[0].msg.Parts) != message.MaxParts ||
+			ds[0].broken != nil {
 			r.t.Fatalf("%+v", ds)
 		}
 		r.equal("void", r.settle(NewCaller(), groupOf(message.MaxParts, ack("p0", "k"))), []int(nil))

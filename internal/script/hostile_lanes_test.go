@@ -26,7 +26,8 @@ func laneCalls(r *rig, i int) (errs []error) {
 	send := func(ms ...*SendMessage) {
 		try("send", queuetest.Failure(r.Store.Send(queuetest.CtxB, newCall(), SendRequest{Messages: ms})))
 	}
-	send(inLane("l", 1, name("a"), 0, keyed(name("k"))), inLane("l", 1, name("b"), 0), inLane("l", 2, name("c"), time.Second),
+	send(inLane("l", 1, name("a"), 0, keyed(name("k"))), inLane("l", 1, name("b"), 0),
+		inLane("l", 2, name("c"), time.Second),
 		inLane("m", 3, name("d"), 0), inLane("m", 3, name("e"), time.Hour), inLane("m", 1, name("f"), 0))
 	c := newCall()
 	for range 2 { // the second time, as a repeat
@@ -47,7 +48,8 @@ func laneCalls(r *rig, i int) (errs []error) {
 		do.Targets = []Spot{{Tag: queuetest.IDOf(name("b"))}, {Tag: queuetest.IDOf(name("e"))}}
 		try("steer", queuetest.Failure(r.Store.Steer(queuetest.CtxB, newCall(), do)))
 	}
-	try("intercept", queuetest.Failure(r.Store.Intercept(queuetest.CtxB, newCall(), "id", queuetest.IDOf(name("c")), true)))
+	try("intercept",
+		queuetest.Failure(r.Store.Intercept(queuetest.CtxB, newCall(), "id", queuetest.IDOf(name("c")), true)))
 	try("counts", queuetest.Failure(r.Store.Counts(queuetest.CtxB)))
 	try("forecast", queuetest.Failure(r.Store.Forecast(queuetest.CtxB, 0, time.Minute, 3)))
 	try("look", queuetest.Failure(r.Store.Look(queuetest.CtxB, "id", queuetest.IDOf(name("f")), 0)))
@@ -115,9 +117,11 @@ func rubbishMembers(lives string) (all []string) {
 			all = append(all, "l\x00"+fmt.Sprintf("%-16s", first)+id+" 1 001", "m\x00"+first+id)
 		}
 		for _, width := range []string{"000", "999", "-01", "nan", "inf", "1", "", "\xff\x00\n"} {
-			all = append(all, "l\x00\x00"+width+id, "l\x00"+due+id+" 1 "+width, "l\x00"+due+id+" 2 "+width, "l\x00"+due+id+" "+width)
+			all = append(all, "l\x00\x00"+width+id, "l\x00"+due+id+" 1 "+width, "l\x00"+due+id+" 2 "+width, "l\x00"+due+id+" "+
+				width)
 		}
-		all = append(all, "\x00\x00001"+id, "\x00"+due+id+" 1 001", strings.Repeat("l", 300)+"\x00\x00001"+id, "l\x00\x000011:"+id)
+		all = append(all, "\x00\x00001"+id, "\x00"+due+id+" 1 001", strings.Repeat("l", 300)+"\x00\x00001"+id,
+			"l\x00\x000011:"+id)
 	}
 	for _, text := range rubbish {
 		all = append(all, text, "l\x00"+text, "l\x00\x00"+text, "m\x00\x00001"+text, text+"\x00\x00001", "\x00"+text)
@@ -170,7 +174,8 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 		r.do("DEL", r.Keys.of("waiting"))
 		r.at(r.since(r.now) + time.Hour)
 		r.comesInOrder("first")
-		mended, err := r.Store.Repair(queuetest.CtxB, []Flaw{{"place", queuetest.IDOf("second")}, {"place", queuetest.IDOf("third")}})
+		mended, err := r.Store.Repair(queuetest.CtxB,
+			[]Flaw{{"place", queuetest.IDOf("second")}, {"place", queuetest.IDOf("third")}})
 		r.equal("repair", []any{mended, err}, []any{[]string{"done", "done"}, nil})
 		r.comesInOrder("second", "third")
 	})
@@ -180,11 +185,14 @@ func TestScriptRubbishInWaiting(t *testing.T) {
 // it is made due at another instant.
 func TestScriptLanesAreGone(t *testing.T) {
 	onReal(t, func(r *rig) {
-		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("l", 1, "c", time.Minute), inLane("l", 1, "d", time.Minute))
+		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("l", 1, "c", time.Minute),
+			inLane("l", 1, "d", time.Minute))
 		r.do("DEL", r.Keys.of("lanes"))
 		r.equal("intercept", r.cancel("id", queuetest.IDOf("b")), stateWaiting)
-		r.equal("delete", r.steered(SteerRequest{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("c")}}}), stateWaiting)
-		r.equal("reschedule", r.steered(SteerRequest{What: "by", Us: 1, Targets: []Spot{{Tag: queuetest.IDOf("d")}}}), stateWaiting)
+		r.equal("delete", r.steered(SteerRequest{What: SteerDelete, Targets: []Spot{{Tag: queuetest.IDOf("c")}}}),
+			stateWaiting)
+		r.equal("reschedule", r.steered(SteerRequest{What: "by", Us: 1, Targets: []Spot{{Tag: queuetest.IDOf("d")}}}),
+			stateWaiting)
 		s := r.readAsItIs()
 		r.equal("messages, waiting, pending", []int{len(s.Messages), len(s.Waiting), len(s.Pending)}, []int{2, 0, 2})
 		r.comesInOrder("a", "d")
@@ -273,7 +281,8 @@ func TestScriptSweepOfForeignLanes(t *testing.T) {
 
 // forgedLane is the envelope of a message, with these bytes as field 136.
 func forgedLane(name, field string) string {
-	b := append(fmt.Appendf(nil, "\x02%016d\x00\x00\x88", int64(rigBase)), binary.AppendUvarint(nil, uint64(len(field)))...)
+	b := append(fmt.Appendf(nil, "\x02%016d\x00\x00\x88", int64(rigBase)),
+		binary.AppendUvarint(nil, uint64(len(field)))...)
 	return string(append(b, field...)) + fmt.Sprintf("\x01%c%s", len(name), name)
 }
 

@@ -17,7 +17,8 @@ import (
 // Nothing that is read from Redis may raise in a script, stop a queue or make a consumer spin, whoever wrote it.
 
 var rubbish = []string{"", " ", "x", "-5", "1.5", "0x10", "nan", "inf", "-inf", "1e300", "99999999999999999999999",
-	"18446744073709551616", "9 9", "9 9 9 9 9 9 9 9 ", "1 99999999999999999999999 ", "-1 -1 -1", strings.Repeat("9", 400), "\xff\x00\n"}
+	"18446744073709551616", "9 9", "9 9 9 9 9 9 9 9 ", "1 99999999999999999999999 ", "-1 -1 -1", strings.Repeat("9", 400),
+	"\xff\x00\n"}
 
 // someRubbish is all rubbish, and in a short test every fourth value, from the nth on.
 func someRubbish(n int, more ...string) (some []string) {
@@ -58,12 +59,15 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 			return queuetest.Failure(r.Store.Extend(ctx, r.with.Lease, []string{c.lease()}, []string{queuetest.IDOf(name("a"))}))
 		}}},
 		{"settle", []func() error{func() error { return r.settles(c, kept(name("a"), time.Second, "v"), fails(name("b"))) }}},
-		{"steer", []func() error{func() error { return steering(SteerRequest{What: "by", Us: 1, Targets: targetsOf(name("b"))})(r, c) }}},
-		{"intercept", []func() error{func() error { return queuetest.Failure(r.Store.Intercept(ctx, c, "key", name("k"), true)) }}},
+		{"steer", []func() error{
+			func() error { return steering(SteerRequest{What: "by", Us: 1, Targets: targetsOf(name("b"))})(r, c) }}},
+		{"intercept", []func() error{
+			func() error { return queuetest.Failure(r.Store.Intercept(ctx, c, "key", name("k"), true)) }}},
 		{"pause", []func() error{func() error { return r.Store.Pause(ctx, c, 0, "", "") }}},
 		{"lift", []func() error{func() error { return queuetest.Failure(r.Store.LiftThrottle(ctx, c)) }}},
 		{"counts", []func() error{func() error { return queuetest.Failure(r.Store.Counts(ctx)) }}},
-		{"look", []func() error{func() error { return queuetest.Failure(r.Store.Look(ctx, "id", queuetest.IDOf(name("a")), 0)) }}},
+		{"look", []func() error{
+			func() error { return queuetest.Failure(r.Store.Look(ctx, "id", queuetest.IDOf(name("a")), 0)) }}},
 		{"await", []func() error{func() error {
 			return queuetest.Failure(r.Store.Await(ctx, []string{queuetest.IDOf(name("a")), queuetest.IDOf("d")}))
 		}}},
@@ -79,7 +83,8 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 // TestScriptRubbishInState: no value in one field of state, or in all of them, makes a script raise or stops the queue.
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "lease", "dropped",
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "lease",
+		"dropped",
 		"layout", "done", "changed", "aging", "call:"}
 	for n, field := range fields {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
@@ -119,8 +124,10 @@ func (r *rig) rubbishIn(values []string, fields ...string) {
 func TestScriptLongTextInState(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "lease", "dropped", "counted", "done",
-		"holds", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept", "out:over", "books"}
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "lease", "dropped",
+		"counted", "done",
+		"holds", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept",
+		"out:over", "books"}
 	for _, text := range []string{"1", "1 ", " "} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			r := rigAt(t, server.Addr())
@@ -194,7 +201,8 @@ func TestScriptRubbishScores(t *testing.T) {
 func TestScriptRubbishRecords(t *testing.T) {
 	onReal(t, func(r *rig) {
 		held, another := 0, regexp.MustCompile(`^[2-9]\d{0,8} `)
-		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x", "2 99999999999 99999999999 1 x") {
+		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x",
+			"2 99999999999 99999999999 1 x") {
 			name := fmt.Sprint("m", i)
 			r.hand(msg(name, 0))
 			r.do("HSET", r.Keys.of("fail"), queuetest.IDOf(name), record)

@@ -32,7 +32,8 @@ type JournalAnswer struct {
 }
 
 func (s *Store) Note(ctx context.Context, n *JournalNote, tried time.Duration) (got JournalAnswer, err error) {
-	r := s.run(ctx, NoteScript, []any{string(n.Word), &n.Token, n.Made, tried.Microseconds(), &n.Text, int64(n.Keep / time.Second)})
+	r := s.run(ctx, NoteScript, []any{string(n.Word), &n.Token, n.Made, tried.Microseconds(), &n.Text,
+		int64(n.Keep / time.Second)})
 	r.int64()
 	got = JournalAnswer{r.text(), JournalWord(r.text())}
 	return got, r.err("note")

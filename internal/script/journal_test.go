@@ -21,9 +21,11 @@ func (r *rig) notes(name string, word JournalWord, made, text string) (at string
 	return r.noted(name, word, made, text, 0)
 }
 
-func (r *rig) noted(name string, word JournalWord, made, text string, tried time.Duration) (at string, said JournalWord) {
+func (r *rig) noted(name string, word JournalWord, made, text string,
+	tried time.Duration) (at string, said JournalWord) {
 	r.t.Helper()
-	got, err := r.Store.Note(queuetest.CtxB, &JournalNote{Word: word, Token: tokenOf(name), Made: made, Text: text, Keep: time.Hour}, tried)
+	got, err := r.Store.Note(queuetest.CtxB, &JournalNote{Word: word, Token: tokenOf(name), Made: made, Text: text,
+		Keep: time.Hour}, tried)
 	if err != nil {
 		r.t.Fatalf("note: %v", err)
 	}
@@ -124,7 +126,8 @@ func TestScriptNoteMost(t *testing.T) {
 			r.t.Errorf("%d entries on the pages, %d of them different", len(pages), len(seen))
 		}
 		old := pages[len(pages)-1]
-		bulk := strconv.FormatInt(r.now-int64(time.Hour/time.Microsecond), 10) // of a call that still runs, and was pushed out
+		bulk := strconv.FormatInt(r.now-int64(time.Hour/time.Microsecond),
+			10) // of a call that still runs, and was pushed out
 		if at, said := r.notes("b", JournalRuns, bulk, "7"); at != bulk || said != JournalRuns {
 			r.t.Errorf("it was made at %s, want %s; %s", at, bulk, said)
 		}
@@ -190,7 +193,8 @@ func TestScriptNoteRubbish(t *testing.T) {
 				at, _ := r.noted(name, JournalDone, "", "{}", time.Second)
 				r.notes(name, JournalStop, at, "")
 				for _, token := range []string{tokenOf(name), "0123456789abcdef"} {
-					if _, err := r.Store.Journal(queuetest.CtxB, JournalRequest{Limit: 1, After: EntryName{"5", token}, Alone: true}); err != nil {
+					if _, err := r.Store.Journal(queuetest.CtxB,
+						JournalRequest{Limit: 1, After: EntryName{"5", token}, Alone: true}); err != nil {
 						r.t.Errorf("%q: %v", member, err)
 					}
 				}

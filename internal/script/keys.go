@@ -36,7 +36,8 @@ type keys struct {
 }
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
-var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
+var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "garbage", "msg", "fail", "key", "wake",
+	"state", "consumers", "history",
 	"sequence", "done", "result", "holds", "parts", "schedules", "journal", "lanes", "waiting"}
 
 func keysOf(prefix, name string, db int) keys {
@@ -60,7 +61,8 @@ func CheckLayout(layout string) error {
 		return nil
 	}
 	if n, err := strconv.Atoi(layout); err != nil || n < 2 {
-		return fmt.Errorf("%w: its field layout is %q, which no version writes: if no newer one runs, HDEL the field from its state",
+		return fmt.Errorf(
+			"%w: its field layout is %q, which no version writes: if no newer one runs, HDEL the field from its state",
 			ErrUnknownLayout, layout)
 	}
 	return fmt.Errorf("%w: it is %s, and this version knows 1: upgrade this program", ErrUnknownLayout, layout)

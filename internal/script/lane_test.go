@@ -190,7 +190,8 @@ func (r *rig) laneText(q LanesRequest) string {
 func TestScriptLanes(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.equal("no lane", r.laneText(LanesRequest{Limit: 10}), "")
-		r.put(inLane("a", 1, "a", 0), inLane("a", 1, "b", time.Second), inLane("ab", 3, "c", 0), inLane("ab", 2, "d", 0), inLane("ab", 2, "e", 0),
+		r.put(inLane("a", 1, "a", 0), inLane("a", 1, "b", time.Second), inLane("ab", 3, "c", 0), inLane("ab", 2, "d", 0),
+			inLane("ab", 2, "e", 0),
 			inLane("\xff", 1, "f", time.Hour), msg("x", 0))
 		r.equal("all", r.laneText(LanesRequest{Limit: 10}),
 			"a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s d ready@0s; \xff/1 1+0 f pending@1h0m0s; ")

@@ -33,7 +33,8 @@ func TestLeaseTakenBackByParts(t *testing.T) {
 		for left := 150; left > 0; {
 			s := r.read()
 			rest, there := s.Leases[f.Lease.Name+"~"]
-			r.equal("leases, and what is left", []any{len(s.Leases), there, int(rest.Left), rest.Held, len(rest.Tags)}, []any{1, true, left, left, left})
+			r.equal("leases, and what is left", []any{len(s.Leases), there, int(rest.Left), rest.Held, len(rest.Tags)},
+				[]any{1, true, left, left, left})
 			for _, name := range []string{"m0000", "m0249"} { // of which the second is in the rest
 				r.equal("a late ack is void", r.settle(NewCaller(), ack(name)), []int{0})
 				r.equal("a late retry is void", r.settle(NewCaller(), fails(name)), []int{0})
@@ -111,16 +112,17 @@ func TestLeaseSettledTwice(t *testing.T) {
 // were.
 func (r *rig) beforeRead(do func() error) (reads *int) {
 	reads = new(int)
-	r.t.Cleanup(link.Interpose(r.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Name() == "hmget" {
-			if *reads++; *reads == 1 {
-				if err := do(); err != nil {
-					return err
+	r.t.Cleanup(link.Interpose(r.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "hmget" {
+				if *reads++; *reads == 1 {
+					if err := do(); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		return next(ctx, cmd)
-	})))
+			return next(ctx, cmd)
+		})))
 	return reads
 }
 
@@ -193,10 +195,11 @@ func TestFetchApart(t *testing.T) {
 		fails   bool // the first attempt
 		want    string
 	}{
-		"whole":               {func(*rig) error { return nil }, false, "a b c"},
-		"canceled between":    {func(r *rig) error { r.cancelAll("b"); return nil }, true, "a c"},
-		"all are canceled":    {func(r *rig) error { r.cancelAll("a", "b", "c"); return nil }, true, ""},
-		"deleted by another":  {func(r *rig) error { r.do("HDEL", r.Keys.msg, queuetest.IDOf("b")); return nil }, true, "a c"},
+		"whole":            {func(*rig) error { return nil }, false, "a b c"},
+		"canceled between": {func(r *rig) error { r.cancelAll("b"); return nil }, true, "a c"},
+		"all are canceled": {func(r *rig) error { r.cancelAll("a", "b", "c"); return nil }, true, ""},
+		"deleted by another": {func(r *rig) error { r.do("HDEL", r.Keys.msg, queuetest.IDOf("b")); return nil }, true,
+			"a c"},
 		"the reply is lost":   {func(*rig) error { return errCut }, true, "a b c"},
 		"lost, then canceled": {func(r *rig) error { r.cancelAll("a"); return errCut }, true, "b c"},
 	} {
@@ -237,7 +240,8 @@ func TestFetchApart(t *testing.T) {
 // lease lasts.
 func TestKeepBeforeSettlement(t *testing.T) {
 	t.Parallel()
-	for name, late := range map[string]Settlement{"plain": ack("a"), "with a key": ack("b", "k"), "a failure": fails("a")} {
+	for name, late := range map[string]Settlement{"plain": ack("a"), "with a key": ack("b", "k"),
+		"a failure": fails("a")} {
 		subtest(t, name, onBoth, func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
 			l, held := r.leases[tagFor("a")], r.leased([]Settlement{late})

@@ -99,7 +99,8 @@ func TestScriptRubbishInLimits(t *testing.T) {
 		"1717200000000000 1717200000000000", "1 2 3 4 1", "0 0 0 0 1",
 		"1717200000000000 1717200000000000 7258118400000000 7258118400000000 1"}
 	for n, field := range []string{"limits", "override", "tat", "throttled", "limited"} {
-		for name, l := range map[string]RateLimits{"none": {}, "both": {Rate: 100, Per: time.Second, Burst: 10, Concurrency: 100}} {
+		for name, l := range map[string]RateLimits{"none": {},
+			"both": {Rate: 100, Per: time.Second, Burst: 10, Concurrency: 100}} {
 			subtest(t, field+" "+name, onReal, limited(l, func(r *rig) {
 				for i, value := range someRubbish(n, more...) {
 					r.do("HSET", r.Keys.State, "limits", "", field, value)
@@ -153,12 +154,18 @@ func TestScriptCostsOfLimits(t *testing.T) {
 	c.cost(t, []costsRow{
 		{"fetch, idle, with a rate", with(tenPerSecond, c.quiet), func() { c.fetch(idleWant) }, 11 + 5},
 		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 11 + 6},
-		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 19 + 5},
+		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() {
+			c.fetch(1)
+		}, 19 + 5},
 		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 5},
 		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 7 + 2},
-		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 8},
+		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() {
+			c.r.done(acksOf(100)...)
+		}, 8},
 		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].Tag) }, 27 + 1},
-		{"fetch, full, after a cancel", func() { full(); c.r.cancel("id", acksOf(1)[0].Tag) }, func() { c.fetch(0) }, 13 + 5 + 7 + 2},
+		{"fetch, full, after a cancel", func() { full(); c.r.cancel("id", acksOf(1)[0].Tag) }, func() {
+			c.fetch(0)
+		}, 13 + 5 + 7 + 2},
 		{"limit", full, func() {
 			by := newCall()
 			queuetest.Must(c.r.t, queuetest.Failure(c.r.Store.SetLimits(queuetest.CtxB, by, both)))
@@ -180,7 +187,8 @@ func TestScriptCostsOfLimits(t *testing.T) {
 // TestLimitsText: limits are read as they were written.
 func TestLimitsText(t *testing.T) {
 	t.Parallel()
-	for _, l := range []RateLimits{{}, tenPerSecond, three, {Rate: 1, Per: maxPer, Burst: maxRate, Concurrency: 1<<31 - 1}} {
+	for _, l := range []RateLimits{{}, tenPerSecond, three,
+		{Rate: 1, Per: maxPer, Burst: maxRate, Concurrency: 1<<31 - 1}} {
 		if got := limitsOf(strings.Fields(l.text())); got != l {
 			t.Errorf("%+v is %+v", l, got)
 		}
@@ -255,7 +263,8 @@ func TestScriptCountsThrottle(t *testing.T) {
 		until(time.Minute)
 		r.lift()
 		until(0)
-		for _, rubbish := range append([]string{"1 2 3", "7258118400000000 7258118400000001", fmt.Sprint(rigBase, message.Forever)}, rubbish...) {
+		for _, rubbish := range append([]string{"1 2 3", "7258118400000000 7258118400000001",
+			fmt.Sprint(rigBase, message.Forever)}, rubbish...) {
 			r.do("HSET", r.Keys.State, "throttled", rubbish)
 			until(0)
 			r.equal("lifted", r.lift(), false)

@@ -105,7 +105,8 @@ const (
 	stateWaiting = "waiting"
 )
 
-var StateWords = [...]string{StateGone, statePending, stateReady, stateUnack, stateRetry, stateGarbage, StateDone, stateWaiting}
+var StateWords = [...]string{StateGone, statePending, stateReady, stateUnack, stateRetry, stateGarbage, StateDone,
+	stateWaiting}
 
 // StateNumber is the number of a state that scripts call by this word.
 func StateNumber(word string) int { return slices.Index(StateWords[:], word) }

@@ -120,10 +120,12 @@ func TestScriptLook(t *testing.T) {
 			state string
 			at    time.Duration
 		}{
-			"far": {statePending, time.Hour + r.since(r.now)}, "due": {stateReady, r.since(0)}, "ready": {stateReady, r.since(0)},
+			"far": {statePending, time.Hour + r.since(r.now)}, "due": {stateReady, r.since(0)},
+			"ready": {stateReady, r.since(0)},
 			"retry": {stateReady, r.since(0)}, "lost": {stateUnack, 10 * time.Second}, "dead": {stateGarbage, 0},
 		} {
-			if got := r.looks("id", queuetest.IDOf(name)); got == nil || got.State != want.state || r.since(got.At) != want.at || got.Payload != name {
+			if got := r.looks("id", queuetest.IDOf(name)); got == nil || got.State != want.state || r.since(got.At) != want.at ||
+				got.Payload != name {
 				r.t.Errorf("%s: %+v, want %+v", name, got, want)
 			}
 		}
@@ -227,20 +229,25 @@ func TestScriptCounts(t *testing.T) {
 		}
 		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }
 		want("nothing", QueueCounts{})
-		r.put(msg("a", 2*time.Second), msg("b", 2*time.Second), msg("c", 3*time.Second), msg("d", 3*time.Second), msg("e", time.Hour))
+		r.put(msg("a", 2*time.Second), msg("b", 2*time.Second), msg("c", 3*time.Second), msg("d", 3*time.Second),
+			msg("e", time.Hour))
 		want("pending", QueueCounts{Counts: Counts{Pending: 5, NextDue: at(2 * time.Second)}})
 		r.at(2*time.Second - time.Microsecond)
 		want("not yet due", QueueCounts{Counts: Counts{Pending: 5, NextDue: at(2 * time.Second)}})
 		r.at(2100 * time.Millisecond)
-		want("due", QueueCounts{Counts: Counts{Pending: 3, Ready: 2, Behind: 100 * time.Millisecond, NextDue: at(3 * time.Second)}})
+		want("due", QueueCounts{Counts: Counts{Pending: 3, Ready: 2, Behind: 100 * time.Millisecond,
+			NextDue: at(3 * time.Second)}})
 		r.take("a b")
 		want("handed out", QueueCounts{Counts: Counts{Pending: 3, Unack: 2, NextDue: at(3 * time.Second)}})
 		r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeRetry, "b", 1, 0, ""))
 		want("released and failed", QueueCounts{Counts: Counts{Pending: 3, Ready: 1, Retry: 1, NextDue: at(3 * time.Second)}})
 		r.at(3*time.Second - time.Microsecond)
-		want("waiting since it was released", QueueCounts{Counts: Counts{Pending: 3, Ready: 1, Retry: 1, Behind: 900*time.Millisecond - time.Microsecond, NextDue: at(3 * time.Second)}})
+		want("waiting since it was released",
+			QueueCounts{Counts: Counts{Pending: 3, Ready: 1, Retry: 1, Behind: 900*time.Millisecond - time.Microsecond,
+				NextDue: at(3 * time.Second)}})
 		r.at(4 * time.Second)
-		want("retry due", QueueCounts{Counts: Counts{Pending: 1, Ready: 4, Behind: 1900 * time.Millisecond, NextDue: at(time.Hour)}})
+		want("retry due",
+			QueueCounts{Counts: Counts{Pending: 1, Ready: 4, Behind: 1900 * time.Millisecond, NextDue: at(time.Hour)}})
 		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 4)
 		r.done(ends(OutcomeGarbage, "2:a", 1, 0, ""), ends(OutcomeGarbage, "c", 1, 0, ""))
 		want("garbage", QueueCounts{Counts: Counts{Pending: 1, Unack: 2, Garbage: 2, NextDue: at(time.Hour)}})

@@ -162,7 +162,8 @@ func TestScriptErrorsAreBounded(t *testing.T) {
 // TestScriptErrorsOfAnotherProgram: a record of any bytes stops no script, and is read as far as it can be.
 func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 	t.Parallel()
-	rows := []string{"\x1e", "\x1e\x1e\x1e\x1e\x1e\x1e\x1e", "\x1ex", "\x1e1 2", "\x1e1 2 ", "\x1e-1 -2 x", "\x1e1 2 x\x1e",
+	rows := []string{"\x1e", "\x1e\x1e\x1e\x1e\x1e\x1e\x1e", "\x1ex", "\x1e1 2", "\x1e1 2 ", "\x1e-1 -2 x",
+		"\x1e1 2 x\x1e",
 		"a\x1eb", "\xff\x1e\xff\x00",
 		strings.Repeat("\x1e1 1 x", 10), strings.Repeat("x", 5000), "\x1e1 1 " + strings.Repeat("\x80", 5000),
 		"\x1e" + strings.Repeat("9", 40) + " 1 x"}
@@ -172,7 +173,8 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 			write := func(n int) { r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n, raw)) }
 			newest := func(what, want string) {
 				r.t.Helper()
-				if m := r.looks("id", queuetest.IDOf("a")); message.LastError(m.Errors) != want || len(message.KeptErrors(m.Errors, message.MaxErrors)) > 5 || m.broken != nil {
+				if m := r.looks("id", queuetest.IDOf("a")); message.LastError(m.Errors) != want ||
+					len(message.KeptErrors(m.Errors, message.MaxErrors)) > 5 || m.broken != nil {
 					r.t.Fatalf("%s behind %q: %+v", what, raw, m)
 				}
 			}
@@ -201,7 +203,8 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 			r.done(s)
 			r.do("HSET", r.Keys.of("fail"), queuetest.IDOf("a"), fmt.Sprintf("%d 0 0 5 %s", n+4, raw))
 			got, err := r.Store.Await(queuetest.CtxB, []string{queuetest.IDOf("a")})
-			if want := strings.TrimPrefix(message.LastError(raw), strings.Repeat("9", 40)+" 1 "); err != nil || got[0].Text != want {
+			if want := strings.TrimPrefix(message.LastError(raw), strings.Repeat("9", 40)+" 1 "); err != nil ||
+				got[0].Text != want {
 				r.t.Fatalf("await of %q: %+v, %v; want %q", raw, got, err, want)
 			}
 			r.equal("requeue", r.steers("requeue", r.now, "a"), "garbage")

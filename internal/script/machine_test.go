@@ -213,7 +213,8 @@ func (m *machine) ids(t *rapid.T) []string {
 			there = append(there, id)
 		}
 	}
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(there), 1, min(len(there), m.most, 20), rapid.ID[string]).Draw(t, "ids")
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(there), 1, min(len(there), m.most, 20), rapid.ID[string]).Draw(t,
+		"ids")
 }
 
 func (m *machine) intercepts(t *rapid.T) {
@@ -244,7 +245,8 @@ func (m *machine) pauses(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "for ever if 9") == 9 {
 		until = message.Forever
 	}
-	by, why := rapid.SampledFrom([]string{"", "ann"}).Draw(t, "by"), rapid.SampledFrom([]string{"", "12 is full"}).Draw(t, "why")
+	by, why := rapid.SampledFrom([]string{"", "ann"}).Draw(t, "by"),
+		rapid.SampledFrom([]string{"", "12 is full"}).Draw(t, "why")
 	m.call(t, func(t *rapid.T, c Caller) { m.doPause(t, c, until, by, why) })
 }
 
@@ -260,7 +262,8 @@ func (m *machine) steers(t *rapid.T) {
 	}
 	ids := m.ids(t)
 	_, place, _ := m.found(ids[0], "")
-	do.Only = rapid.SampledFrom([]string{"", place, "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}[:rapid.SampledFrom([]int{2, 9}).Draw(t, "of")]).Draw(t, "only")
+	do.Only = rapid.SampledFrom([]string{"", place, "pending", "garbage", "retry", "ready", "unack", "done",
+		"waiting"}[:rapid.SampledFrom([]int{2, 9}).Draw(t, "of")]).Draw(t, "only")
 	do.Anew = rapid.Bool().Draw(t, "anew")
 	if do.What != "by" {
 		do.Us += m.now
@@ -269,12 +272,14 @@ func (m *machine) steers(t *rapid.T) {
 		at := Spot{Tag: id}
 		if do.Only != "" { // as a list would have found it, or before it has moved
 			tag, _, score := m.found(id, do.Only)
-			at.Tag, at.Score = tag, rapid.SampledFrom([]string{strconv.FormatInt(score, 10), strconv.FormatInt(score, 10), "", "1"}).Draw(t, "score")
+			at.Tag, at.Score = tag,
+				rapid.SampledFrom([]string{strconv.FormatInt(score, 10), strconv.FormatInt(score, 10), "", "1"}).Draw(t, "score")
 		}
 		do.Targets = append(do.Targets, at)
 	}
 	if rapid.IntRange(0, 9).Draw(t, "a key") == 0 {
-		do = SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "release")}}}
+		do = SteerRequest{What: SteerRelease, Only: "key",
+			Targets: []Spot{{Tag: rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "release")}}}
 	}
 	if rapid.IntRange(0, 4).Draw(t, "skip") == 0 && do.Only == "" {
 		do = SteerRequest{What: rapid.SampledFrom([]string{SteerLast, SteerGarbage}).Draw(t, "to"), Targets: do.Targets}

@@ -373,7 +373,8 @@ func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
 
 // longest is the longest lease that a consumer asks for.
 func (m *model) longest() int64 {
-	if asked := m.with.Lease.Microseconds(); asked >= m.claim.value || max(m.now-m.claim.at, m.claim.at-m.now) > m.claim.value {
+	if asked := m.with.Lease.Microseconds(); asked >= m.claim.value ||
+		max(m.now-m.claim.at, m.claim.at-m.now) > m.claim.value {
 		return asked
 	}
 	return m.claim.value

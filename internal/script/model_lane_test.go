@@ -214,7 +214,8 @@ func (m *model) keyless(id string) {
 	e, text := m.envelope(id), m.msg[id]
 	numbers := fmt.Sprintf("%04d%07d", e.Group.Count, e.Group.Bytes)
 	field := string(binary.AppendUvarint([]byte("\x81"), uint64(len(numbers)+len(e.Key)))) + numbers + e.Key
-	m.msg[id] = text[:message.EnvelopeHead] + "\x00\x00" + strings.Replace(text[message.EnvelopeHead+2+len(e.Key):], "\x81\x0b"+numbers, field, 1)
+	m.msg[id] = text[:message.EnvelopeHead] + "\x00\x00" + strings.Replace(text[message.EnvelopeHead+2+len(e.Key):],
+		"\x81\x0b"+numbers, field, 1)
 }
 
 // keyBefore is the key that a group had, if it goes on without.

@@ -30,7 +30,8 @@ type heldBack struct{ since, armed, open, marker, full int64 }
 // fields are those of state that are about limits, as Redis has them.
 func (l *modelLimits) fields() (all [5]string) {
 	if l.there && (l.rateAt != 0 || l.crowdAt != 0) {
-		all[0] = fmt.Sprintf("%d %d %d %d %d %d", l.rate.Rate, l.rate.Per.Microseconds(), l.rate.Burst, l.crowd, l.rateAt, l.crowdAt)
+		all[0] = fmt.Sprintf("%d %d %d %d %d %d", l.rate.Rate, l.rate.Per.Microseconds(), l.rate.Burst, l.crowd, l.rateAt,
+			l.crowdAt)
 	}
 	all[1] = l.set.text()
 	if l.tat != 0 {

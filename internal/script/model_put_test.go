@@ -325,18 +325,23 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		e.Countdown = rapid.SampledFrom([]int{0, 1, 1, 2, 5}).Draw(t, "countdown")
 	}
 	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
-		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
+		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"),
+			Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
 		if e.Lane.Name == "a" {
 			e.Lane.Width = 1
 		}
 	}
-	put := &PutOptions{Laned: e.Lane.Width > 0, On: min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
+	put := &PutOptions{Laned: e.Lane.Width > 0,
+		On: min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")),
+			ConflictAppend), // mostly parts
 		Timed: rapid.Bool().Draw(t, "timed"), Countdown: e.Countdown}
 	if put.On >= ConflictReplace && rapid.Bool().Draw(t, "bounded") {
-		put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown
+		put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond,
+			message.LatestUnknown
 	}
 	if put.On == ConflictAppend {
 		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 1, 2, 3, 5}).Draw(t, "parts")
 	}
-	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
+	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(),
+		Put: put}
 }

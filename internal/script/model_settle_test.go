@@ -123,7 +123,8 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 	if o.Kind == OutcomeThrottle && o.Delay > 0 {
 		m.throttle(o.Delay)
 	}
-	next := message.FailRecord{Delivery: o.Number + 1, Failures: o.Failures, Losses: o.Losses, When: m.now, Errors: r.Errors}
+	next := message.FailRecord{Delivery: o.Number + 1, Failures: o.Failures, Losses: o.Losses, When: m.now,
+		Errors: r.Errors}
 	if o.Text != "" && o.Kind != OutcomeDone {
 		next.Errors = m.withError(o.Number, o.Text, r.Errors, 200)
 	}
@@ -226,7 +227,8 @@ func (m *model) ends(o Settlement, alive bool) bool {
 	if alive {
 		return m.isHeld(o.Tag) && slices.Contains(strings.Fields(m.listed[o.Lease.Name]), o.Tag)
 	}
-	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck && o.Kind != OutcomeDone { // it may be another one since
+	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck &&
+		o.Kind != OutcomeDone { // it may be another one since
 		return false
 	}
 	for _, set := range []map[string]int64{m.pending, m.retry} {
@@ -279,7 +281,9 @@ func (m *model) toGo(n int) (going []string) {
 	var spared []string
 	from := int64(math.MinInt64)
 	for range 4 {
-		page := slices.DeleteFunc(until(m.done, math.MaxInt64, len(m.done)), func(id string) bool { return m.done[id] < from })
+		page := slices.DeleteFunc(until(m.done, math.MaxInt64, len(m.done)), func(id string) bool {
+			return m.done[id] < from
+		})
 		upto := int64(math.MaxInt64)
 		for _, id := range page[:min(n-len(going), len(page))] {
 			if m.done[id] > upto {

@@ -157,7 +157,8 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 		name string
 		of   map[string]int64
 		tag  string
-	}{{"pending", m.pending, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"waiting", m.waiting, tag}, {"done", m.done, id}} {
+	}{{"pending", m.pending, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"waiting", m.waiting, tag},
+		{"done", m.done, id}} {
 		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) && (set.name != "done" || at > m.now) {
 			return set.tag, set.name, at
 		}
@@ -191,7 +192,9 @@ func (m *model) steer(do SteerRequest) any {
 		id, _ := message.SplitTag(listed.Tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.Only)
-		if do.Only != "" && (tag != listed.Tag || listed.Score != "" && score >= 0 && listed.Score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
+		if do.Only != "" &&
+			(tag != listed.Tag || listed.Score != "" && score >= 0 && listed.Score != strconv.FormatInt(score, 10)) ||
+			m.msg[id] == "" {
 			place = ""
 		}
 		due := place == "ready" || (place == "pending" || place == "retry") && score <= m.now
@@ -200,7 +203,8 @@ func (m *model) steer(do SteerRequest) any {
 			out[i].State = stateReady
 		}
 		deletes := do.What == "delete" || do.What == "cancel"
-		if place == "" || place == "unack" && do.What != "cancel" || place == "garbage" != (do.What == "requeue") && !deletes ||
+		if place == "" || place == "unack" && do.What != "cancel" || place == "garbage" != (do.What == "requeue") &&
+			!deletes ||
 			place == "done" && !deletes {
 			continue
 		}
@@ -250,7 +254,8 @@ func (m *model) steer(do SteerRequest) any {
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
-			m.note(id, message.FailRecord{Delivery: max(r.Delivery, 2), When: m.now, Errors: r.Errors}) // 1: it was skipped before its first
+			m.note(id, message.FailRecord{Delivery: max(r.Delivery, 2), When: m.now,
+				Errors: r.Errors}) // 1: it was skipped before its first
 			m.layDown(id, next)
 			if e.Key != "" {
 				m.key[e.Key] = id
@@ -286,7 +291,8 @@ func (m *model) setPause(until int64, by, why string) any {
 		return errPast
 	}
 	var since int64
-	if _, err := fmt.Sscan(m.paused, &since); err != nil || m.pause <= m.now || since > m.now { // it begins, or the clock was stepped back
+	if _, err := fmt.Sscan(m.paused, &since); err != nil || m.pause <= m.now ||
+		since > m.now { // it begins, or the clock was stepped back
 		since = m.now
 	}
 	m.pause, m.paused = 0, ""

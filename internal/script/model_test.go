@@ -74,7 +74,8 @@ type answered struct {
 var errStale = errors.New("DQSTALE")
 
 func newModel(with FetchSettings) *model {
-	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}, placed: map[string]string{}}
+	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{},
+		placed: map[string]string{}}
 }
 
 // sets, hashes and numbers are what Redis has as such, in the order of contentsScript.
@@ -155,7 +156,8 @@ func (m *model) send(batch []*SendMessage) any {
 }
 
 // counted is what is counted, in the order of history's numbers.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late", "latest"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late",
+	"latest"}
 
 func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
 

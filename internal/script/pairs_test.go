@@ -84,7 +84,8 @@ func (r *rig) restore(s snapshot, faults ...fault) {
 			pipe.Set(queuetest.CtxB, key, "somebody else's", 0)
 		}
 	}
-	if _, err := pipe.Exec(queuetest.CtxB); err != nil && !strings.Contains(err.Error(), "WRONGTYPE") { // state itself, and a field of it
+	if _, err := pipe.Exec(queuetest.CtxB); err != nil &&
+		!strings.Contains(err.Error(), "WRONGTYPE") { // state itself, and a field of it
 		r.t.Fatal(err)
 	}
 }
@@ -105,7 +106,8 @@ func TestScriptWritesAllOrNothing(t *testing.T) {
 			done, faults := r.snapshot(), faultsOf(c.script)
 			for i, one := range faults {
 				if r.writesAllOrNothing(call, sane, done, one) {
-					if c.passes != "any" && one.field == "" && !slices.Contains(append(strings.Fields(c.passes), "consumers", "history"), one.key) &&
+					if c.passes != "any" && one.field == "" &&
+						!slices.Contains(append(strings.Fields(c.passes), "consumers", "history"), one.key) &&
 						!(one.key == "parts" && slices.Contains([]string{"list", "held"}, name)) {
 						t.Errorf("%v: it passes", one) // of consumers and history: TestKeysForMonitors
 					}
@@ -139,7 +141,8 @@ func (r *rig) writesAllOrNothing(call func() error, sane, done snapshot, faults 
 		return true // it may do another thing
 	}
 	for _, name := range structures {
-		if err == nil && (slices.Contains(faults, fault{key: name}) || name == "state" && slices.Contains(faults, fault{key: "history"})) {
+		if err == nil &&
+			(slices.Contains(faults, fault{key: name}) || name == "state" && slices.Contains(faults, fault{key: "history"})) {
 			continue // the fault itself; and state keeps what would move to history
 		}
 		if !after[name].same(done[name]) {

@@ -46,11 +46,13 @@ func luaWords(code string) []string {
 // comment of the Lua explains. Scripts and internal/check know each field of the page.
 func TestProtocolFields(t *testing.T) {
 	fields := firstColumn(queuetest.ProtocolSection(t, "## Fields of state"))
-	keys, checker, lua := queuetest.ProtocolSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"), queuetest.ReadText(t, "internal/script/lua/*.lua", "internal/script/lua/*/*.lua")
+	keys, checker, lua := queuetest.ProtocolSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"),
+		queuetest.ReadText(t, "internal/script/lua/*.lua", "internal/script/lua/*/*.lua")
 	words, notes := luaWords(lua), strings.Join(luaNote.FindAllString(lua, -1), "\n")
 	for _, word := range words {
 		// of wake, history, Lua
-		spoken := strings.Contains(notes, "'"+word+"'") || strings.Contains(keys, "`"+word+"`") || word == "w" || word == "d" || word == "number" || word == "table"
+		spoken := strings.Contains(notes, "'"+word+"'") || strings.Contains(keys, "`"+word+"`") || word == "w" ||
+			word == "d" || word == "number" || word == "table"
 		if !spoken && !slices.Contains(fields, word) {
 			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of PROTOCOL.md nor in a comment of lua/", word)
 		}
@@ -180,7 +182,8 @@ func TestAnotherProgramSends(t *testing.T) {
 		r.put(msg("b", time.Hour))
 		r.equal("reply", single(), r.now)
 		r.equal("reply to a repeat", single(), int64(0))
-		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("holds")},
+		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"),
+			key("holds")},
 			caller, 1, 1, 900000000, 1, 1, id, envelope)
 		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
 		r.equal("pending", len(r.read().Pending), 2)
@@ -209,7 +212,8 @@ func TestScriptText(t *testing.T) {
 		for _, i := range script.keys {
 			keys = append(keys, structures[i])
 		}
-		code := strings.ReplaceAll(luaNote.ReplaceAllString(script.Text, ""), "redis.sha1hex", "sha1hex") // which is no command
+		code := strings.ReplaceAll(luaNote.ReplaceAllString(script.Text, ""), "redis.sha1hex",
+			"sha1hex") // which is no command
 		calls := redisCall.FindAllStringSubmatch(code, -1)
 		if len(calls) != strings.Count(code, "redis.") {
 			t.Errorf("%s: %d calls for %d mentions of redis", script.name, len(calls), strings.Count(code, "redis."))
@@ -224,7 +228,8 @@ func TestScriptText(t *testing.T) {
 				slices.Contains([]string{"consumers", "history", "parts", "lanes", "waiting", "done"}, keys[i-1])
 			undone := script.Script == SingleScript // after a write that fails
 			whosever := script.Script == DropScript // it deletes somebody else's key with the others
-			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) ||
+			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 ||
+				i > len(keys) ||
 				call[3] != fmt.Sprintf("KEYS[%d]", i) {
 				t.Errorf("%s: %s: want redis.call (for Monitors, parts and a sweep of lanes, pcall) with KEYS[1] to KEYS[%d]",
 					script.name, call[0], len(keys))
@@ -235,13 +240,15 @@ func TestScriptText(t *testing.T) {
 			t.Errorf("%s uses %d of its %d keys", script.name, len(used), len(keys))
 		}
 		note := strings.ReplaceAll(keysNote.FindString(luaFile(script.name)), ",\n--       ", ", ")
-		if want := "-- KEYS: " + strings.Join(keys, ", "); note != want && script.Script != ListScripts[stateWaiting] { // it has another order
+		if want := "-- KEYS: " + strings.Join(keys, ", "); note != want &&
+			script.Script != ListScripts[stateWaiting] { // it has another order
 			t.Errorf("%s: its comment says %q, want %q", script.name, note, want)
 		}
 		if strings.Contains(code, "tostring") {
 			t.Errorf("%s uses tostring", script.name)
 		}
-		instants := []string{"now", "next", "due", "ends", "first", "leased", "furthest", "renewed", "upto", "till", "over", "inGrace",
+		instants := []string{"now", "next", "due", "ends", "first", "leased", "furthest", "renewed", "upto", "till", "over",
+			"inGrace",
 			"graceOver", "pended", "retried", "oldest", "back", "lastCall", "heard"}
 		for _, operands := range glued.FindAllStringSubmatch(code, -1) {
 			for _, operand := range operands[1:] {

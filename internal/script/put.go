@@ -185,7 +185,8 @@ func (s *Store) Sequences(ctx context.Context, name, cursor string) (got Sequenc
 	got.Cursor = r.text()
 	for len(r.rest) > 0 && r.bad == nil {
 		q := Sequence{Name: r.text()}
-		if q.Last, err = message.SequenceNumber(r.text()); err == nil { // else somebody else wrote it, and put takes it for none
+		if q.Last, err = message.SequenceNumber(
+			r.text()); err == nil { // else somebody else wrote it, and put takes it for none
 			got.Found = append(got.Found, q)
 		}
 	}

@@ -68,7 +68,8 @@ func TestScriptPutSequence(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"all of int64": {func(r *rig) {
 			last := int64(math.MinInt64)
-			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1,
+			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53,
+				1<<53 + 1,
 				math.MaxInt64 - 1, math.MaxInt64} {
 				name := fmt.Sprint("n", i)
 				if n != math.MinInt64 {
@@ -81,10 +82,12 @@ func TestScriptPutSequence(t *testing.T) {
 			}
 		}, "sequence s=9223372036854775807 wake 1s"},
 		"rubbish counts as none": {func(r *rig) {
-			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
+			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001",
+				"1.000000000000000000") {
 				r.do("HSET", r.Keys.of("sequence"), "s", value)
 				name := fmt.Sprint("n", i)
-				r.equal(fmt.Sprintf("answer %q", value), r.answers(NewCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
+				r.equal(fmt.Sprintf("answer %q", value),
+					r.answers(NewCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
 				r.equal("cancel", r.cancel("id", queuetest.IDOf(name)), statePending)
 			}
 		}, "sequence s=-9223372036854775808 wake 1s"},
@@ -219,8 +222,9 @@ func TestScriptPutIsBoundedByWhatItReads(t *testing.T) {
 		"of 100 KB, replaced": {func(r *rig) { r.holders(7, 100<<10) }, ConflictReplace, 5},
 		"of 1 MB":             {func(r *rig) { r.holders(3, 1<<20) }, ConflictReschedule, 1},
 		"of 1 MB, kept":       {func(r *rig) { r.holders(3, 1<<20) }, ConflictKeep, 3},
-		"a short one before":  {func(r *rig) { r.holders(1, 10); r.put(msg("h1", time.Hour, keyed("k1"), sized(1<<20))) }, ConflictReschedule, 1},
-		"full groups":         {func(r *rig) { r.fullGroups(4, 999) }, ConflictReplace, 2},
+		"a short one before": {func(r *rig) { r.holders(1, 10); r.put(msg("h1", time.Hour, keyed("k1"), sized(1<<20))) },
+			ConflictReschedule, 1},
+		"full groups": {func(r *rig) { r.fullGroups(4, 999) }, ConflictReplace, 2},
 	} {
 		subtest(t, name, onReal, func(r *rig) {
 			c.build(r)

@@ -49,7 +49,8 @@ var (
 	// ErrWrongType: a key of the queue holds another type of value.
 	ErrWrongType = errors.New("a key of the queue belongs to another program")
 	// errPast is of a pause until an instant that is not after the server's now.
-	errPast = fmt.Errorf("%w: that instant is over, by the server's clock: to end a pause, use Resume", message.ErrBadOption)
+	errPast = fmt.Errorf("%w: that instant is over, by the server's clock: to end a pause, use Resume",
+		message.ErrBadOption)
 )
 
 // refusedBy says what a script's own answer means, if err is one.
@@ -175,7 +176,8 @@ func (s *Store) runAs(ctx context.Context, sc *Script, args []any, bytes int,
 }
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
-func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*reply, error) {
+func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int,
+	timeout time.Duration) (*reply, error) {
 	if s.Link == nil {
 		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, s.Cli) // its commands may go to several servers
 	}
@@ -192,17 +194,19 @@ func (s *Store) runOnReplicas(ctx context.Context, sc *Script, args []any, n int
 }
 
 // replicated makes one attempt at a script call with a WAIT for n replicas.
-func (s *Store) replicated(ctx context.Context, sc *Script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
+func (s *Store) replicated(ctx context.Context, sc *Script, args []any, n int,
+	timeout time.Duration) (*link.ReplicatedCall, error) {
 	var last *link.ReplicatedCall
 	size := link.SizeOf(args)
-	err := s.Attempt(ctx, link.Effort{Bytes: size, Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
-		for byHash := beginsByHash(size); ; byHash = false {
-			last = link.NewReplicatedCall(ctx, sc.command(byHash, s.Keys, args), n, timeout)
-			if err := last.Exec(ctx, cli.Pipeline()); !byHash || !link.Says(err, "NOSCRIPT") {
-				return err
+	err := s.Attempt(ctx,
+		link.Effort{Bytes: size, Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
+			for byHash := beginsByHash(size); ; byHash = false {
+				last = link.NewReplicatedCall(ctx, sc.command(byHash, s.Keys, args), n, timeout)
+				if err := last.Exec(ctx, cli.Pipeline()); !byHash || !link.Says(err, "NOSCRIPT") {
+					return err
+				}
 			}
-		}
-	}})
+		}})
 	if err != nil {
 		return nil, refusedBy(err) // an attempt that is not waited for any longer may still set last
 	}
@@ -219,7 +223,8 @@ func NoID(by, what string) error {
 	if by != "id" || uuid.Validate(what) == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
+	return fmt.Errorf(
+		"%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
 }
 
 // InShard says in which shard an error was, if the queue has several.

@@ -27,8 +27,10 @@ func TestScriptRefusals(t *testing.T) {
 		"DQSHARDS":   {ErrShardCount, "number of shards"},
 		"DQNOQUEUE":  {ErrNoQueue, "has no key"},
 	} {
-		for _, before := range []string{"", "ERR ", "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "} {
-			if got := refusedBy(queuetest.Answer(before + code)); !errors.Is(got, want.is) || !strings.Contains(got.Error(), want.says) {
+		for _, before := range []string{"", "ERR ",
+			"ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "} {
+			if got := refusedBy(queuetest.Answer(before + code)); !errors.Is(got, want.is) ||
+				!strings.Contains(got.Error(), want.says) {
 				t.Errorf("%q is %v", before+code, got)
 			}
 		}
@@ -72,8 +74,9 @@ func TestScriptPauseSays(t *testing.T) {
 			for range 2 { // the reply of the first is lost
 				r.equal("pause", r.Store.Pause(queuetest.CtxB, c, rigBase+p.until.Microseconds(), p.by, p.why), nil)
 			}
-			r.equal(p.now.String(), r.counts().QueueCounts, QueueCounts{Paused: true, PausedSince: at(p.since), PausedUntil: at(p.until),
-				PausedBy: p.by, PauseReason: p.said})
+			r.equal(p.now.String(), r.counts().QueueCounts,
+				QueueCounts{Paused: true, PausedSince: at(p.since), PausedUntil: at(p.until),
+					PausedBy: p.by, PauseReason: p.said})
 			r.read()
 		}
 		before := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "pause").Val()
@@ -101,7 +104,8 @@ func TestScriptPauseRubbish(t *testing.T) {
 			r.do("HSET", r.Keys.State, "paused", value)
 			got, err := r.Store.Counts(queuetest.CtxB)
 			text := got.PausedBy + got.PauseReason
-			if err != nil || !got.Paused || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\n\x00") || len(text) > MaxBy+MaxWhy ||
+			if err != nil || !got.Paused || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\n\x00") ||
+				len(text) > MaxBy+MaxWhy ||
 				got.PausedSince.After(time.UnixMicro(r.now)) {
 				r.t.Errorf("%d: %+v, %v", i, got.QueueCounts, err)
 			}
@@ -153,8 +157,9 @@ func TestConsumersOfRubbish(t *testing.T) {
 	onReal(t, func(r *rig) {
 		dead := map[string]string{
 			"future": fmt.Sprintf("%d 10000000 {}", r.now+time.Hour.Microseconds()), "end of time": "9223372036854775807 1 {}",
-			"before time": "-9223372036854775808 10000000 {}", "no lease": fmt.Sprintf("%d -1 {}", r.now-4e6), "infinite": "inf inf {}",
-			"rubbish": "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", r.now-4e6),
+			"before time": "-9223372036854775808 10000000 {}", "no lease": fmt.Sprintf("%d -1 {}", r.now-4e6),
+			"infinite": "inf inf {}",
+			"rubbish":  "x", "empty": "", "no JSON": fmt.Sprintf("%d 1 {", r.now-4e6),
 		}
 		for name, entry := range dead {
 			r.do("HSET", r.Keys.of("consumers"), name, entry)

@@ -23,7 +23,8 @@ var modelCalls = flag.Int64("model.calls", 0, "how many calls TestModel compares
 // of them held up, repeated or late, and compares every answer and the whole state after each. A
 // failure is shrunk to the shortest sequence, and printed with its seed.
 func TestModel(t *testing.T) {
-	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "600"} { // sequences, and steps of one on average
+	for name, value := range map[string]string{"rapid.checks": "5",
+		"rapid.steps": "600"} { // sequences, and steps of one on average
 		queuetest.Must(t, flag.Set(name, value))
 	}
 	t.Parallel()
@@ -53,14 +54,17 @@ func (m *machine) sequence(t *rapid.T) {
 		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage")})
 	m.doneMax = rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")
 	m.limiting = rapid.IntRange(0, 2).Draw(t, "limits if 2") == 2
-	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
+	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{},
+		[4][]func(*rapid.T){}
 	m.alone, m.reserved, m.ticks = map[string]bool{}, "", map[string]bool{}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){ // rapid draws the first of these, in the order of their names, more often
-		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers, "f send": m.sends, "g again": m.again,
-		"a tick": m.tick, "h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k lease ends": m.leaseEnds, "l forget": m.forgets, "m keep": m.keeps,
+		"a fetch": m.fetches, "b put": m.puts, "c settle": m.settles, "d pass": m.pass, "e steer": m.steers,
+		"f send": m.sends, "g again": m.again,
+		"a tick": m.tick, "h intercept": m.intercepts, "i late": m.late, "j extend": m.extends, "k lease ends": m.leaseEnds,
+		"l forget": m.forgets, "m keep": m.keeps,
 		"o limit": m.limit, "p marker": m.marker, "q pause": m.pauses, "r await": m.awaits, "s layout": m.layouts,
 	})
 	m.newer = true
@@ -75,7 +79,8 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doPause(t, m.who[0], 0, "", "")
 	m.who[0].N++
 	m.doLimit(t, m.who[0], RateLimits{})
-	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done, m.waiting} { // the clock may have been ahead of this
+	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done,
+		m.waiting} { // the clock may have been ahead of this
 		for _, due := range waits {
 			m.now = max(m.now, due)
 		}
@@ -159,8 +164,9 @@ func (m *machine) pass(t *rapid.T) {
 		rapid.Int64Range(m.now, m.now+1e6),
 		rapid.Int64Range(m.now, m.now+5e6),
 		rapid.SampledFrom([]int64{next - 1, next, next + 1}),
-		rapid.OneOf(rapid.Int64Range(m.now, m.now+16e6), rapid.SampledFrom([]int64{m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
-			m.now + 3602e6, m.now - 3602e6})),
+		rapid.OneOf(rapid.Int64Range(m.now, m.now+16e6),
+			rapid.SampledFrom([]int64{m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
+				m.now + 3602e6, m.now - 3602e6})),
 	).Draw(t, "to")
 }
 
@@ -187,8 +193,9 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 		l = drawLimits(t)
 	}
 	a := FetchRequest{
-		Limits:  l,
-		Want:    min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"), MaxBatch), // rapid draws small numbers more often
+		Limits: l,
+		Want: min(2*m.most-rapid.IntRange(0, 2*m.most).Draw(t, "wants less"),
+			MaxBatch), // rapid draws small numbers more often
 		Rearm:   rapid.Bool().Draw(t, "rearm"),
 		ByAlarm: rapid.Bool().Draw(t, "by alarm"),
 		Alone:   rapid.SampledFrom([]string{"", "", m.reserved, HasReserved, queuetest.IDOf("nobody")}).Draw(t, "alone"),
@@ -245,11 +252,14 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
 		m.alone[d.msg.ID] = strings.HasPrefix(a.Alone, d.tag+" ")
-		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.Delivery || d.msg.Failures != r.Failures || d.losses != r.Losses {
-			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures, d.losses, d.broken, r)
+		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.Delivery || d.msg.Failures != r.Failures ||
+			d.losses != r.Losses {
+			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures,
+				d.losses, d.broken, r)
 		}
 		repeated := slices.ContainsFunc(m.given, func(old taken) bool { return old.tag == d.tag })
-		if d.msg.Delivery == 1 && d.msg.Due.UnixMicro() > m.now && !repeated { // since then the clock may have been stepped back
+		if d.msg.Delivery == 1 && d.msg.Due.UnixMicro() > m.now &&
+			!repeated { // since then the clock may have been stepped back
 			t.Fatalf("handed out %s at %d, before %d", names(d.tag), m.now, d.msg.Due.UnixMicro())
 		}
 	}
@@ -342,7 +352,8 @@ func (m *machine) settles(t *rapid.T) {
 
 // ends draws how a delivery ends.
 func (m *machine) ends(t *rapid.T, d taken) Settlement {
-	s := d.ends(rapid.SampledFrom([]OutcomeKind{OutcomeAck, OutcomeAck, OutcomeAck, OutcomeReady, OutcomeGarbage, OutcomeRetry}).Draw(t, "outcome"))
+	s := d.ends(rapid.SampledFrom([]OutcomeKind{OutcomeAck, OutcomeAck, OutcomeAck, OutcomeReady, OutcomeGarbage,
+		OutcomeRetry}).Draw(t, "outcome"))
 	delay := time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
 	result := rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 	switch s.Kind {
@@ -425,7 +436,8 @@ func (m *machine) forgets(t *rapid.T) {
 		return len(held) != len(strings.Fields(m.listed[name])) ||
 			slices.ContainsFunc(held, func(tag string) bool {
 				id := queuetest.IDIn(tag)
-				return m.record(id).Superseded || m.laneOf(id).Width > 0 // another of its lane may have been sent since, for an earlier instant
+				return m.record(id).Superseded ||
+					m.laneOf(id).Width > 0 // another of its lane may have been sent since, for an earlier instant
 			})
 	})
 	if len(names) == 0 {
@@ -453,7 +465,8 @@ func (m *machine) forgets(t *rapid.T) {
 			m.wake = m.armed
 		}
 	}
-	for _, args := range append(calls, []any{"zadd", keys.Wake, m.wake, "w"}, []any{"hset", keys.State, "armed", m.armed}) {
+	for _, args := range append(calls, []any{"zadd", keys.Wake, m.wake, "w"},
+		[]any{"hset", keys.State, "armed", m.armed}) {
 		must(t, m.UniversalClient.Do(queuetest.CtxB, args...).Err())
 	}
 	m.held = m.contents

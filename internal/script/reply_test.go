@@ -100,7 +100,8 @@ var repliesToUsers = map[string]repliesCase{
 	"put": caseOf(func(s *Store) (SendReply, error) {
 		ms := []*SendMessage{numbered(msg("a", 0), "s", 1), numbered(msg("b", 0), "s", 2)}
 		return s.Send(queuetest.CtxB, NewCaller(), SendRequest{Messages: ms})
-	}, []int{0}, []string{"5|+6 =a", "5|#09223372036854775809 #18446744073709551615", "5|! !", "5|+6"}, "5|+6 !7", "5|", "5|+6 +7 +8",
+	}, []int{0}, []string{"5|+6 =a", "5|#09223372036854775809 #18446744073709551615", "5|! !", "5|+6"}, "5|+6 !7", "5|",
+		"5|+6 +7 +8",
 		"5|+6 +x", "5|+6 #1", "5|+6 ?", "5|+6 #18446744073709551616", "5|+6 +7|lane|"),
 	"intercept": caseOf(func(s *Store) (InterceptReply, error) {
 		return s.Intercept(queuetest.CtxB, NewCaller(), "id", "a", false)
@@ -110,27 +111,34 @@ var repliesToUsers = map[string]repliesCase{
 		with := &FetchSettings{Lease: time.Second, MaxLosses: 3}
 		return s.Fetch(queuetest.CtxB, NewCaller(), FetchRequest{Want: 1, Settings: with})
 	}, []int{2, 3, 4, 8, 10, 11, 13, 15, 17, 20},
-		[]string{fetchReply(-1, ""), fetchReply(3, "6"), fetchReply(4, "1"), "|5|0|0|0|0|1|10000000|10 1000000 3 5 1 7|0|0|0 0 0 0|0||0|0"},
+		[]string{fetchReply(-1, ""), fetchReply(3, "6"), fetchReply(4, "1"),
+			"|5|0|0|0|0|1|10000000|10 1000000 3 5 1 7|0|0|0 0 0 0|0||0|0"},
 		"OK", strings.TrimPrefix(fetchReply(-1, ""), "envelope|"), fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, ""),
 		fetchReply(3, ""), fetchReply(4, "1.5"), fetchReply(5, "-"), fetchReply(9, "1"), fetchReply(9, "1 2 3 4 5"),
 		fetchReply(9, "1 2 3 4 5 6 7"), fetchReply(10, "1"), fetchReply(10, "-1"), fetchReply(13, "2"), fetchReply(13, "-1"),
-		fetchReply(15, "-1"), fetchReply(16, "0"), fetchReply(16, "2"), fetchReply(18, "-2"), fetchReply(20, "2"), fetchReply(20, "0"),
+		fetchReply(15, "-1"), fetchReply(16, "0"), fetchReply(16, "2"), fetchReply(18, "-2"), fetchReply(20, "2"),
+		fetchReply(20, "0"),
 		fetchReply(20, "-1"), fetchReply(20, "9000000000000000000")),
 	"tick": caseOf(func(s *Store) (TickReply, error) {
 		return s.Tick(queuetest.CtxB, NewCaller(), TickRequest{Settings: &FetchSettings{Lease: time.Second, MaxLosses: 3}})
 	}, []int{0, 1, 2, 3, 4, 5, 6},
 		[]string{"5|0|0|0|0|0|0", "5|1|2|3|4|1|1|id|envelope|fail|-1|40|-1|1|part"},
-		"", "5", "5|0|0|0|-1|0|0", "5|0|0|0|0|1|0|id|envelope", "5|0|0|0|0|0|1|-1|40", "5|0|0|0|0|1|0|id|e|f|1|0", "5|0|0|0|0|1|0|id|e|f|-2|0"),
+		"", "5", "5|0|0|0|-1|0|0", "5|0|0|0|0|1|0|id|envelope", "5|0|0|0|0|0|1|-1|40", "5|0|0|0|0|1|0|id|e|f|1|0",
+		"5|0|0|0|0|1|0|id|e|f|-2|0"),
 	"settle": caseOf(func(s *Store) (SettleReply, error) {
 		all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
 		all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}
 		got, err := s.Settle(queuetest.CtxB, NewCaller(), all, false)
 		return got, within(2, err, got.Left, got.Void)
-	}, []int{0, 1}, []string{"5|0;0;;;0;0;", "5|3;4;1 2 ;2 ;1;1;1=x 2=y ", "5|0;0;;;2!;0;", "5|0;0;;;2;0;1~7:x 2=acked:y;z "},
-		"", "5", "5|0", "5|x;0;;;0;0;", "5|0;x;;;0;0;", "5|0;0;;;0;x;", "5|0;0", "5|0;0;", "5|0;0;;", "5|0;0;0;;0;0;", "5|0;0;3;;0;0;", "5|0;0;1 -1;;0;0;", "5|0;0;1.0 ;;0;0;", "5|0;0;;;0;0;3=x ",
-		"5|0;0;;;0;0;0=x ", "5|0;0;;;0;0;1", "5|0;0;;;0;0;1~x:y ", "5|0;0;;;0;0;=x ", "5|0;0;;;0;0;1?x ", "5|0;0;;3 ;0;0;", "5|0;0;;;3;0;",
+	}, []int{0, 1}, []string{"5|0;0;;;0;0;", "5|3;4;1 2 ;2 ;1;1;1=x 2=y ", "5|0;0;;;2!;0;",
+		"5|0;0;;;2;0;1~7:x 2=acked:y;z "},
+		"", "5", "5|0", "5|x;0;;;0;0;", "5|0;x;;;0;0;", "5|0;0;;;0;x;", "5|0;0", "5|0;0;", "5|0;0;;", "5|0;0;0;;0;0;",
+		"5|0;0;3;;0;0;", "5|0;0;1 -1;;0;0;", "5|0;0;1.0 ;;0;0;", "5|0;0;;;0;0;3=x ",
+		"5|0;0;;;0;0;0=x ", "5|0;0;;;0;0;1", "5|0;0;;;0;0;1~x:y ", "5|0;0;;;0;0;=x ", "5|0;0;;;0;0;1?x ", "5|0;0;;3 ;0;0;",
+		"5|0;0;;;3;0;",
 		"5|0;0;;;0!;0;", "5|0;0;;;1?;0;", "5|0;0;;;-1;0;"),
-	"keep": caseOf(func(s *Store) (int, error) { return s.Keep(queuetest.CtxB, "a:1", []string{"a"}) }, []int{0}, []string{"0", "5"}),
+	"keep": caseOf(func(s *Store) (int, error) { return s.Keep(queuetest.CtxB, "a:1", []string{"a"}) }, []int{0},
+		[]string{"0", "5"}),
 	"extend": caseOf(func(s *Store) (ExtendReply, error) {
 		return s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})
 	}, []int{0, 1, 2}, []string{"7|0|1"}, "0", "|0|0", "0|-1|0"),
@@ -143,7 +151,8 @@ var repliesToMonitors = map[string]repliesCase{
 		"1|2|3|4|5|6|7|8|9|10|11", "1|2|3|4|5|6|7|8|9|10|11|1|13"),
 	"look": caseOf(func(s *Store) (*lookReply, error) { return s.Look(queuetest.CtxB, "id", "a", 0) }, []int{3, 7, 8},
 		[]string{"5|a|garbage|6|envelope|x||3|0", "5|a|ready|0|envelope||||0", "5|a|done|6|envelope||result|0|1|part"},
-		"5", "5|a|nowhere|0|envelope||||0", "5|a|ready|0|envelope|", "5|a|ready|0|envelope|||-1|0", "5|a|ready|0|envelope||||2|odd"),
+		"5", "5|a|nowhere|0|envelope||||0", "5|a|ready|0|envelope|", "5|a|ready|0|envelope|||-1|0",
+		"5|a|ready|0|envelope||||2|odd"),
 	"list": caseOf(func(s *Store) (PageReply, error) {
 		return s.List(queuetest.CtxB, ListRequest{In: statePending, Limit: 2})
 	},
@@ -152,23 +161,28 @@ var repliesToMonitors = map[string]repliesCase{
 	"steer": caseOf(func(s *Store) ([]Steered, error) {
 		return s.Steer(queuetest.CtxB, NewCaller(), SteerRequest{What: "at", Targets: []Spot{{Tag: "a"}, {Tag: "b"}}})
 	}, []int{0}, []string{"5|pending !gone", "5|=c retry"}, "5|", "5|pending retry ready", "5|pending nowhere"),
-	"lanes": caseOf(func(s *Store) (LanesReply, error) { return s.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}) }, []int{0},
+	"lanes": caseOf(func(s *Store) (LanesReply, error) { return s.Lanes(queuetest.CtxB, LanesRequest{Limit: 10}) },
+		[]int{0},
 		[]string{"5|", "5|a|a|1|1|7|6|1|id|ready|6||b|2|0|0|0|0"},
 		"5||a|1|1|7|6", "5||a|1|1|7|6|x", "5||a|1|1|7|6|1|id|nowhere|6|", "5||a|1|1|7|6|2|id|ready|6|"),
 	"sequences": caseOf(func(s *Store) (SequencesReply, error) { return s.Sequences(queuetest.CtxB, "", "0") }, []int{0},
 		[]string{"5|0", "5|7|a|09223372036854775809|b|somebody else's"}),
-	"dropsequence": caseOf(func(s *Store) (bool, error) { return s.DropSequence(queuetest.CtxB, NewCaller(), "a") }, []int{0},
+	"dropsequence": caseOf(func(s *Store) (bool, error) { return s.DropSequence(queuetest.CtxB, NewCaller(), "a") },
+		[]int{0},
 		[]string{"0", "1"}, "2", "-1"),
-	"passsequence": {func(s *Store) error { _, _, err := s.PassSequence(queuetest.CtxB, NewCaller(), "a", 1); return err }, []int{0},
+	"passsequence": {func(s *Store) error { _, _, err := s.PassSequence(queuetest.CtxB, NewCaller(), "a", 1); return err },
+		[]int{0},
 		[]string{"09223372036854775809", ""}, []string{"1"}},
 	"forecast": caseOf(func(s *Store) (ForecastReply, error) { return s.Forecast(queuetest.CtxB, 0, time.Second, 1) },
 		[]int{0, 1, 2, 3, 6, 7}, []string{"5|5|0|0|0|0|0|0"}),
-	"pause": {func(s *Store) error { return s.Pause(queuetest.CtxB, NewCaller(), 0, "", "") }, []int{0}, []string{"5|"}, nil},
+	"pause": {func(s *Store) error { return s.Pause(queuetest.CtxB, NewCaller(), 0, "", "") }, []int{0}, []string{"5|"},
+		nil},
 	"drop": caseOf(func(s *Store) (Holding, error) { return s.Drop(queuetest.CtxB, DropEmpty) }, []int{0, 1, 2},
 		[]string{"0|7|0", "5|0|1"}),
 	"note": caseOf(func(s *Store) (JournalAnswer, error) { return s.Note(queuetest.CtxB, &JournalNote{}, 0) }, []int{0},
 		[]string{"5|4|runs", "5|0|", "5|x|somebody else's"}),
-	"journal": caseOf(func(s *Store) (JournalReply, error) { return s.Journal(queuetest.CtxB, JournalRequest{}) }, []int{0},
+	"journal": caseOf(func(s *Store) (JournalReply, error) { return s.Journal(queuetest.CtxB, JournalRequest{}) },
+		[]int{0},
 		[]string{"5|0", "5|1|4|a done 4 {}", "5||x|somebody else's"}),
 	"consumers": caseOf(func(s *Store) ([]ConsumerEntry, error) { return s.Consumers(queuetest.CtxB) }, []int{0},
 		[]string{"5|0", "5|0|c|5 1 {}", "5|0|somebody else's|x", "5|7"}), // the last: for ever

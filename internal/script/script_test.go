@@ -127,7 +127,8 @@ func rigAt(t testing.TB, addr string) *rig {
 }
 
 func rigOf(t testing.TB, cli *redis.Client, set func(us int64)) *rig {
-	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), set: set, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
+	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), set: set,
+		with:   FetchSettings{Lease: rigLease, MaxLosses: 3},
 		leases: map[string]*Lease{}, ticked: map[string]bool{}}
 	r.Store = NewStore(cli, "dq", r.name)
 	r.Store.AttemptTimeout = time.Minute // the embedded server is slow, and a call is made once
@@ -168,7 +169,8 @@ type namedScript struct {
 var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
 	{FetchScript, "fetch"}, {TickScript, "tick"}, {SettleScript, "settle"}, {KeepScript, "keep"},
-	{ExtendScript, "extend"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"}, {LookScript, "look"},
+	{ExtendScript, "extend"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {BalanceScript, "balance"},
+	{LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateWaiting], "list"}, {ListScripts[stateUnack], "held"},
 	{SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"}, {ShardsScript, "shards"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
@@ -244,7 +246,8 @@ func (r *rig) do(args ...any) {
 	if err := r.Cli.Do(queuetest.CtxB, args...).Err(); err != nil {
 		r.t.Fatalf("%v: %v", args, err)
 	}
-	if r.vanished += there - r.Cli.HLen(queuetest.CtxB, r.Keys.msg).Val(); slices.Contains(args[1:], any(r.Keys.State)) && args[0] == "DEL" {
+	if r.vanished += there - r.Cli.HLen(queuetest.CtxB, r.Keys.msg).Val(); slices.Contains(args[1:], any(r.Keys.State)) &&
+		args[0] == "DEL" {
 		r.vanished = 0 // the books are opened again
 	}
 }
@@ -275,13 +278,16 @@ func (r *rig) text(s *check.State) string {
 		}
 	}
 	scored := func(name string, entries []check.Entry) {
-		list(name, conc.Mapped(entries, func(e *check.Entry) string { return names(e.Tag) + "@" + r.since(e.Score).String() }))
+		list(name, conc.Mapped(entries, func(e *check.Entry) string {
+			return names(e.Tag) + "@" + r.since(e.Score).String()
+		}))
 	}
 	scored("pending", s.Pending)
 	list("ready", conc.Mapped(s.Ready, func(e *check.Entry) string { return names(e.Tag) }))
-	scored("unack", slices.SortedFunc(slices.Values(s.Unack), func(a, b check.Entry) int { // leases of one end have names by chance
-		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
-	}))
+	scored("unack",
+		slices.SortedFunc(slices.Values(s.Unack), func(a, b check.Entry) int { // leases of one end have names by chance
+			return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
+		}))
 	scored("retry", s.Retry)
 	scored("waiting", s.Waiting)
 	scored("garbage", s.Garbage)
@@ -290,7 +296,9 @@ func (r *rig) text(s *check.State) string {
 	list("parts", inOrder(s.Parts))
 	list("missing", inOrder(s.Missing))
 	list("left", conc.Mapped(inOrder(s.Left), func(word *string) string { return strings.ReplaceAll(*word, " ", "+") }))
-	list("fail", conc.Mapped(slices.Sorted(maps.Keys(s.Fail)), func(id *string) string { return r.failText(*id, s.Fail[*id]) }))
+	list("fail", conc.Mapped(slices.Sorted(maps.Keys(s.Fail)), func(id *string) string {
+		return r.failText(*id, s.Fail[*id])
+	}))
 	list("key", inOrder(s.Keys))
 	var turns []string
 	for _, m := range s.Lanes {
@@ -319,7 +327,9 @@ func (r *rig) text(s *check.State) string {
 
 // inOrder has a word for each entry: <name>=<value>.
 func inOrder[V any](all map[string]V) []string {
-	return conc.Mapped(slices.Sorted(maps.Keys(all)), func(name *string) string { return names(fmt.Sprintf("%s=%v", *name, all[*name])) })
+	return conc.Mapped(slices.Sorted(maps.Keys(all)), func(name *string) string {
+		return names(fmt.Sprintf("%s=%v", *name, all[*name]))
+	})
 }
 
 func (r *rig) failText(id string, f check.Fail) string {

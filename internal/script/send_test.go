@@ -62,7 +62,8 @@ func TestScriptForget(t *testing.T) {
 		before := r.read().Fields
 		r.do("HSET", r.Keys.State, "call:fresh", call(time.Hour), "call:soon", call(-time.Hour))
 		for i := range 150 {
-			r.do("HSET", r.Keys.State, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:ahead", i), call(-2*time.Hour))
+			r.do("HSET", r.Keys.State, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:ahead", i),
+				call(-2*time.Hour))
 		}
 		r.do("HSET", r.Keys.State, "call:broken", "?", "call:inf", "1 inf ")
 		for range 100 {
@@ -80,7 +81,8 @@ func TestScriptSingleAfterAPause(t *testing.T) {
 			r.do("HSET", r.Keys.State, "pause", until)
 			c := newCall()
 			m := msg(strconv.Itoa(i), time.Second)
-			got, err := eval(queuetest.CtxB, r.Store, SingleScript, []any{c.ID, c.N, m.delay(), m.ID, m.Text}, 0, redis.NewIntCmd)
+			got, err := eval(queuetest.CtxB, r.Store, SingleScript, []any{c.ID, c.N, m.delay(), m.ID, m.Text}, 0,
+				redis.NewIntCmd)
 			if err != nil || (got.Val() != 0) != (i == 0) {
 				r.t.Errorf("paused until %d, now %d: %v, %v", until, r.now, got, err)
 			}
@@ -143,7 +145,8 @@ func TestScriptKeyHoldRubbish(t *testing.T) {
 			heldKey(r)
 			r.do("ZADD", r.Keys.of("holds"), score, "k")
 			name := fmt.Sprint("m", i)
-			r.equal("held until "+score, r.answers(NewCaller(), on(ConflictKeep, true, msg(name, time.Second, keyed("k")))), "+1s")
+			r.equal("held until "+score, r.answers(NewCaller(), on(ConflictKeep, true, msg(name, time.Second, keyed("k")))),
+				"+1s")
 			r.equal("cancel", r.cancel("key", "k"), statePending)
 			r.do("DEL", r.Keys.of("holds"))
 		}

@@ -108,7 +108,8 @@ func (s *Settlement) counts() string { return strconv.Itoa(s.Failures) + " " + s
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *Settlement) plain() bool {
-	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == "" && !s.Countdown && s.Lane == ""
+	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == "" &&
+		!s.Countdown && s.Lane == ""
 }
 
 // A SettleReply is what a settle did besides.

@@ -52,7 +52,8 @@ func TestScriptFailoverForgetsFetch(t *testing.T) {
 			r.hand(msg("a", 0, keyed("k"))) // to A
 			a := r.leases[tagFor("a")]
 			r.forgot(r.Keys.of("pending"), "a")
-			r.equal("the second is accepted", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 0, keyed("k")))), "~a@0s")
+			r.equal("the second is accepted", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 0, keyed("k")))),
+				"~a@0s")
 			r.take("a") // by B, with the payload of the second
 			r.at(4 * time.Second)
 			b := r.leases[tagFor("a")]
@@ -94,7 +95,8 @@ func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	r.equal("a repeat", r.settling(c, all...), first)
 	var words []string
 	for _, f := range first.Answers {
-		words = append(words, fmt.Sprintf("%d.%d%s", f.Settlement, f.Follower, r.inWords(SendReply{Answers: []SendAnswer{f.SendAnswer}})))
+		words = append(words,
+			fmt.Sprintf("%d.%d%s", f.Settlement, f.Follower, r.inWords(SendReply{Answers: []SendAnswer{f.SendAnswer}})))
 	}
 	return first.Void, strings.Join(words, " ")
 }

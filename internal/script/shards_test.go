@@ -171,8 +171,9 @@ func TestShardName(t *testing.T) {
 		}
 	}
 	// As CLUSTER KEYSLOT answers.
-	for name, want := range map[string]int{"": 0, "foo": 12182, "{foo}bar": 12182, "foo{}{bar}": 8363, "foo{{bar}}zap": 4015,
-		"123456789": 12739} {
+	for name, want := range map[string]int{"": 0, "foo": 12182, "{foo}bar": 12182, "foo{}{bar}": 8363,
+		"foo{{bar}}zap": 4015,
+		"123456789":     12739} {
 		if got := Slot(name); got != want {
 			t.Errorf("the slot of %q is %d, want %d", name, got, want)
 		}

@@ -41,10 +41,12 @@ type DeadMessage struct{ ID, Envelope, Fail string }
 func (s *Store) Tick(ctx context.Context, c *Caller, q TickRequest) (TickReply, error) {
 	set := q.Settings
 	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
-	args := []any{c.ID, q.Again, seedOr(q.Seed), set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
+	args := []any{c.ID, q.Again, seedOr(q.Seed), set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(),
+		set.GarbageMax,
 		PoisonText, bytes}
 	r := s.runAs(ctx, TickScript, args, bytes, redis.NewStringSliceCmd)
-	got := TickReply{Now: message.ServerTime(r.int64()), More: r.number() == 1, Lost: r.number(), Overflow: r.number(), Replaced: r.number()}
+	got := TickReply{Now: message.ServerTime(r.int64()), More: r.number() == 1, Lost: r.number(), Overflow: r.number(),
+		Replaced: r.number()}
 	dead, missing := r.number(), r.number()
 	for len(got.Dead) < dead && r.bad == nil {
 		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})

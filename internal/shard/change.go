@@ -17,7 +17,8 @@ import (
 
 // change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue
 // has it, because the change must hold there too when messages come. If there is no queue, change makes no key.
-func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
+func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls,
+	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
 	set, err := q.Reach(ctx)
 	if err != nil {
 		return nil, err
@@ -25,7 +26,8 @@ func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, f 
 	return changeIn(ctx, set, calls, f)
 }
 
-func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
+func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls,
+	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
 	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {
 		once := func() (T, error) {
 			return script.Once(ctx, calls, func(c *script.Caller) (T, error) { return f(s, c) })
@@ -61,10 +63,13 @@ func (q *Queue) Pause(ctx context.Context, calls *script.LimitedCalls, until int
 
 // PauseFor pauses for so many us by the clock of the first shard, and returns until when. It does nothing in the
 // others if the first fails. If that instant is over by the clock of another shard, that is no error.
-func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int64, by, why string) (until int64, err error) {
+func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int64, by,
+	why string) (until int64, err error) {
 	set, err := q.Reach(ctx)
 	if err == nil {
-		until, err = script.Once(ctx, calls, func(c *script.Caller) (int64, error) { return set.All[0].PauseFor(ctx, c, us, by, why) })
+		until, err = script.Once(ctx, calls, func(c *script.Caller) (int64, error) {
+			return set.All[0].PauseFor(ctx, c, us, by, why)
+		})
 	}
 	if err != nil || len(set.All) == 1 {
 		return until, err
@@ -82,7 +87,8 @@ func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int
 }
 
 // SetLimits divides limits of the whole queue among its shards (Divide), and returns what they were.
-func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls, l script.RateLimits) (before script.RateLimits, err error) {
+func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls,
+	l script.RateLimits) (before script.RateLimits, err error) {
 	set, err := q.Reach(ctx)
 	if err != nil {
 		return before, err
@@ -91,19 +97,25 @@ func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls, l scr
 	if err != nil {
 		return before, err
 	}
-	got, err := changeIn(ctx, set, calls, func(s *script.Store, c *script.Caller) (script.RateLimits, error) { return s.SetLimits(ctx, c, part) })
+	got, err := changeIn(ctx, set, calls, func(s *script.Store, c *script.Caller) (script.RateLimits, error) {
+		return s.SetLimits(ctx, c, part)
+	})
 	return Whole(commonLimits(got), len(set.All)), err
 }
 
 // LiftThrottle says whether a shard was throttled.
 func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (lifted bool, err error) {
-	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (bool, error) { return s.LiftThrottle(ctx, c) })
+	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (bool, error) {
+		return s.LiftThrottle(ctx, c)
+	})
 	return slices.Contains(got, true), err
 }
 
 // AcceptBalance counts what is there as right, and returns how many messages were missing in all shards together.
 func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (missing int64, err error) {
-	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (int64, error) { return s.AcceptBalance(ctx, c) })
+	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (int64, error) {
+		return s.AcceptBalance(ctx, c)
+	})
 	for _, n := range got {
 		missing += n
 	}
@@ -120,7 +132,8 @@ func (q *Queue) DropSequence(ctx context.Context, calls *script.LimitedCalls, na
 }
 
 // PassSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none.
-func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, name string, n int64) (before int64, was bool, err error) {
+func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, name string,
+	n int64) (before int64, was bool, err error) {
 	s, err := q.by(ctx, "key", name, q.reach)
 	if err == nil {
 		err = calls.Call(ctx, func(c *script.Caller) (err error) {
@@ -132,7 +145,8 @@ func (q *Queue) PassSequence(ctx context.Context, calls *script.LimitedCalls, na
 }
 
 // SteerOne is Steer of the only target, in its shard.
-func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do script.SteerRequest) (script.Steered, error) {
+func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls,
+	do script.SteerRequest) (script.Steered, error) {
 	s, err := q.by(ctx, do.Only, do.Targets[0].Tag, q.reach)
 	if err != nil {
 		return script.Steered{}, err
@@ -146,7 +160,8 @@ func (q *Queue) SteerOne(ctx context.Context, calls *script.LimitedCalls, do scr
 
 // InterceptWith is Intercept in the shard of the message. It returns ErrNotFound for what is nowhere and can be no id,
 // because a key in the place of an id would pass for a message that was handled.
-func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string, running bool) (got script.InterceptReply, err error) {
+func (q *Queue) InterceptWith(ctx context.Context, calls *script.LimitedCalls, by, what string,
+	running bool) (got script.InterceptReply, err error) {
 	s, err := q.by(ctx, by, what, q.reach)
 	if err != nil {
 		return got, err

@@ -100,7 +100,8 @@ func TestLimitsOfAllShards(t *testing.T) {
 	if before, err = r.SetLimits(queuetest.CtxB, &r.calls, script.RateLimits{}); err != nil || before != l {
 		t.Errorf("before: %v, %v", before, err)
 	}
-	if _, err = r.SetLimits(queuetest.CtxB, &r.calls, script.RateLimits{Rate: 1, Per: 365 * 24 * time.Hour, Burst: 1}); !errors.Is(err, message.ErrBadOption) {
+	if _, err = r.SetLimits(queuetest.CtxB, &r.calls,
+		script.RateLimits{Rate: 1, Per: 365 * 24 * time.Hour, Burst: 1}); !errors.Is(err, message.ErrBadOption) {
 		t.Errorf("too slow: %v", err)
 	}
 }
@@ -111,7 +112,8 @@ func TestThrottleAndBooksOfAllShards(t *testing.T) {
 	r := newRig(t, 2)
 	id := r.send(1, "x", 0)
 	r.send(0, "y", 0)
-	r.Must(r.Base.Cli.HSet(queuetest.CtxB, r.set.All[1].Keys.State, "throttled", fmt.Sprint(time.Now().UnixMicro()-1, " ", time.Now().Add(time.Minute).UnixMicro())).Err())
+	r.Must(r.Base.Cli.HSet(queuetest.CtxB, r.set.All[1].Keys.State, "throttled",
+		fmt.Sprint(time.Now().UnixMicro()-1, " ", time.Now().Add(time.Minute).UnixMicro())).Err())
 	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || c.ThrottledUntil.IsZero() {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -184,7 +186,8 @@ func TestOneMessage(t *testing.T) {
 		if got, err := r.SteerOne(queuetest.CtxB, &r.calls, do); err != nil || !got.Done {
 			t.Errorf("steer in shard %d: %+v, %v", i, got, err)
 		}
-		if got, err := r.InterceptWith(queuetest.CtxB, &r.calls, "id", id, false); err != nil || !got.Out(false) || got.State != "ready" || got.ID != id {
+		if got, err := r.InterceptWith(queuetest.CtxB, &r.calls, "id", id, false); err != nil || !got.Out(false) ||
+			got.State != "ready" || got.ID != id {
 			t.Errorf("intercept in shard %d: %+v, %v", i, got, err)
 		}
 	}
@@ -209,7 +212,8 @@ func TestSequencesOfAllShards(t *testing.T) {
 		if _, was, err := r.PassSequence(queuetest.CtxB, &r.calls, name, int64(i+1)); was || err != nil {
 			t.Errorf("pass: %v, %v", was, err)
 		}
-		if got, err := r.set.All[r.set.Named(name)].Sequences(queuetest.CtxB, name, "0"); err != nil || len(got.Found) != 1 || got.Found[0].Last != int64(i+1) {
+		if got, err := r.set.All[r.set.Named(name)].Sequences(queuetest.CtxB, name, "0"); err != nil || len(got.Found) != 1 ||
+			got.Found[0].Last != int64(i+1) {
 			t.Errorf("%s is not in its shard: %+v, %v", name, got, err)
 		}
 		if got, err := r.Sequences(queuetest.CtxB, name, "0"); err != nil || len(got.Found) != 1 || got.Cursor != "0" {
@@ -246,7 +250,8 @@ func TestLanesOfAllShards(t *testing.T) {
 		for range 2 {
 			r.send(r.set.Named(name), name, time.Hour, inLane(name))
 		}
-		if got, err := r.Lanes(queuetest.CtxB, script.LanesRequest{Name: name}); err != nil || len(got.Lanes) != 1 || got.Lanes[0].Waiting != 1 || got.Last != "" {
+		if got, err := r.Lanes(queuetest.CtxB, script.LanesRequest{Name: name}); err != nil || len(got.Lanes) != 1 ||
+			got.Lanes[0].Waiting != 1 || got.Last != "" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -293,17 +298,18 @@ func TestDropInPart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
 	var before func() error // shard 2 is deleted, and shard 3 was before
-	defer link.Interpose(r.Base.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		args := fmt.Sprintln(cmd.Args()...)
-		if strings.Contains(args, script.DropScript.SHA) && strings.Contains(args, r.base(1)) &&
-			!strings.HasSuffix(args, script.DropLook+"\n") {
-			if err := before(); err != nil {
-				cmd.SetErr(err)
-				return err
+	defer link.Interpose(r.Base.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			args := fmt.Sprintln(cmd.Args()...)
+			if strings.Contains(args, script.DropScript.SHA) && strings.Contains(args, r.base(1)) &&
+				!strings.HasSuffix(args, script.DropLook+"\n") {
+				if err := before(); err != nil {
+					cmd.SetErr(err)
+					return err
+				}
 			}
-		}
-		return next(ctx, cmd)
-	}))()
+			return next(ctx, cmd)
+		}))()
 	inPart := func(force bool, deleted int) error {
 		t.Helper()
 		n, err := r.Drop(queuetest.CtxB, force)
@@ -336,10 +342,11 @@ func TestOneShardCostsOneCall(t *testing.T) {
 	r := newRig(t, 0)
 	id := r.send(0, "x", time.Hour)
 	var calls atomic.Int64
-	defer link.Interpose(r.Base.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		calls.Add(1)
-		return next(ctx, cmd)
-	}))()
+	defer link.Interpose(r.Base.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			calls.Add(1)
+			return next(ctx, cmd)
+		}))()
 	q := New(script.NewStore(r.Base.Cli, "dq", r.Name), 0)
 	var errs [14]error
 	_, errs[0] = q.ReadCounts(queuetest.CtxB)
@@ -377,13 +384,15 @@ func TestChangedInPart(t *testing.T) {
 	_, err := r.set.All[1].SetLimits(queuetest.CtxB, script.NewCaller(), script.RateLimits{Concurrency: 4})
 	r.Must(err)
 	c, err := r.ReadCounts(queuetest.CtxB)
-	if want := "only in 1 of 3 shards: a deploy"; err != nil || !c.Paused || c.PausedBy != "ann" || c.PauseReason != want || c.Set.Concurrency != 0 {
+	if want := "only in 1 of 3 shards: a deploy"; err != nil || !c.Paused || c.PausedBy != "ann" ||
+		c.PauseReason != want || c.Set.Concurrency != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.Must(r.Pause(queuetest.CtxB, &r.calls, until, "ann", "a deploy"))
 	_, err = r.SetLimits(queuetest.CtxB, &r.calls, script.RateLimits{Concurrency: 12})
 	r.Must(err)
-	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || !c.Paused || c.PauseReason != "a deploy" || c.Set.Concurrency != 12 {
+	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || !c.Paused || c.PauseReason != "a deploy" ||
+		c.Set.Concurrency != 12 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

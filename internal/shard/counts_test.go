@@ -36,11 +36,13 @@ func TestCountsAddUp(t *testing.T) {
 	r.send(0, "first", time.Minute)
 	sent := time.Now()
 	c, err := r.ReadCounts(queuetest.CtxB)
-	if due := c.NextDue.Add(-time.Minute); err != nil || c.Pending != 7 || c.Ready != 3 || c.Behind <= 0 || !c.Used || c.Layout != "1" ||
+	if due := c.NextDue.Add(-time.Minute); err != nil || c.Pending != 7 || c.Ready != 3 || c.Behind <= 0 || !c.Used ||
+		c.Layout != "1" ||
 		due.Before(begun) || due.After(sent) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if b, err := r.Balance(queuetest.CtxB); err != nil || b.Since.Before(opened) || b.Sent != 10 || b.Entered != 10 || b.Here != 10 {
+	if b, err := r.Balance(queuetest.CtxB); err != nil || b.Since.Before(opened) || b.Sent != 10 || b.Entered != 10 ||
+		b.Here != 10 {
 		t.Errorf("%+v, %v", b, err)
 	}
 	r.Must(r.Cli.HSet(queuetest.CtxB, r.set.All[1].Keys.State, "layout", "7").Err())
@@ -104,13 +106,18 @@ func TestSumOfCounts(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	one, two := script.CountsReply{Layout: "1", Now: 5}, script.CountsReply{Layout: "2", Now: 7}
-	one.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 2, NextDue: at(9)}, Paused: true, PausedUntil: at(20), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(4), ThrottledUntil: at(3)}
-	two.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 1, NextDue: at(8)}, LaneSince: at(2), Paused: true, PausedUntil: at(30), PausedBy: "b", Limited: true, LimitedSince: at(3), LimitedUntil: at(6), Unaccounted: -1}
+	one.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 2, NextDue: at(9)}, Paused: true,
+		PausedUntil: at(20), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(4), ThrottledUntil: at(3)}
+	two.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 1, NextDue: at(8)}, LaneSince: at(2), Paused: true,
+		PausedUntil: at(30), PausedBy: "b", Limited: true, LimitedSince: at(3), LimitedUntil: at(6), Unaccounted: -1}
 	set := script.RateLimits{Rate: 5, Per: 20 * time.Second, Burst: 2}
 	one.Set, two.Set, two.Asked = set, set, script.RateLimits{Concurrency: 3}
 	got := sumOf([]script.CountsReply{one, two}, 2)
-	want := script.CountsReply{Layout: "2", Now: 7, Set: script.RateLimits{Rate: 5, Per: 10 * time.Second, Burst: 4}, Asked: script.RateLimits{Concurrency: 6}}
-	want.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 2, NextDue: at(8)}, LaneSince: at(2), Paused: true, PausedUntil: at(30), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(3), LimitedUntil: at(6), Unaccounted: -1, ThrottledUntil: at(3)}
+	want := script.CountsReply{Layout: "2", Now: 7, Set: script.RateLimits{Rate: 5, Per: 10 * time.Second, Burst: 4},
+		Asked: script.RateLimits{Concurrency: 6}}
+	want.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 2, NextDue: at(8)}, LaneSince: at(2), Paused: true,
+		PausedUntil: at(30), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(3), LimitedUntil: at(6),
+		Unaccounted: -1, ThrottledUntil: at(3)}
 	if got != want {
 		t.Errorf("%+v,\nwant %+v", got, want)
 	}
@@ -126,8 +133,11 @@ func TestSumOfCounts(t *testing.T) {
 func TestSpansAddUp(t *testing.T) {
 	t.Parallel()
 	all := map[int64]script.SpanCounts{1: {Sent: 1, Started: 1, Lateness: 4 * time.Second, MaxLateness: 4 * time.Second}}
-	addSpans(all, map[int64]script.SpanCounts{1: {Sent: 2, Acked: 1, Started: 3, Lateness: 8 * time.Second, MaxLateness: 9 * time.Second}, 2: {Lost: 1}})
-	if all[1] != (script.SpanCounts{Sent: 3, Acked: 1, Started: 4, Lateness: 7 * time.Second, MaxLateness: 9 * time.Second}) || all[2] != (script.SpanCounts{Lost: 1}) {
+	addSpans(all,
+		map[int64]script.SpanCounts{1: {Sent: 2, Acked: 1, Started: 3, Lateness: 8 * time.Second,
+			MaxLateness: 9 * time.Second}, 2: {Lost: 1}})
+	if all[1] != (script.SpanCounts{Sent: 3, Acked: 1, Started: 4, Lateness: 7 * time.Second,
+		MaxLateness: 9 * time.Second}) || all[2] != (script.SpanCounts{Lost: 1}) {
 		t.Errorf("%+v", all)
 	}
 	r := newRig(t, 2)
@@ -156,7 +166,8 @@ func TestDivideLimits(t *testing.T) {
 			t.Errorf("%d: %v, %v", n, got, err)
 		}
 	}
-	if got := Whole(script.RateLimits{Rate: 5, Per: 3 * time.Second, Burst: 3, Concurrency: 1}, 3); got != (script.RateLimits{Rate: 5, Per: time.Second, Burst: 9, Concurrency: 3}) {
+	if got := Whole(script.RateLimits{Rate: 5, Per: 3 * time.Second, Burst: 3, Concurrency: 1},
+		3); got != (script.RateLimits{Rate: 5, Per: time.Second, Burst: 9, Concurrency: 3}) {
 		t.Errorf("whole: %v", got)
 	}
 	if Whole(l, 1) != l {

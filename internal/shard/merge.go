@@ -64,10 +64,12 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		if script.CheckLayout(all.Layout) == nil {
 			all.Layout = c.Layout
 		}
-		all.Pending, all.Ready, all.Unack, all.Retry = all.Pending+c.Pending, all.Ready+c.Ready, all.Unack+c.Unack, all.Retry+c.Retry
+		all.Pending, all.Ready, all.Unack, all.Retry = all.Pending+c.Pending, all.Ready+c.Ready, all.Unack+c.Unack,
+			all.Retry+c.Retry
 		all.Waiting, all.Garbage, all.Done = all.Waiting+c.Waiting, all.Garbage+c.Garbage, all.Done+c.Done
 		all.Unaccounted += c.Unaccounted
-		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince), earlier(all.NextDue, c.NextDue)
+		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince),
+			earlier(all.NextDue, c.NextDue)
 		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
 		addPause(&all.QueueCounts, &c.QueueCounts)
 		if c.Paused {
@@ -75,7 +77,8 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		}
 		if c.Limited { // if one shard waits for an instant and another for a handler, the instant is when the next message may go at the latest
 			all.Limited = true
-			all.LimitedSince, all.LimitedUntil = earlier(all.LimitedSince, c.LimitedSince), earlier(all.LimitedUntil, c.LimitedUntil)
+			all.LimitedSince, all.LimitedUntil = earlier(all.LimitedSince, c.LimitedSince),
+				earlier(all.LimitedUntil, c.LimitedUntil)
 		}
 		asked, set = append(asked, c.Asked), append(set, c.Set)
 	}
@@ -93,7 +96,8 @@ func addPause(all, c *script.QueueCounts) {
 	switch {
 	case !c.Paused:
 	case !all.Paused:
-		all.Paused, all.PausedUntil, all.PausedSince, all.PausedBy, all.PauseReason = true, c.PausedUntil, c.PausedSince, c.PausedBy, c.PauseReason
+		all.Paused, all.PausedUntil, all.PausedSince, all.PausedBy, all.PauseReason = true, c.PausedUntil, c.PausedSince,
+			c.PausedBy, c.PauseReason
 	case all.PausedUntil.IsZero() || c.PausedUntil.IsZero():
 		all.PausedUntil = time.Time{} // until Resume
 	default:
@@ -150,9 +154,12 @@ func addBalance(all, b *script.Balance) {
 		to *int64
 		n  int64
 	}{
-		{&all.Entered, b.Entered}, {&all.Sent, b.Sent}, {&all.Followed, b.Followed}, {&all.Scheduled, b.Scheduled}, {&all.Imported, b.Imported},
-		{&all.Found, b.Found}, {&all.Left, b.Left}, {&all.Acked, b.Acked}, {&all.Over, b.Over}, {&all.Superseded, b.Superseded},
-		{&all.Intercepted, b.Intercepted}, {&all.Canceled, b.Canceled}, {&all.Deleted, b.Deleted}, {&all.Aged, b.Aged}, {&all.Trimmed, b.Trimmed},
+		{&all.Entered, b.Entered}, {&all.Sent, b.Sent}, {&all.Followed, b.Followed}, {&all.Scheduled, b.Scheduled},
+		{&all.Imported, b.Imported},
+		{&all.Found, b.Found}, {&all.Left, b.Left}, {&all.Acked, b.Acked}, {&all.Over, b.Over},
+		{&all.Superseded, b.Superseded},
+		{&all.Intercepted, b.Intercepted}, {&all.Canceled, b.Canceled}, {&all.Deleted, b.Deleted}, {&all.Aged, b.Aged},
+		{&all.Trimmed, b.Trimmed},
 		{&all.WrittenOff, b.WrittenOff}, {&all.Here, b.Here}, {&all.Unaccounted, b.Unaccounted},
 	} {
 		*sum.to += sum.n
@@ -179,18 +186,21 @@ func addSpans(all, more map[int64]script.SpanCounts) {
 	for span, n := range more {
 		a := all[span]
 		if started := float64(a.Started) + float64(n.Started); started > 0 { // the mean of all
-			a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(n.Lateness)*float64(n.Started)) / started)
+			a.Lateness = time.Duration(
+				(float64(a.Lateness)*float64(a.Started) + float64(n.Lateness)*float64(n.Started)) / started)
 		}
 		a.MaxLateness = max(a.MaxLateness, n.MaxLateness)
 		a.Sent, a.Delivered, a.Acked, a.Failed = a.Sent+n.Sent, a.Delivered+n.Delivered, a.Acked+n.Acked, a.Failed+n.Failed
-		a.Lost, a.Garbage, a.Superseded, a.Started = a.Lost+n.Lost, a.Garbage+n.Garbage, a.Superseded+n.Superseded, a.Started+n.Started
+		a.Lost, a.Garbage, a.Superseded, a.Started = a.Lost+n.Lost, a.Garbage+n.Garbage, a.Superseded+n.Superseded,
+			a.Started+n.Started
 		all[span] = a
 	}
 }
 
 // Forecast adds up. If from is 0, the spans of each shard begin at its own now, and From is that of the first shard
 // that answers.
-func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration, n int) (all script.ForecastReply, err error) {
+func (q *Queue) Forecast(ctx context.Context, from int64, step time.Duration,
+	n int) (all script.ForecastReply, err error) {
 	_, got, err := readAll(ctx, q, func(ctx context.Context, s *script.Store) (script.ForecastReply, error) {
 		return s.Forecast(ctx, from, step, n)
 	})
@@ -216,7 +226,8 @@ func Divide(l script.RateLimits, n int) (script.RateLimits, error) {
 	whole := l.Per
 	l.Per *= time.Duration(n)
 	if n > 1 && l.Rated() && (l.Per/time.Duration(n) != whole || !l.ValidRate()) {
-		return l, fmt.Errorf("%w: a rate of %d in %v is too slow for a queue with %d shards: each shard has its part of it, and %s",
+		return l, fmt.Errorf(
+			"%w: a rate of %d in %v is too slow for a queue with %d shards: each shard has its part of it, and %s",
 			message.ErrBadOption, l.Rate, whole, n, script.RateRule)
 	}
 	return l, nil

@@ -50,11 +50,13 @@ func (r *rig) send(shard int, payload string, d time.Duration, opts ...func(*mes
 		opt(&e)
 	}
 	ids := message.NewIDSource()
-	m := script.SendMessage{ID: message.WithShard(ids.Next(), r.set.At(shard)), Key: e.Key, When: w, Version: e.Version(), Text: e.Encode(w)}
+	m := script.SendMessage{ID: message.WithShard(ids.Next(), r.set.At(shard)), Key: e.Key, When: w, Version: e.Version(),
+		Text: e.Encode(w)}
 	if e.Lane.Width > 0 {
 		m.Put = &script.PutOptions{Laned: true}
 	}
-	_, err := r.set.All[shard].Send(queuetest.CtxB, script.NewCaller(), script.SendRequest{Messages: []*script.SendMessage{&m}})
+	_, err := r.set.All[shard].Send(queuetest.CtxB, script.NewCaller(),
+		script.SendRequest{Messages: []*script.SendMessage{&m}})
 	r.Must(err)
 	return m.ID
 }
@@ -68,7 +70,8 @@ func inLane(name string) func(*message.Envelope) {
 func (r *rig) consumer(shard int, name string, limits script.RateLimits) {
 	r.T.Helper()
 	_, err := r.set.All[shard].Fetch(queuetest.CtxB, &script.Caller{ID: name, N: 1}, script.FetchRequest{
-		Presence: `{"host":"h","pid":1,"up":1000,"concurrency":2}`, Settings: &script.FetchSettings{Lease: time.Hour, MaxLosses: 3}, Limits: limits,
+		Presence: `{"host":"h","pid":1,"up":1000,"concurrency":2}`,
+		Settings: &script.FetchSettings{Lease: time.Hour, MaxLosses: 3}, Limits: limits,
 	})
 	r.Must(err)
 }

@@ -295,7 +295,8 @@ func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 
 // each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If
 // some do not, the error is a *MissingError. If none does, it is that of the first.
-func each[T any](ctx context.Context, shards []*script.Store, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
+func each[T any](ctx context.Context, shards []*script.Store,
+	f func(context.Context, *script.Store) (T, error)) ([]T, error) {
 	got, errs := make([]T, len(shards)), make([]error, len(shards))
 	var wait sync.WaitGroup
 	for i, s := range shards {

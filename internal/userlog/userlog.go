@@ -147,7 +147,8 @@ func (o *owner) next() *record {
 	r := o.waiting[0]
 	if n := o.dropped; n > 0 {
 		o.dropped = 0
-		lost := slog.NewRecord(time.Now(), slog.LevelWarn, "delayqueue: the log's handler was too slow: records are missing before this one", 0)
+		lost := slog.NewRecord(time.Now(), slog.LevelWarn,
+			"delayqueue: the log's handler was too slow: records are missing before this one", 0)
 		lost.AddAttrs(slog.Int("records", n))
 		return &record{handler: r.handler, ctx: context.Background(), record: lost, done: make(chan struct{})}
 	}

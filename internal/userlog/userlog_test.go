@@ -90,7 +90,8 @@ func (s spoiled) WithGroup(string) slog.Handler { s.spoil(); return nil }
 
 // TestWithoutAttributes: a handler that makes no other one out of itself is used as it is.
 func TestWithoutAttributes(t *testing.T) {
-	for name, spoil := range map[string]func(){"panics": func() { panic("no") }, "ends": runtime.Goexit, "nil": func() {}} {
+	for name, spoil := range map[string]func(){
+		"panics": func() { panic("no") }, "ends": runtime.Goexit, "nil": func() {}} {
 		out := new(testkit.Buffer)
 		log := Contain(slog.New(spoiled{slog.NewTextHandler(out, nil), spoil})).With("a", 1).WithGroup("g")
 		testkit.Until(t, name+": it is written", func() bool { // the first ones may be lost

@@ -10,6 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	link.AttemptTimeout, wakeGrace = queuetest.Patience, queuetest.Patience // no connection is given up because the machine is slow
+	link.AttemptTimeout, wakeGrace = queuetest.Patience,
+		queuetest.Patience // no connection is given up because the machine is slow
 	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
 }

@@ -226,7 +226,9 @@ func (w *wakeLine) deliver(call *wakeCall, got *redis.ZWithKey, err error) (serv
 	defer w.lines.mu.Unlock()
 	defer close(call.answered)
 	w.call = nil
-	here := slices.DeleteFunc(call.listeners, func(l *WakeListener) bool { return l.line != w }) // a consumer that has left sets the alarm anew
+	here := slices.DeleteFunc(call.listeners, func(l *WakeListener) bool {
+		return l.line != w
+	}) // a consumer that has left sets the alarm anew
 	switch {
 	case w.ctx.Err() != nil:
 		return nil, nil

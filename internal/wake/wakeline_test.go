@@ -17,7 +17,8 @@ import (
 )
 
 // lineUp makes n listeners, each of a queue of its own, that share one line. It gives them the marker by mark.
-func lineUp(f *queuetest.Base, cli *redis.Client, n int) (all []*WakeListener, mark func(i int, at message.ServerTime)) {
+func lineUp(f *queuetest.Base, cli *redis.Client,
+	n int) (all []*WakeListener, mark func(i int, at message.ServerTime)) {
 	for i := range n {
 		s := script.NewStore(cli, "dq", fmt.Sprintf("%s-%d", f.Name, i)).ForConsumer(time.Minute)
 		l := NewWakeListener(s)
@@ -55,10 +56,11 @@ func together(t *testing.T, of ...*WakeListener) {
 // TestWakeLinePassesOnWhatIsAskedFor: the queue whose marker came gets it, once for each request.
 func TestWakeLinePassesOnWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	queuetest.Eventually(t, "it makes no more connections than one, and nobody is told of a failure", func() bool { // a slow machine does now and then
-		made, told := passesOn(t)
-		return made <= 1 && told == 0 // CLIENT UNBLOCK takes one
-	})
+	queuetest.Eventually(t, "it makes no more connections than one, and nobody is told of a failure",
+		func() bool { // a slow machine does now and then
+			made, told := passesOn(t)
+			return made <= 1 && told == 0 // CLIENT UNBLOCK takes one
+		})
 }
 
 // passesOn says how many connections that took, and how many listeners were told of failures.

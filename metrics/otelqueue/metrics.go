@@ -119,11 +119,15 @@ func (m *Metrics) observe(meter metric.Meter) error {
 		if g.Unit == "s" {
 			gauge, err := meter.Float64ObservableGauge("delayqueue."+g.OpenTelemetry, unit, description)
 			errs, all = append(errs, err), append(all, gauge)
-			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) { o.ObserveFloat64(gauge, v, attrs) })
+			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) {
+				o.ObserveFloat64(gauge, v, attrs)
+			})
 		} else {
 			gauge, err := meter.Int64ObservableGauge("delayqueue."+g.OpenTelemetry, unit, description)
 			errs, all = append(errs, err), append(all, gauge)
-			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) { o.ObserveInt64(gauge, int64(v), attrs) })
+			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) {
+				o.ObserveInt64(gauge, int64(v), attrs)
+			})
 		}
 	}
 	read := func(ctx context.Context, o metric.Observer) error {
@@ -173,7 +177,8 @@ func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 			m.lateness.Record(ctx, h.Lateness.Seconds(), queue)
 		}
 		outcome := observe.OutcomeOf(ctx, h.Err)
-		attrs := []attribute.KeyValue{m.process.AttrDestinationName(name), attribute.String("delayqueue.outcome", string(outcome))}
+		attrs := []attribute.KeyValue{m.process.AttrDestinationName(name),
+			attribute.String("delayqueue.outcome", string(outcome))}
 		if outcome == observe.Nack {
 			attrs = append(attrs, semconv.ErrorType(h.Err))
 		}
@@ -211,7 +216,8 @@ func (m *Metrics) InstrumentSchedules(s Scheduler) {
 func (m *Metrics) count(name string, listen func(func(delayqueue.Event)) *delayqueue.Subscription) {
 	add := map[delayqueue.EventCode]func(int){}
 	for code, total := range m.totals {
-		attrs := metric.WithAttributeSet(attribute.NewSet(append(attributes(name), semconv.MessagingOperationName(observe.Totals[code].Operation))...))
+		attrs := metric.WithAttributeSet(attribute.NewSet(append(attributes(name),
+			semconv.MessagingOperationName(observe.Totals[code].Operation))...))
 		add[code] = func(n int) { total.Add(context.Background(), int64(n), attrs) }
 		add[code](0) // so that it is there before anything happens
 	}

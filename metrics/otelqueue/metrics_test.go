@@ -101,16 +101,20 @@ func TestMetrics(t *testing.T) {
 		before := time.Now()
 		s.Play(t)
 		scenario.Eventually(t, read, map[string]float64{
-			"delayqueue.messages pending orders": 1, "delayqueue.messages ready orders": 0, "delayqueue.messages unack orders": 1,
+			"delayqueue.messages pending orders": 1, "delayqueue.messages ready orders": 0,
+			"delayqueue.messages unack orders": 1,
 			"delayqueue.messages retry orders": 0, "delayqueue.messages garbage orders": 2, "delayqueue.messages done orders": 2,
 			"delayqueue.messages waiting orders":         0,
 			"messaging.client.sent.messages orders send": 7, "messaging.client.consumed.messages orders receive": 8,
-			"delayqueue.acked.messages orders ack": 3, "delayqueue.failed.messages orders nack": 3, "delayqueue.lost.messages orders receive": 0,
-			"delayqueue.dead.messages orders nack": 2, "delayqueue.dropped.events orders": 0,
-			"messaging.process.duration ack orders process": 3, "messaging.process.duration nack *errors.errorString orders process": 3,
-			"messaging.process.duration snooze orders process": 1, "delayqueue.lateness orders": 5,
-			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0, "delayqueue.oldest_ready.age orders": 0,
-			"delayqueue.consumers orders": 1, "delayqueue.workers orders": scenario.Workers,
+			"delayqueue.acked.messages orders ack": 3, "delayqueue.failed.messages orders nack": 3,
+			"delayqueue.lost.messages orders receive": 0,
+			"delayqueue.dead.messages orders nack":    2, "delayqueue.dropped.events orders": 0,
+			"messaging.process.duration ack orders process":                      3,
+			"messaging.process.duration nack *errors.errorString orders process": 3,
+			"messaging.process.duration snooze orders process":                   1, "delayqueue.lateness orders": 5,
+			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0,
+			"delayqueue.oldest_ready.age orders": 0,
+			"delayqueue.consumers orders":        1, "delayqueue.workers orders": scenario.Workers,
 		})
 		s.Gauges(t, read, before, "delayqueue.next_due.timestamp", "delayqueue.longest_handling.duration")
 		s.Hold(t, read, "delayqueue.oldest_ready.age orders", map[string]float64{
@@ -143,6 +147,7 @@ func TestSchedules(t *testing.T) {
 	scenario.Eventually(t, read, map[string]float64{
 		"delayqueue.schedule.instants sent orders": 2, "delayqueue.schedule.instants caught up orders": 1,
 		"delayqueue.schedule.instants skipped orders": 1,
-		"delayqueue.schedule.instants expired orders": 1, "delayqueue.schedule.lateness orders": 3, "delayqueue.dropped.events orders": 3,
+		"delayqueue.schedule.instants expired orders": 1, "delayqueue.schedule.lateness orders": 3,
+		"delayqueue.dropped.events orders": 3,
 	})
 }

@@ -60,7 +60,8 @@ func handle(t *testing.T, base context.Context, producer bool, handler func(*del
 			t.Fatal(err)
 		}
 		var span trace.Span
-		ctx, span = provider.Tracer("test").Start(baggage.ContextWithBaggage(ctx, bag), "send orders", trace.WithSpanKind(trace.SpanKindProducer))
+		ctx, span = provider.Tracer("test").Start(baggage.ContextWithBaggage(ctx, bag), "send orders",
+			trace.WithSpanKind(trace.SpanKindProducer))
 		defer span.End()
 		sent = span.SpanContext()
 	}
@@ -110,7 +111,8 @@ func TestSpanIsLinkedToTheSenders(t *testing.T) {
 		outcome := []string{"nack", "ack"}[i]
 		want := map[attribute.Key]string{
 			"messaging.system": "delayqueue", "messaging.destination.name": "orders", "messaging.operation.name": "process",
-			"messaging.operation.type": "process", "messaging.message.id": id, "delayqueue.delivery": deliveries[i], "delayqueue.outcome": outcome,
+			"messaging.operation.type": "process", "messaging.message.id": id, "delayqueue.delivery": deliveries[i],
+			"delayqueue.outcome": outcome,
 		}
 		if outcome == "nack" {
 			want["error.type"] = "*errors.errorString"
@@ -160,7 +162,8 @@ func TestSpanOfAPanic(t *testing.T) {
 // An error whose text is no UTF-8, or that has none, does not make an exporter refuse the whole batch.
 func TestSpanOfAnErrorThatIsNoText(t *testing.T) {
 	t.Parallel()
-	for want, err := range map[string]error{"no \uFFFD": errors.New("no \xff"), "otelqueue.mute, whose Error method panicked": mute{}} {
+	for want, err := range map[string]error{"no \uFFFD": errors.New("no \xff"),
+		"otelqueue.mute, whose Error method panicked": mute{}} {
 		_, spans, _ := handle(t, context.Background(), true, func(*delayqueue.Message) error { return err }, 1)
 		if status := spans[0].Status(); status.Code != codes.Error || status.Description != want {
 			t.Errorf("status %v, want %q", status, want)

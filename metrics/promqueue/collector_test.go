@@ -54,7 +54,8 @@ func TestCollector(t *testing.T) {
 		read := func() map[string]float64 { return values(t, c) }
 
 		scenario.Eventually(t, read, map[string]float64{
-			"up orders": 1, "consumers orders": 0, "messages_sent_total orders": 0, "messages_lost_total orders": 0, "messages idle ready": 0,
+			"up orders": 1, "consumers orders": 0, "messages_sent_total orders": 0, "messages_lost_total orders": 0,
+			"messages idle ready":     0,
 			"lateness_seconds orders": 0, "handling_seconds snooze orders": 0,
 		})
 		before := time.Now()
@@ -63,19 +64,23 @@ func TestCollector(t *testing.T) {
 			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0,
 			"messages orders garbage": 2, "messages orders done": 2, "messages orders waiting": 0,
 			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
-			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
-			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,
-			"up orders": 1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
+			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2,
+			"events_dropped_total orders": 0,
+			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1,
+			"lateness_seconds orders": 5,
+			"up orders":               1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
 			"consumers orders": 1, "workers orders": scenario.Workers,
 		})
 		s.Gauges(t, read, before, "next_due_timestamp_seconds", "longest_handling_seconds")
 		s.Hold(t, read, "oldest_ready_age_seconds orders", map[string]float64{
 			"paused orders": 1, "paused idle": 0,
-			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4, "lateness_seconds orders": 6,
+			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4,
+			"lateness_seconds orders":     6,
 			"handling_seconds ack orders": 4,
 		})
 		s.Lane(t, read, "messages orders waiting", "oldest_waiting_timestamp_seconds orders")
-		if n, err := cli.HDel(t.Context(), "{dq:orders}:msg", cli.ZRange(t.Context(), "{dq:orders}:pending", 0, 0).Val()...).Result(); n != 1 {
+		if n, err := cli.HDel(t.Context(), "{dq:orders}:msg",
+			cli.ZRange(t.Context(), "{dq:orders}:pending", 0, 0).Val()...).Result(); n != 1 {
 			t.Fatal(n, err)
 		}
 		scenario.Eventually(t, read, map[string]float64{"unaccounted_messages orders": 1, "unaccounted_messages idle": 0})
@@ -119,13 +124,15 @@ func TestLost(t *testing.T) {
 	if err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
-	if err := cli.ZAdd(t.Context(), "{dq:orders}:unack", redis.Z{Score: 1, Member: leases[0]}).Err(); err != nil { // it is over
+	if err := cli.ZAdd(t.Context(), "{dq:orders}:unack",
+		redis.Z{Score: 1, Member: leases[0]}).Err(); err != nil { // it is over
 		t.Fatal(err)
 	}
 	done := finder.StartConsume()
 	scenario.Eventually(t, func() map[string]float64 { return values(t, c) },
-		map[string]float64{"messages_lost_total orders": 1, "messages_delivered_total orders": 1, "messages_acked_total orders": 1,
-			"lateness_seconds orders": 0, "handling_seconds ack orders": 1})
+		map[string]float64{"messages_lost_total orders": 1, "messages_delivered_total orders": 1,
+			"messages_acked_total orders": 1,
+			"lateness_seconds orders":     0, "handling_seconds ack orders": 1})
 	finder.StopConsume()
 	<-done
 	wire.Thaw()
@@ -160,7 +167,8 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 		return got
 	}
 	scenario.Outage(t, server, read, "up orders", "messages orders pending")
-	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "messages orders pending": 0, "messages_sent_total orders": 0})
+	scenario.Eventually(t, read,
+		map[string]float64{"up orders": 1, "messages orders pending": 0, "messages_sent_total orders": 0})
 	if n := lines.lines.Load(); n != changes || changes < 2 {
 		t.Errorf("%d lines in the log for %d beginnings and ends of outages", n, changes)
 	}
@@ -215,13 +223,15 @@ func TestSchedules(t *testing.T) {
 	c.InstrumentSchedules(s)
 	read := func() map[string]float64 { return values(t, c) }
 	scenario.Eventually(t, read, map[string]float64{
-		"schedule_instants_total sent orders": 0, "schedule_instants_total expired orders": 0, "schedule_lateness_seconds orders": 0,
+		"schedule_instants_total sent orders": 0, "schedule_instants_total expired orders": 0,
+		"schedule_lateness_seconds orders": 0,
 	})
 	for _, outcome := range []string{"sent", "sent", "caught up", "skipped", "expired"} {
 		s.Tell(outcome, time.Second)
 	}
 	scenario.Eventually(t, read, map[string]float64{
-		"schedule_instants_total sent orders": 2, "schedule_instants_total caught up orders": 1, "schedule_instants_total skipped orders": 1,
+		"schedule_instants_total sent orders": 2, "schedule_instants_total caught up orders": 1,
+		"schedule_instants_total skipped orders": 1,
 		"schedule_instants_total expired orders": 1, "schedule_lateness_seconds orders": 3, "events_dropped_total orders": 3,
 	})
 	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {

@@ -26,7 +26,8 @@ func Example_movedFromHdt3213() {
 		return true
 	}).WithConcurrent(4)
 	for i := 0; i < 10; i++ {
-		_, err := queue.Send(context.Background(), strconv.Itoa(i), delayqueue.WithDelay(time.Millisecond), delayqueue.WithRetryCount(3))
+		_, err := queue.Send(context.Background(), strconv.Itoa(i), delayqueue.WithDelay(time.Millisecond),
+			delayqueue.WithRetryCount(3))
 		if err != nil {
 			panic(err)
 		}
@@ -83,7 +84,8 @@ func asHdt3213(redisCli redis.UniversalClient, callback func(payload string) boo
 }
 
 func interceptSent(queue *delayqueue.DelayQueue) error {
-	info, err := queue.Send(context.Background(), "42", delayqueue.WithDelay(15*time.Minute), delayqueue.WithMsgTTL(time.Hour))
+	info, err := queue.Send(context.Background(), "42", delayqueue.WithDelay(15*time.Minute),
+		delayqueue.WithMsgTTL(time.Hour))
 	if err != nil {
 		return err
 	}

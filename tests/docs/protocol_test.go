@@ -41,7 +41,8 @@ func TestProtocolEvents(t *testing.T) {
 		}
 	}
 	var events []delayqueue.Event
-	if err := json.Unmarshal([]byte(queuetest.ProtocolExample(t, "events")), &events); err != nil || len(events) != 1 || events[0].Code != delayqueue.AckEvent {
+	if err := json.Unmarshal([]byte(queuetest.ProtocolExample(t, "events")), &events); err != nil || len(events) != 1 ||
+		events[0].Code != delayqueue.AckEvent {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
 }
@@ -66,7 +67,8 @@ func TestProtocolReferences(t *testing.T) {
 // TestProtocolInvariants: each kind of breach stands under an invariant.
 func TestProtocolInvariants(t *testing.T) {
 	section := strings.Join(strings.Fields(queuetest.ProtocolSection(t, "## Invariants")), " ")
-	for _, kind := range regexp.MustCompile(`Kind = "([^"]+)"`).FindAllStringSubmatch(queuetest.ReadText(t, "internal/check/finding.go"), -1) {
+	for _, kind := range regexp.MustCompile(`Kind = "([^"]+)"`).FindAllStringSubmatch(queuetest.ReadText(t,
+		"internal/check/finding.go"), -1) {
 		if !strings.Contains(section, kind[1]) {
 			t.Errorf("no invariant names the breach %q", kind[1])
 		}
@@ -91,7 +93,8 @@ func TestRecipes(t *testing.T) {
 	program := strings.NewReplacer("func Example() {", "func main() {")
 	for page, files := range map[string][]string{
 		"README.md": {"example_test.go"},
-		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go",
+		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go",
+			"schedule/example_test.go",
 			"metrics/otelqueue/example_test.go"},
 		"docs/testing.md": {"delayqueuetest/docs_test.go", "delayqueuetest/service_test.go"},
 	} {

@@ -71,7 +71,8 @@ func TestTranslations(t *testing.T) {
 		want, got := shapeOf(queuetest.ReadText(t, english)), shapeOf(queuetest.ReadText(t, name))
 		for i := range max(len(want), len(got)) {
 			if i >= len(want) || i >= len(got) || want[i] != got[i] {
-				t.Errorf("%s differs from %s here:\n%s\nand\n%s", name, english, strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""),
+				t.Errorf("%s differs from %s here:\n%s\nand\n%s", name, english,
+					strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""),
 					strings.Join(want[min(i, len(want)):min(i+1, len(want))], ""))
 				break
 			}

@@ -89,7 +89,8 @@ func TestBalanceWhileInUse(t *testing.T) {
 	go func() {
 		defer close(ended)
 		for i := range 2000 {
-			opts := []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(i%20) * time.Millisecond), delayqueue.WithRetryCount(i % 3)}
+			opts := []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(i%20) * time.Millisecond),
+				delayqueue.WithRetryCount(i % 3)}
 			if i%4 == 0 {
 				opts = append(opts, delayqueue.WithRetention(time.Second))
 			}
@@ -155,7 +156,9 @@ func TestRolledBack(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond) // so that what follows is of another second
 			saved := time.Now()
 			f.Must(f.Cli.Save(queuetest.CtxB).Err())
-			queuetest.Eventually(t, "it has looked", func() bool { return f.Cli.HExists(queuetest.CtxB, f.Key("state"), "seen").Val() })
+			queuetest.Eventually(t, "it has looked", func() bool {
+				return f.Cli.HExists(queuetest.CtxB, f.Key("state"), "seen").Val()
+			})
 			if c.handled {
 				send(c.forgotten)
 				queuetest.Eventually(t, "all are acked", func() bool { return balance(f, 0).Acked == int64(c.forgotten) })
@@ -179,7 +182,8 @@ func TestRolledBack(t *testing.T) {
 			for ; len(events) > 0; said++ {
 				e.Count += (<-events).Count
 			}
-			if e.Count < c.most || e.Count > c.most+before || e.Since.Before(saved.Add(-time.Second)) || e.Since.After(time.Now()) {
+			if e.Count < c.most || e.Count > c.most+before || e.Since.Before(saved.Add(-time.Second)) ||
+				e.Since.After(time.Now()) {
 				t.Errorf("%+v, want %d or a few more since %v", e, c.most, saved)
 			}
 			if n := f.Log.Count("has gone back"); n != said || n > shards {
@@ -196,7 +200,8 @@ func TestBalanceByCause(t *testing.T) {
 	f := face.New(t)
 	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	handled := make(chan string, 100)
-	q := f.Queue(nil).WithGarbageRetention(time.Minute, 2).WithDoneLimit(2).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	q := f.Queue(nil).WithGarbageRetention(time.Minute,
+		2).WithDoneLimit(2).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		defer func() { handled <- msg.Payload }()
 		switch msg.Payload {
 		case "dies":
@@ -229,8 +234,9 @@ func TestBalanceByCause(t *testing.T) {
 		queuetest.Receive(t, "a handler", handled)
 	}
 	queuetest.Eventually(t, "what was trimmed is in the log", func() bool { return f.Log.Count("deleted garbage") > 0 })
-	want := ops.Balance{Sent: 3 + 6 + 3, Followed: 1, Scheduled: 1, Imported: 1, Acked: 1, Superseded: 1, Intercepted: 1, Canceled: 1,
-		Deleted: 1, Trimmed: 2}
+	want := ops.Balance{Sent: 3 + 6 + 3, Followed: 1, Scheduled: 1, Imported: 1, Acked: 1, Superseded: 1, Intercepted: 1,
+		Canceled: 1,
+		Deleted:  1, Trimmed: 2}
 	want.Entered, want.Left = 15, 7
 	want.Here = want.Entered - want.Left
 	var got ops.Balance
@@ -274,7 +280,8 @@ func TestAcceptBalance(t *testing.T) {
 	}
 	text := f.Cli.HGet(queuetest.CtxB, f.Key("msg"), ids[5]).Val()
 	f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("msg"), ids[0], text).Err())
-	f.Must(f.Cli.Do(queuetest.CtxB, "ZADD", f.Key("pending"), f.Cli.ZScore(queuetest.CtxB, f.Key("pending"), ids[5]).Val(), ids[0]).Err())
+	f.Must(f.Cli.Do(queuetest.CtxB, "ZADD", f.Key("pending"), f.Cli.ZScore(queuetest.CtxB, f.Key("pending"), ids[5]).Val(),
+		ids[0]).Err())
 	if n, err := m.AcceptBalance(queuetest.CtxB); n != -1 || err != nil {
 		t.Errorf("one too many: %d, %v", n, err)
 	}
@@ -283,8 +290,10 @@ func TestAcceptBalance(t *testing.T) {
 	}
 	page, err := m.Journal(queuetest.CtxB, 10, "")
 	f.Must(err)
-	if len(page.Entries) != 2 || page.Entries[1].Act != journal.AcceptBalance || page.Entries[1].By != "ann" || page.Entries[1].Reason != "an eviction" ||
-		page.Entries[1].Detail != "missing" || page.Entries[1].Messages != 3 || page.Entries[0].Detail != "too many" || page.Entries[0].Messages != 1 {
+	if len(page.Entries) != 2 || page.Entries[1].Act != journal.AcceptBalance || page.Entries[1].By != "ann" ||
+		page.Entries[1].Reason != "an eviction" ||
+		page.Entries[1].Detail != "missing" || page.Entries[1].Messages != 3 || page.Entries[0].Detail != "too many" ||
+		page.Entries[0].Messages != 1 {
 		t.Errorf("%+v", page.Entries)
 	}
 }

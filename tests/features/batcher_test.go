@@ -28,23 +28,25 @@ func TestBatcherConcurrentSends(t *testing.T) {
 	f := face.New(t)
 	q := unhurried(f.Queue(nil)) // an attempt that is given up may overlap with the next one
 	var calls, inFlight, most atomic.Int64
-	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") || slices.Contains(cmd.Args(), any(script.ForgetScript.SHA)) {
+	t.Cleanup(link.Interpose(f.Cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if !strings.HasPrefix(cmd.Name(), "eval") || slices.Contains(cmd.Args(), any(script.ForgetScript.SHA)) {
+				return next(ctx, cmd)
+			}
+			calls.Add(1)
+			if n := inFlight.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer inFlight.Add(-1)
 			return next(ctx, cmd)
-		}
-		calls.Add(1)
-		if n := inFlight.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer inFlight.Add(-1)
-		return next(ctx, cmd)
-	})))
+		})))
 	var wg sync.WaitGroup
 	var dups queuetest.Tally
 	for i := range 64 {
 		wg.Go(func() {
 			for j := range 20 {
-				_, err := q.Send(context.Background(), "x", delayqueue.WithKey(fmt.Sprintf("%d", (i*20+j)/2)), delayqueue.WithDelay(time.Hour))
+				_, err := q.Send(context.Background(), "x", delayqueue.WithKey(fmt.Sprintf("%d", (i*20+j)/2)),
+					delayqueue.WithDelay(time.Hour))
 				switch {
 				case errors.Is(err, delayqueue.ErrDuplicateKey):
 					dups.Add("dup")
@@ -74,15 +76,19 @@ func TestBatcherOneMessageRefused(t *testing.T) {
 	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
 	q := f.QueueOn(cli, nil)
 	large := strings.Repeat("x", 2<<20)
-	results, err := q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "a", Options: []delayqueue.MsgOption{face.InAnHour}},
-		{Payload: large, Options: []delayqueue.MsgOption{face.InAnHour}}, {Payload: "b", Options: []delayqueue.MsgOption{face.InAnHour}}})
-	if results[0].Err != nil || results[2].Err != nil || face.Fate(f, results[1].Err) == delayqueue.StoredYes || err == nil {
+	results, err := q.SendBatch(queuetest.CtxB,
+		[]delayqueue.Outgoing{{Payload: "a", Options: []delayqueue.MsgOption{face.InAnHour}},
+			{Payload: large, Options: []delayqueue.MsgOption{face.InAnHour}},
+			{Payload: "b", Options: []delayqueue.MsgOption{face.InAnHour}}})
+	if results[0].Err != nil || results[2].Err != nil || face.Fate(f, results[1].Err) == delayqueue.StoredYes ||
+		err == nil {
 		t.Errorf("one too large: %v", err)
 	}
 	f.Must(f.Cli.Set(queuetest.CtxB, f.Key("key"), "somebody else's", 0).Err())
-	results, err = q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "c", Options: []delayqueue.MsgOption{face.InAnHour}},
-		{Payload: "keyed", Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey("k")}},
-		{Payload: "d", Options: []delayqueue.MsgOption{face.InAnHour}}})
+	results, err = q.SendBatch(queuetest.CtxB,
+		[]delayqueue.Outgoing{{Payload: "c", Options: []delayqueue.MsgOption{face.InAnHour}},
+			{Payload: "keyed", Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey("k")}},
+			{Payload: "d", Options: []delayqueue.MsgOption{face.InAnHour}}})
 	if results[0].Err != nil || results[2].Err != nil || !errors.Is(results[1].Err, delayqueue.ErrWrongType) ||
 		face.Fate(f, results[1].Err) != delayqueue.StoredNo {
 		t.Errorf("one whose key hash is somebody else's: %v", err)

@@ -136,7 +136,8 @@ func TestClientThatPretends(t *testing.T) {
 		many.AddHook(c.hook)
 		for _, cli := range []redis.UniversalClient{one, many} {
 			said := queuetest.PanicText(func() { delayqueue.NewPublisher("q", cli) })
-			if refused := strings.Contains(said, "NewPublisher") && strings.Contains(said, "delayqueuetest"); refused != c.refused {
+			if refused := strings.Contains(said, "NewPublisher") &&
+				strings.Contains(said, "delayqueuetest"); refused != c.refused {
 				t.Errorf("%s, %T: %s", name, cli, said)
 			}
 			queuetest.Must(t, cli.Close())
@@ -204,7 +205,8 @@ func TestRing(t *testing.T) {
 		if !wrapped {
 			call = name
 		}
-		if text := queuetest.PanicText(make); !strings.Contains(text, call) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
+		if text := queuetest.PanicText(make); !strings.Contains(text, call) ||
+			!strings.Contains(text, "use one server, Sentinel or a Cluster") {
 			t.Errorf("%s panics with %q", name, text)
 		}
 	}

@@ -43,7 +43,9 @@ func TestBaseContextEnds(t *testing.T) {
 			t.Errorf("cause %v, want the base context's", cause)
 		}
 	}
-	queuetest.Eventually(t, "both are settled", func() bool { return f.Where(fails.ID) == "ready" && f.Where(succeeds.ID) == "gone" })
+	queuetest.Eventually(t, "both are settled", func() bool {
+		return f.Where(fails.ID) == "ready" && f.Where(succeeds.ID) == "gone"
+	})
 	after := f.Send(q, "after", delayqueue.WithRetryCount(0))
 	seen, ticks := "", 0
 	queuetest.Eventually(t, "it goes on looking", func() bool {
@@ -54,7 +56,8 @@ func TestBaseContextEnds(t *testing.T) {
 		return ticks == 4
 	})
 	if f.Where(fails.ID) != "ready" || f.Where(after.ID) != "pending" || len(started) > 0 {
-		t.Errorf("the one that failed is in %s, the other in %s, and %d were started", f.Where(fails.ID), f.Where(after.ID), len(started))
+		t.Errorf("the one that failed is in %s, the other in %s, and %d were started", f.Where(fails.ID), f.Where(after.ID),
+			len(started))
 	}
 	got := make(chan string, 2)
 	f.Queue(func(payload string) bool { got <- payload; return true }).StartConsume()
@@ -133,10 +136,12 @@ func TestPoisonIsTold(t *testing.T) {
 		t.Helper()
 		dying.Next()
 		settings := script.FetchSettings{Lease: lease, MaxLosses: 3}
-		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying, script.FetchRequest{Want: want, Alone: reserved, Settings: &settings})
+		out, err := f.CallsOf(info.ID).Fetch(context.Background(), dying,
+			script.FetchRequest{Want: want, Alone: reserved, Settings: &settings})
 		f.Must(err)
 		if out.Tick {
-			f.Must(queuetest.Failure(f.CallsOf(info.ID).Tick(context.Background(), dying, script.TickRequest{Settings: &settings})))
+			f.Must(queuetest.Failure(f.CallsOf(info.ID).Tick(context.Background(), dying,
+				script.TickRequest{Settings: &settings})))
 		}
 		reserved = out.Reserved
 		return out
@@ -190,7 +195,8 @@ func TestLossIsToldToTheErrorHandler(t *testing.T) {
 	f.Lost(info.ID, 300*time.Millisecond)
 	q.StartConsume()
 	for _, want := range []call{{2, delayqueue.ErrDeliveryLost}, {2, nil}, {2, queuetest.ErrBoom}, {3, nil}} {
-		if got := queuetest.Receive(t, "the next call", calls); got.delivery != want.delivery || !errors.Is(got.err, want.err) {
+		if got := queuetest.Receive(t, "the next call", calls); got.delivery != want.delivery ||
+			!errors.Is(got.err, want.err) {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 	}
@@ -204,7 +210,9 @@ func TestLongestLease(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	long := f.Queue(func(string) bool { return true }).WithLease(20 * time.Second)
 	stopped := long.StartConsume()
-	queuetest.Eventually(t, "the one with the long lease has looked", func() bool { return f.Check().Fields["lease"] != "" })
+	queuetest.Eventually(t, "the one with the long lease has looked", func() bool {
+		return f.Check().Fields["lease"] != ""
+	})
 	long.StopConsume()
 	queuetest.Receive(t, "it stops", stopped)
 	short := f.Queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond)

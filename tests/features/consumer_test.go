@@ -55,7 +55,8 @@ func TestMsgTTL(t *testing.T) {
 	if err := queuetest.Receive(t, "it dies", deaths); !errors.Is(err, delayqueue.ErrExpired) {
 		t.Errorf("died of %v", err)
 	}
-	if record := f.Check().Fail[late.ID]; f.Where(late.ID) != "garbage" || record.Failures != 0 || !strings.Contains(record.Error, "expired") {
+	if record := f.Check().Fail[late.ID]; f.Where(late.ID) != "garbage" || record.Failures != 0 ||
+		!strings.Contains(record.Error, "expired") {
 		t.Errorf("%s, record %+v", f.Where(late.ID), record)
 	}
 }

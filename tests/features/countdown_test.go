@@ -49,7 +49,8 @@ func TestCountdown(t *testing.T) {
 	}
 	var queues []*delayqueue.DelayQueue
 	for range 3 {
-		queues = append(queues, face.NoTick(f.Queue(nil)).WithHandler(handle).WithConcurrent(8).WithNackRedeliveryDelay(50*time.Millisecond))
+		queues = append(queues,
+			face.NoTick(f.Queue(nil)).WithHandler(handle).WithConcurrent(8).WithNackRedeliveryDelay(50*time.Millisecond))
 	}
 	parent := f.Send(queues[0], "parent", delayqueue.WithKey("import"), delayqueue.WithCountdown(n), face.InAnHour)
 	_, err := queues[0].SendBatch(queuetest.CtxB, countsFor("import", n))
@@ -59,7 +60,8 @@ func TestCountdown(t *testing.T) {
 		q.StartConsume()
 	}
 	msg := queuetest.Receive(t, "the parent", parents)
-	if msg.ID != parent.ID || msg.CountdownLeft != 0 || msg.Key != "import" || msg.Delivery != 1 || msg.Due.After(begun.Add(time.Minute)) {
+	if msg.ID != parent.ID || msg.CountdownLeft != 0 || msg.Key != "import" || msg.Delivery != 1 ||
+		msg.Due.After(begun.Add(time.Minute)) {
 		t.Errorf("%+v", msg)
 	}
 	f.Drained()
@@ -75,19 +77,20 @@ func TestCountdownAtItsInstant(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	got := make(chan *delayqueue.Message, 3)
-	q := f.Queue(nil).WithNackRedeliveryDelay(time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		switch msg.Payload {
-		case "parent":
-			got <- msg
-			if msg.Delivery == 1 { // the others are done before it comes again
-				return delayqueue.Then(ctx, "never sent", delayqueue.WithCounts("k"))
+	q := f.Queue(nil).WithNackRedeliveryDelay(time.Millisecond).WithHandler(
+		func(ctx context.Context, msg *delayqueue.Message) error {
+			switch msg.Payload {
+			case "parent":
+				got <- msg
+				if msg.Delivery == 1 { // the others are done before it comes again
+					return delayqueue.Then(ctx, "never sent", delayqueue.WithCounts("k"))
+				}
+				return nil
+			case "bad":
+				return delayqueue.ErrSkipRetry
 			}
 			return nil
-		case "bad":
-			return delayqueue.ErrSkipRetry
-		}
-		return nil
-	})
+		})
 	q.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			err := next(ctx, msg)
@@ -109,7 +112,10 @@ func TestCountdownAtItsInstant(t *testing.T) {
 			t.Errorf("%+v", msg)
 		}
 	}
-	queuetest.Eventually(t, "all is settled", func() bool { s := f.Check(); return len(s.Messages) == 3 && len(s.Garbage) == 1 })
+	queuetest.Eventually(t, "all is settled", func() bool {
+		s := f.Check()
+		return len(s.Messages) == 3 && len(s.Garbage) == 1
+	})
 }
 
 // TestCountdownOptions: what cannot be is refused with a sentence, and a countdown of nothing is due now.
@@ -119,22 +125,31 @@ func TestCountdownOptions(t *testing.T) {
 	q := f.Queue(nil)
 	key, hour := delayqueue.WithKey("k"), face.InAnHour
 	refusesOptions(f, map[string]badOptions{
-		"negative":            {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(-1)}, []string{"WithCountdown(-1)"}},
-		"too many":            {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(1_000_000_001)}, []string{"from 0 to 1000000000"}},
-		"no key":              {[]delayqueue.MsgOption{hour, delayqueue.WithCountdown(5)}, []string{"WithCountdown(5) without a key", "WithCounts"}},
-		"none, and no key":    {[]delayqueue.MsgOption{hour, delayqueue.WithCountdown(0)}, []string{"without a key"}},
-		"due now":             {[]delayqueue.MsgOption{key, delayqueue.WithCountdown(5)}, []string{"due now", "WithDelay", "WithSchedule"}},
-		"due now, it says":    {[]delayqueue.MsgOption{key, delayqueue.WithDelay(0), delayqueue.WithCountdown(5)}, []string{"due now"}},
-		"counts for no key":   {[]delayqueue.MsgOption{delayqueue.WithCounts("")}, []string{"WithCounts", "1 to 512"}},
-		"counts for a long":   {[]delayqueue.MsgOption{delayqueue.WithCounts(strings.Repeat("k", 513))}, []string{"513 bytes"}},
-		"counts for itself":   {[]delayqueue.MsgOption{key, delayqueue.WithCounts("k")}, []string{`WithCounts("k")`, "itself"}},
-		"a deadline too soon": {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(5), delayqueue.WithDeadline(time.Now().Add(time.Minute))}, []string{"WithDeadline"}},
+		"negative": {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(-1)},
+			[]string{"WithCountdown(-1)"}},
+		"too many": {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(1_000_000_001)},
+			[]string{"from 0 to 1000000000"}},
+		"no key": {[]delayqueue.MsgOption{hour, delayqueue.WithCountdown(5)},
+			[]string{"WithCountdown(5) without a key", "WithCounts"}},
+		"none, and no key": {[]delayqueue.MsgOption{hour, delayqueue.WithCountdown(0)}, []string{"without a key"}},
+		"due now": {[]delayqueue.MsgOption{key, delayqueue.WithCountdown(5)},
+			[]string{"due now", "WithDelay", "WithSchedule"}},
+		"due now, it says": {[]delayqueue.MsgOption{key, delayqueue.WithDelay(0), delayqueue.WithCountdown(5)},
+			[]string{"due now"}},
+		"counts for no key": {[]delayqueue.MsgOption{delayqueue.WithCounts("")}, []string{"WithCounts", "1 to 512"}},
+		"counts for a long": {[]delayqueue.MsgOption{delayqueue.WithCounts(strings.Repeat("k", 513))},
+			[]string{"513 bytes"}},
+		"counts for itself": {[]delayqueue.MsgOption{key, delayqueue.WithCounts("k")},
+			[]string{`WithCounts("k")`, "itself"}},
+		"a deadline too soon": {[]delayqueue.MsgOption{key, hour, delayqueue.WithCountdown(5),
+			delayqueue.WithDeadline(time.Now().Add(time.Minute))}, []string{"WithDeadline"}},
 	})
 	f.Must(q.SendDelayMsg("due now", time.Hour, key, delayqueue.WithCountdown(0)))
 	if s := f.Check(); len(s.Pending) != 1 || s.Pending[0].Score > s.Now || len(s.Missing) > 0 {
 		t.Errorf("due at %d, now is %d: %v", s.Pending[0].Score, s.Now, s.Missing)
 	}
-	if err := q.SendDelayMsg("x", 0, delayqueue.WithKey("l"), delayqueue.WithCountdown(1)); !errors.Is(err, delayqueue.ErrBadOption) {
+	if err := q.SendDelayMsg("x", 0, delayqueue.WithKey("l"), delayqueue.WithCountdown(1)); !errors.Is(err,
+		delayqueue.ErrBadOption) {
 		t.Error(err)
 	}
 	f.Must(q.SendScheduleMsg("x", time.Now().Add(time.Hour), delayqueue.WithKey("l"), delayqueue.WithCountdown(1)))
@@ -153,7 +168,8 @@ func TestCountdownInABatch(t *testing.T) {
 		return nil
 	})
 	q.StartConsume()
-	parent := delayqueue.Outgoing{Payload: "parent", Options: []delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithCountdown(1200), face.InAnHour}}
+	parent := delayqueue.Outgoing{Payload: "parent",
+		Options: []delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithCountdown(1200), face.InAnHour}}
 	_, err := q.SendBatch(queuetest.CtxB, append([]delayqueue.Outgoing{parent}, countsFor("k", 1200)...))
 	f.Must(err)
 	if msg := queuetest.Receive(t, "the parent", parents); msg.CountdownLeft != 0 {
@@ -175,7 +191,8 @@ func TestThenAppends(t *testing.T) {
 				sums <- msg.Parts
 				return nil
 			}
-			err := delayqueue.Then(ctx, msg.Payload, delayqueue.WithKey("sum", delayqueue.Append), delayqueue.WithMaxParts(n), face.InAnHour)
+			err := delayqueue.Then(ctx, msg.Payload, delayqueue.WithKey("sum", delayqueue.Append), delayqueue.WithMaxParts(n),
+				face.InAnHour)
 			if msg.Delivery == 1 && strings.HasSuffix(msg.Payload, "3") {
 				return errors.Join(err, queuetest.ErrBoom) // what was named is void
 			}
@@ -210,7 +227,8 @@ func TestThenChangesTooMuch(t *testing.T) {
 	}).WithHandler(func(ctx context.Context, msg *delayqueue.Message) (err error) {
 		if msg.Payload == "all" {
 			for i := range n {
-				err = errors.Join(err, delayqueue.Then(ctx, "x", delayqueue.WithKey("{all}"+strconv.Itoa(i), delayqueue.Reschedule), delayqueue.WithDelay(2*time.Hour)))
+				err = errors.Join(err, delayqueue.Then(ctx, "x", delayqueue.WithKey("{all}"+strconv.Itoa(i), delayqueue.Reschedule),
+					delayqueue.WithDelay(2*time.Hour)))
 			}
 		}
 		return err
@@ -221,12 +239,16 @@ func TestThenChangesTooMuch(t *testing.T) {
 	all := f.Send(q, "all", delayqueue.WithKey("all"))
 	face.Several(f, 20)
 	q.StartConsume()
-	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrPayloadTooLarge) || !strings.Contains(err.Error(), "all: ") ||
+	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrPayloadTooLarge) ||
+		!strings.Contains(err.Error(), "all: ") ||
 		!strings.Contains(err.Error(), "4 MB") {
 		t.Error(err)
 	}
-	queuetest.Eventually(t, "the others are acked", func() bool { return len(f.Check().Messages) == n+1 && len(f.Check().Unack) == 0 })
-	if s := f.Check(); s.Where(all.ID) != "garbage" || !strings.Contains(s.Fail[all.ID].Error, "4 MB") || s.Pending[n-1].Score > s.Now+3600e6 {
+	queuetest.Eventually(t, "the others are acked", func() bool {
+		return len(f.Check().Messages) == n+1 && len(f.Check().Unack) == 0
+	})
+	if s := f.Check(); s.Where(all.ID) != "garbage" || !strings.Contains(s.Fail[all.ID].Error, "4 MB") ||
+		s.Pending[n-1].Score > s.Now+3600e6 {
 		t.Errorf("%s, %q", s.Where(all.ID), s.Fail[all.ID].Error)
 	}
 }

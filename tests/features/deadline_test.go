@@ -25,7 +25,9 @@ func TestDeadline(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	deaths, handled := make(chan death, 10), make(chan string, 10)
-	q := f.Queue(nil).WithConcurrent(4).WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) { deaths <- death{msg, err} }).
+	q := f.Queue(nil).WithConcurrent(4).WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) {
+		deaths <- death{msg, err}
+	}).
 		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			handled <- msg.Payload
 			switch {
@@ -115,7 +117,8 @@ func TestDeadlineRace(t *testing.T) {
 		err := delayqueue.ErrBadOption
 		for errors.Is(err, delayqueue.ErrBadOption) { // again, if this process was held up until after the deadline
 			at := time.Now().Add(time.Duration(5+i%3) * time.Millisecond)
-			_, err = q.Send(queuetest.CtxB, at.Format(time.RFC3339Nano), delayqueue.WithDeadline(at.Add(time.Duration(i%7-3)*50*time.Microsecond)))
+			_, err = q.Send(queuetest.CtxB, at.Format(time.RFC3339Nano),
+				delayqueue.WithDeadline(at.Add(time.Duration(i%7-3)*50*time.Microsecond)))
 		}
 		f.Must(err)
 	}
@@ -163,10 +166,14 @@ func TestTimeout(t *testing.T) {
 	for range 3 { // these come and go while the first go on
 		failed := f.Send(q, "cut off")
 		queuetest.Receive(t, "it starts", started)
-		queuetest.Eventually(t, "it is cut off", func() bool { return strings.Contains(f.Check().Fail[failed.ID].Error, "past its limit of 100ms") })
+		queuetest.Eventually(t, "it is cut off", func() bool {
+			return strings.Contains(f.Check().Fail[failed.ID].Error, "past its limit of 100ms")
+		})
 	}
 	short := f.Send(q, "short", delayqueue.WithTimeout(20*time.Millisecond))
-	queuetest.Eventually(t, "it is cut off", func() bool { return strings.Contains(f.Check().Fail[short.ID].Error, "past its limit of 20ms") })
+	queuetest.Eventually(t, "it is cut off", func() bool {
+		return strings.Contains(f.Check().Fail[short.ID].Error, "past its limit of 20ms")
+	})
 	for _, id := range []string{free.ID, long.ID} {
 		if where := f.Where(id); where != "unack" {
 			t.Errorf("it is %s", where)

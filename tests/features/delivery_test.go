@@ -106,28 +106,29 @@ func TestLeasesAreRenewedEveryThird(t *testing.T) {
 	onTime := make(chan struct{}, 1)
 	var mu sync.Mutex   // attempts that were given up go on beside the next
 	var begun time.Time // of a renewal that succeeded; zero: the last one failed
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if len(cmd.Args()) < 2 || cmd.Args()[1] != script.ExtendScript.SHA {
-			return next(ctx, cmd)
-		}
-		mu.Lock()
-		last := begun
-		if begun = time.Now(); !last.IsZero() && begun.Sub(last) < lease/3+roundTrip {
-			select {
-			case onTime <- struct{}{}:
-			default:
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if len(cmd.Args()) < 2 || cmd.Args()[1] != script.ExtendScript.SHA {
+				return next(ctx, cmd)
 			}
-		}
-		mu.Unlock()
-		time.Sleep(roundTrip)
-		err := next(ctx, cmd)
-		if err != nil {
 			mu.Lock()
-			begun = time.Time{}
+			last := begun
+			if begun = time.Now(); !last.IsZero() && begun.Sub(last) < lease/3+roundTrip {
+				select {
+				case onTime <- struct{}{}:
+				default:
+				}
+			}
 			mu.Unlock()
-		}
-		return err
-	})))
+			time.Sleep(roundTrip)
+			err := next(ctx, cmd)
+			if err != nil {
+				mu.Lock()
+				begun = time.Time{}
+				mu.Unlock()
+			}
+			return err
+		})))
 	release := make(chan struct{})
 	q := f.QueueOn(cli, func(string) bool { <-release; return true }).WithLease(lease)
 	f.Send(q, "x")

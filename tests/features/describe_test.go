@@ -25,25 +25,34 @@ func TestDescribe(t *testing.T) {
 		"": {nil, delayqueue.Description{}},
 		"delay=15m0s": {[]delayqueue.MsgOption{delayqueue.WithDelay(15 * time.Minute)},
 			delayqueue.Description{Delay: 15 * time.Minute, Timed: true}},
-		"delay=0s":                      {[]delayqueue.MsgOption{delayqueue.WithDelay(-1 * time.Second)}, delayqueue.Description{Timed: true}},
-		"schedule=2031-01-02T03:04:05Z": {[]delayqueue.MsgOption{delayqueue.WithSchedule(at)}, delayqueue.Description{Schedule: at, Timed: true}},
-		"key=k":                         {[]delayqueue.MsgOption{delayqueue.WithKey("k")}, delayqueue.Description{Key: "k"}},
-		"key=k on-conflict=Keep key-hold=1m0s": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Keep), delayqueue.WithKeyHold(minute)},
+		"delay=0s": {[]delayqueue.MsgOption{delayqueue.WithDelay(-1 * time.Second)},
+			delayqueue.Description{Timed: true}},
+		"schedule=2031-01-02T03:04:05Z": {[]delayqueue.MsgOption{delayqueue.WithSchedule(at)},
+			delayqueue.Description{Schedule: at, Timed: true}},
+		"key=k": {[]delayqueue.MsgOption{delayqueue.WithKey("k")}, delayqueue.Description{Key: "k"}},
+		"key=k on-conflict=Keep key-hold=1m0s": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Keep),
+			delayqueue.WithKeyHold(minute)},
 			delayqueue.Description{Key: "k", OnConflict: delayqueue.Keep, KeyHold: minute}},
-		"key=of the payload on-conflict=Reschedule max-wait=1m0s": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(delayqueue.Reschedule),
-			delayqueue.WithMaxWait(minute)},
+		"key=of the payload on-conflict=Reschedule max-wait=1m0s": {
+			[]delayqueue.MsgOption{delayqueue.WithPayloadKey(delayqueue.Reschedule),
+				delayqueue.WithMaxWait(minute)},
 			delayqueue.Description{PayloadKey: true, OnConflict: delayqueue.Reschedule, MaxWait: minute}},
-		"key=k on-conflict=Append max-parts=5": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Append), delayqueue.WithMaxParts(5)},
+		"key=k on-conflict=Append max-parts=5": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Append),
+			delayqueue.WithMaxParts(5)},
 			delayqueue.Description{Key: "k", OnConflict: delayqueue.Append, MaxParts: 5}},
-		"sequence=s:-3": {[]delayqueue.MsgOption{delayqueue.WithSequence("s", -3)}, delayqueue.Description{Sequence: "s", Number: -3}},
-		"retries=2 ttl=1m0s timeout=1m0s": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(2), delayqueue.WithMsgTTL(minute), delayqueue.WithTimeout(minute)},
+		"sequence=s:-3": {[]delayqueue.MsgOption{delayqueue.WithSequence("s", -3)},
+			delayqueue.Description{Sequence: "s", Number: -3}},
+		"retries=2 ttl=1m0s timeout=1m0s": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(2),
+			delayqueue.WithMsgTTL(minute), delayqueue.WithTimeout(minute)},
 			delayqueue.Description{Retries: &two, TTL: minute, Timeout: &minute}},
 		"timeout=0s": {[]delayqueue.MsgOption{delayqueue.WithTimeout(0)}, delayqueue.Description{Timeout: &none}},
-		"deadline=2031-01-02T03:04:05Z retention=1m0s": {[]delayqueue.MsgOption{delayqueue.WithDeadline(at), delayqueue.WithRetention(minute)},
+		"deadline=2031-01-02T03:04:05Z retention=1m0s": {[]delayqueue.MsgOption{delayqueue.WithDeadline(at),
+			delayqueue.WithRetention(minute)},
 			delayqueue.Description{Deadline: at, Retention: minute}},
 		"countdown=0 counts=k": {[]delayqueue.MsgOption{delayqueue.WithCountdown(0), delayqueue.WithCounts("k")},
 			delayqueue.Description{Countdown: &zero, Counts: "k"}},
-		`header a="1" header b="2"`: {[]delayqueue.MsgOption{delayqueue.WithHeader("b", "2"), delayqueue.WithHeader("a", "1")},
+		`header a="1" header b="2"`: {[]delayqueue.MsgOption{delayqueue.WithHeader("b", "2"),
+			delayqueue.WithHeader("a", "1")},
 			delayqueue.Description{Headers: map[string]string{"a": "1", "b": "2"}}},
 	} {
 		got := delayqueue.Describe(c.opts...)
@@ -63,11 +72,13 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v", text, got, c.want)
 		}
 	}
-	got := delayqueue.Describe(delayqueue.WithDelay(time.Second), delayqueue.WithRetention(1), nil, delayqueue.WithKey("k"))
+	got := delayqueue.Describe(delayqueue.WithDelay(time.Second), delayqueue.WithRetention(1), nil,
+		delayqueue.WithKey("k"))
 	if !errors.Is(got.Err, delayqueue.ErrBadOption) || got.Delay != time.Second || got.Key != "k" {
 		t.Errorf("with a wrong option: %+v", got)
 	}
-	if none := delayqueue.Describe(delayqueue.WithRetryCount(-1)); none.Err != nil || none.Retries == nil || *none.Retries != 0 {
+	if none := delayqueue.Describe(delayqueue.WithRetryCount(-1)); none.Err != nil || none.Retries == nil ||
+		*none.Retries != 0 {
 		t.Errorf("no retries: %+v", none)
 	}
 	if again := delayqueue.Describe(got.Options()...); !reflect.DeepEqual(again, got) {
@@ -84,7 +95,8 @@ func TestDescribeTooManyHeaders(t *testing.T) {
 	if err := delayqueue.Describe(opts...).Err; err != nil {
 		t.Error(err)
 	}
-	if err := delayqueue.Describe(append(opts, delayqueue.WithHeader("one more", ""))...).Err; !errors.Is(err, delayqueue.ErrBadOption) {
+	if err := delayqueue.Describe(append(opts, delayqueue.WithHeader("one more", ""))...).Err; !errors.Is(err,
+		delayqueue.ErrBadOption) {
 		t.Errorf("one more: %v", err)
 	}
 }

@@ -126,7 +126,9 @@ func TestDrainRefuses(t *testing.T) {
 	}
 	for call, f := range map[string]func(){
 		"StartConsume": func() { q.StartConsume() }, "Run": func() { _ = q.Run(context.Background()) },
-		"WithConcurrent": func() { q.WithConcurrent(2) }, "NewPool": func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}) },
+		"WithConcurrent": func() { q.WithConcurrent(2) }, "NewPool": func() {
+			delayqueue.NewPool(1, delayqueue.Share{Queue: q})
+		},
 	} {
 		if queuetest.PanicText(f) == "" {
 			t.Errorf("%s does not panic", call)
@@ -257,7 +259,10 @@ func TestDrainAfterADeath(t *testing.T) {
 	f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	now := time.Now()
 	var got []int
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got = append(got, msg.Delivery); return nil })
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		got = append(got, msg.Delivery)
+		return nil
+	})
 	server.SetTime(now)
 	info := f.Send(q, "x")
 	f.Lost(info.ID, 10*time.Second)
@@ -309,7 +314,8 @@ func TestDrainLeavesWhatIsPutOff(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		limit(script.RateLimits{Concurrency: 1})
-		other, err := f.Calls().Fetch(ctx, &script.Caller{ID: "other", N: 1}, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}})
+		other, err := f.Calls().Fetch(ctx, &script.Caller{ID: "other", N: 1},
+			script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}})
 		if err != nil || len(other.Tags) != 1 {
 			t.Fatal(other, err)
 		}

@@ -19,7 +19,9 @@ func TestListenEvent(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	heard := make(chan delayqueue.Event, 100)
-	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(context.Context, *delayqueue.Message) error { return queuetest.ErrBoom })
+	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(context.Context, *delayqueue.Message) error {
+		return queuetest.ErrBoom
+	})
 	sub := q.ListenEvent(func(e delayqueue.Event) { heard <- e })
 	next := func(want delayqueue.EventCode, ids ...string) {
 		t.Helper()
@@ -70,9 +72,11 @@ func TestLostEvent(t *testing.T) {
 	info := f.Send(q, "x")
 	f.Lost(info.ID, time.Second)
 	q.StartConsume()
-	for _, want := range []delayqueue.Event{{Code: delayqueue.NewMessageEvent, IDs: []string{info.ID}}, {Code: delayqueue.LostEvent},
+	for _, want := range []delayqueue.Event{{Code: delayqueue.NewMessageEvent, IDs: []string{info.ID}},
+		{Code: delayqueue.LostEvent},
 		{Code: delayqueue.FinalFailedEvent, IDs: []string{info.ID}}} {
-		if e := queuetest.Receive(t, want.Code.String(), heard); e.Code != want.Code || e.Count != 1 || !slices.Equal(e.IDs, want.IDs) {
+		if e := queuetest.Receive(t, want.Code.String(), heard); e.Code != want.Code || e.Count != 1 ||
+			!slices.Equal(e.IDs, want.IDs) {
 			t.Errorf("%+v, want %+v", e, want)
 		}
 	}
@@ -108,7 +112,9 @@ func TestListenerThatIsSlowOrPanics(t *testing.T) {
 	if slow.Dropped() == 0 {
 		t.Error("nothing was dropped")
 	}
-	queuetest.Eventually(t, "what was dropped is said, though nothing else happens", func() bool { return dropped.Load() == slow.Dropped() })
+	queuetest.Eventually(t, "what was dropped is said, though nothing else happens", func() bool {
+		return dropped.Load() == slow.Dropped()
+	})
 	queuetest.Eventually(t, "the listener panics and goes on", func() bool { return panics.Load() > n })
 	if logged := f.Log.Count("event listener panicked"); logged < 1 || logged > n/10 {
 		t.Errorf("%d panics in %d lines, want one a minute", panics.Load(), logged)
@@ -121,7 +127,9 @@ func TestReportOverAClientOfItsOwnType(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	heard := make(chan delayqueue.Event, 10)
-	listener, err := delayqueue.NewMonitor(f.Name, f.Cli).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	listener, err := delayqueue.NewMonitor(f.Name, f.Cli).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) {
+		heard <- e
+	})
 	f.Must(err)
 	defer listener.Stop()
 	p := delayqueue.NewPublisher(f.Name, wrapped{f.Cli})

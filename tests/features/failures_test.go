@@ -95,23 +95,28 @@ func TestLastErrors(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	long := strings.Repeat("x", 3*message.MaxErrorText)
-	texts := []string{"gone", "gone, too", "with\nlines\tand blanks  ", "not UTF-8: \xff", "1 2 \x1e3 4 of another", long + "6", long + "7"}
+	texts := []string{"gone", "gone, too", "with\nlines\tand blanks  ", "not UTF-8: \xff", "1 2 \x1e3 4 of another",
+		long + "6", long + "7"}
 	deliveries := make(chan int, len(texts)) // that failed: what no worker took in time is released and has another number
-	q := f.Queue(nil).WithLease(time.Hour).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, m *delayqueue.Message) error {
-		deliveries <- m.Delivery
-		return errors.New(texts[m.Failures])
-	})
+	q := f.Queue(nil).WithLease(time.Hour).WithNackRedeliveryDelay(0).WithHandler(
+		func(_ context.Context, m *delayqueue.Message) error {
+			deliveries <- m.Delivery
+			return errors.New(texts[m.Failures])
+		})
 	begun := f.Cli.Time(queuetest.CtxB).Val()
 	info := f.Send(q, "work", delayqueue.WithKey("k"), delayqueue.WithRetryCount(6))
 	q.StartConsume()
 	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
-	queuetest.Eventually(t, "it has died", func() bool { return statusInQueue(f, m, info.ID).State == delayqueue.StateGarbage })
+	queuetest.Eventually(t, "it has died", func() bool {
+		return statusInQueue(f, m, info.ID).State == delayqueue.StateGarbage
+	})
 	close(deliveries)
 	var failed []int
 	for n := range deliveries {
 		failed = append(failed, n)
 	}
-	wants := []string{long[:message.MaxErrorText], long[:200], "1 2  3 4 of another", "not UTF-8: \uFFFD", "with\nlines\tand blanks  "}
+	wants := []string{long[:message.MaxErrorText], long[:200], "1 2  3 4 of another", "not UTF-8: \uFFFD",
+		"with\nlines\tand blanks  "}
 	page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, ops.Filter{ErrorContains: "xx"}, "")
 	if err != nil || len(page.Messages) != 1 {
 		t.Fatalf("%+v, %v", page, err)

@@ -27,7 +27,8 @@ func TestGroup(t *testing.T) {
 	f := face.New(t)
 	handled := make(chan *delayqueue.Message, 10)
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { handled <- msg; return nil })
-	batch := []delayqueue.Outgoing{{Payload: "0", Options: []delayqueue.MsgOption{ofGroup, face.InAnHour, delayqueue.WithHeader("h", "first")}}}
+	batch := []delayqueue.Outgoing{{Payload: "0",
+		Options: []delayqueue.MsgOption{ofGroup, face.InAnHour, delayqueue.WithHeader("h", "first")}}}
 	for i := range 249 { // more than one call takes
 		batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint(i + 1),
 			Options: []delayqueue.MsgOption{ofGroup, delayqueue.WithHeader("h", "other"), delayqueue.WithRetryCount(9)}})
@@ -41,7 +42,8 @@ func TestGroup(t *testing.T) {
 			t.Fatalf("part %d: %+v", i, r.Info)
 		}
 	}
-	if e, err := q.Send(queuetest.CtxB, "last", ofGroup, delayqueue.WithMaxParts(251), face.InAnHour); err != nil || e.ID != results[0].Info.ID ||
+	if e, err := q.Send(queuetest.CtxB, "last", ofGroup, delayqueue.WithMaxParts(251), face.InAnHour); err != nil ||
+		e.ID != results[0].Info.ID ||
 		e.Due.After(time.Now().Add(time.Minute)) {
 		t.Errorf("%+v, %v, want it to be full and due", e, err)
 	}
@@ -110,7 +112,9 @@ func TestGroupCallbackPastItsLimit(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	t.Run("queue's", func(t *testing.T) {
 		t.Parallel()
-		callbackPastItsLimit(t, func(q *delayqueue.DelayQueue) { q.WithMaxConsumeDuration(limit) }, delayqueue.WithRetryCount(3))
+		callbackPastItsLimit(t, func(q *delayqueue.DelayQueue) {
+			q.WithMaxConsumeDuration(limit)
+		}, delayqueue.WithRetryCount(3))
 	})
 	t.Run("message's", func(t *testing.T) {
 		t.Parallel()
@@ -132,7 +136,9 @@ func callbackPastItsLimit(t *testing.T, limited func(*delayqueue.DelayQueue), ow
 	count := face.Goroutines(t, func() { q.StartConsume() })
 	queuetest.Receive(t, "the first part", calls)
 	queuetest.Eventually(t, "the delivery has failed", func() bool { return f.Where(info.ID) == "retry" })
-	queuetest.Eventually(t, "the callback runs on", func() bool { return count() == 3 }) // beside the poller and the wake listener
+	queuetest.Eventually(t, "the callback runs on", func() bool {
+		return count() == 3
+	}) // beside the poller and the wake listener
 	close(release)
 	queuetest.Eventually(t, "its worker ends", func() bool { return count() == 2 })
 	if len(calls) > 0 {
@@ -146,24 +152,32 @@ func TestGroupBadOptions(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	refusesOptions(f, map[string]badOptions{
-		"no key":         {[]delayqueue.MsgOption{delayqueue.WithMaxParts(3)}, []string{"WithMaxParts(3)", "WithKey", "Append"}},
-		"no part":        {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxParts(3)}, []string{"WithMaxParts(3)", "Append"}},
-		"too many parts": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(1001)}, []string{"WithMaxParts(1001)", "from 1 to 1000"}},
-		"none":           {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(0)}, []string{"WithMaxParts(0)", "from 1 to 1000"}},
-		"two policies":   {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Append, delayqueue.Replace)}, []string{"Append and Replace"}},
-		"an empty key":   {[]delayqueue.MsgOption{delayqueue.WithKey("", delayqueue.Append)}, []string{"0 bytes"}},
-		"a short wait": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithDelay(time.Hour), delayqueue.WithMaxWait(time.Minute)},
+		"no key": {[]delayqueue.MsgOption{delayqueue.WithMaxParts(3)},
+			[]string{"WithMaxParts(3)", "WithKey", "Append"}},
+		"no part": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxParts(3)},
+			[]string{"WithMaxParts(3)", "Append"}},
+		"too many parts": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(1001)},
+			[]string{"WithMaxParts(1001)", "from 1 to 1000"}},
+		"none": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(0)},
+			[]string{"WithMaxParts(0)", "from 1 to 1000"}},
+		"two policies": {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Append, delayqueue.Replace)},
+			[]string{"Append and Replace"}},
+		"an empty key": {[]delayqueue.MsgOption{delayqueue.WithKey("", delayqueue.Append)}, []string{"0 bytes"}},
+		"a short wait": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithDelay(time.Hour),
+			delayqueue.WithMaxWait(time.Minute)},
 			[]string{"WithMaxWait(1m0s)", "delay of 1h0m0s"}},
 	})
 	large := strings.Repeat("x", message.MaxGroupBytes)
-	if _, err := q.Send(queuetest.CtxB, large+"x", ofGroup); !errors.Is(err, delayqueue.ErrPayloadTooLarge) || face.Fate(f, err) != delayqueue.StoredNo {
+	if _, err := q.Send(queuetest.CtxB, large+"x", ofGroup); !errors.Is(err, delayqueue.ErrPayloadTooLarge) ||
+		face.Fate(f, err) != delayqueue.StoredNo {
 		t.Errorf("a part of more than 1 MB: %v", err)
 	}
 	f.CheckEmpty()
 	f.Send(q, large, ofGroup, face.InAnHour)
 	f.Send(q, "x", ofGroup, face.InAnHour) // which has no room
 	f.Send(q, "no group", delayqueue.WithKey("l"), face.InAnHour)
-	if _, err := q.Send(queuetest.CtxB, "x", delayqueue.WithKey("l", delayqueue.Append)); !errors.Is(err, delayqueue.ErrDuplicateKey) ||
+	if _, err := q.Send(queuetest.CtxB, "x", delayqueue.WithKey("l", delayqueue.Append)); !errors.Is(err,
+		delayqueue.ErrDuplicateKey) ||
 		face.Fate(f, err) != delayqueue.StoredNo {
 		t.Errorf("a part of what is no group: %v", err)
 	}
@@ -220,10 +234,12 @@ func TestGroupsByKey(t *testing.T) {
 		got, err := m.Get(queuetest.CtxB, first.ID)
 		return err == nil && got.State == delayqueue.StateRetry
 	})
-	if got, err := m.GetKey(queuetest.CtxB, "k"); err != nil || got.ID != second.ID || !slices.Equal(got.Earlier, []string{first.ID}) {
+	if got, err := m.GetKey(queuetest.CtxB, "k"); err != nil || got.ID != second.ID ||
+		!slices.Equal(got.Earlier, []string{first.ID}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, want := range []delayqueue.InterceptResult{{Intercepted: true, State: delayqueue.StatePending, ID: second.ID}, {Intercepted: true, State: delayqueue.StateRetry, ID: first.ID}, {}} {
+	for _, want := range []delayqueue.InterceptResult{{Intercepted: true, State: delayqueue.StatePending, ID: second.ID},
+		{Intercepted: true, State: delayqueue.StateRetry, ID: first.ID}, {}} {
 		if got, err := q.InterceptKey(queuetest.CtxB, "k"); err != nil || *got != want {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
@@ -243,7 +259,8 @@ func TestGroupRepliesLost(t *testing.T) {
 		p := f.LossyPublisher(3+int64(i), &lost)
 		wg.Go(func() {
 			for n := range each {
-				if _, err := p.Send(queuetest.CtxB, fmt.Sprint(i, " ", n), ofGroup, face.InAnHour, delayqueue.WithMaxParts(40)); err != nil {
+				if _, err := p.Send(queuetest.CtxB, fmt.Sprint(i, " ", n), ofGroup, face.InAnHour,
+					delayqueue.WithMaxParts(40)); err != nil {
 					t.Error(err)
 					return
 				}

@@ -102,7 +102,10 @@ func TestHooksThatEndTheirGoroutine(t *testing.T) {
 	q := f.Queue(func(payload string) bool { handled <- payload; return payload == "good" }).
 		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { runtime.Goexit() }).
 		WithRetryDelayFunc(func(int, error, *delayqueue.Message) time.Duration { runtime.Goexit(); return 0 }).
-		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { deaths <- msg.Payload; runtime.Goexit() })
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) {
+			deaths <- msg.Payload
+			runtime.Goexit()
+		})
 	q.StartConsume()
 	for _, payload := range []string{"bad", "worse"} {
 		f.Send(q, payload, delayqueue.WithRetryCount(0))
@@ -129,7 +132,10 @@ func TestHooksOwnTheirMessage(t *testing.T) {
 		}
 		msg.ID, msg.Key, msg.MaxRetries, msg.Headers["mine"] = "mine", "mine", 0, "mine"
 	}
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { spoil(msg); return queuetest.ErrBoom }).
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		spoil(msg)
+		return queuetest.ErrBoom
+	}).
 		WithErrorHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { spoil(msg) }).
 		WithRetryDelayFunc(func(_ int, _ error, msg *delayqueue.Message) time.Duration { spoil(msg); return time.Hour })
 	info := f.Send(q, "x", delayqueue.WithRetryCount(5), delayqueue.WithKey("k"), delayqueue.WithHeader("h", "v"))
@@ -160,11 +166,13 @@ func TestMiddlewareBaseContextAndMessage(t *testing.T) {
 			got <- msg
 			return nil
 		})
-	info := f.Send(q, "payload", delayqueue.WithKey("k"), delayqueue.WithHeader("trace", "1"), delayqueue.WithHeader("other", ""),
+	info := f.Send(q, "payload", delayqueue.WithKey("k"), delayqueue.WithHeader("trace", "1"),
+		delayqueue.WithHeader("other", ""),
 		delayqueue.WithRetryCount(5), delayqueue.WithDelay(time.Millisecond))
 	q.StartConsume()
 	msg := queuetest.Receive(t, "it arrives", got)
-	if msg.ID != info.ID || msg.Key != "k" || msg.Payload != "payload" || msg.MaxRetries != 5 || msg.Delivery != 1 || msg.Failures != 0 ||
+	if msg.ID != info.ID || msg.Key != "k" || msg.Payload != "payload" || msg.MaxRetries != 5 || msg.Delivery != 1 ||
+		msg.Failures != 0 ||
 		!msg.Due.Equal(info.Due) || len(msg.Headers) != 2 || msg.Headers["trace"] != "1" {
 		t.Errorf("message %+v, sent as %+v", msg, info)
 	}
@@ -177,7 +185,8 @@ func TestMiddlewareBaseContextAndMessage(t *testing.T) {
 	q.StopConsume()
 	f.Send(q.WithCallback(func(string) bool { return false }).WithNackRedeliveryDelay(time.Hour), "again")
 	q.StartConsume()
-	for _, want := range []string{"outer in", "inner in", "inner out: " + delayqueue.ErrNacked.Error(), "outer out: " + delayqueue.ErrNacked.Error()} {
+	for _, want := range []string{"outer in", "inner in", "inner out: " + delayqueue.ErrNacked.Error(), "outer out: " +
+		delayqueue.ErrNacked.Error()} {
 		if call := queuetest.Receive(t, want, calls); call != want {
 			t.Errorf("%q, want %q", call, want)
 		}

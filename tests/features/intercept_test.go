@@ -24,7 +24,8 @@ import (
 func TestTryIntercept(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	intercepted := func(t *testing.T, f *face.Fixture, q *delayqueue.DelayQueue, info *delayqueue.MessageInfo, want delayqueue.State) {
+	intercepted := func(t *testing.T, f *face.Fixture, q *delayqueue.DelayQueue, info *delayqueue.MessageInfo,
+		want delayqueue.State) {
 		t.Helper()
 		r, err := q.TryIntercept(info)
 		if err != nil || r.State != want || r.Intercepted != (want != delayqueue.StateGone) {
@@ -40,7 +41,8 @@ func TestTryIntercept(t *testing.T) {
 	t.Run("pending", func(t *testing.T) {
 		f := face.New(t)
 		q := f.Queue(nil)
-		intercepted(t, f, q, f.Send(q, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k")), delayqueue.StatePending)
+		intercepted(t, f, q, f.Send(q, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k")),
+			delayqueue.StatePending)
 		f.CheckEmpty()
 	})
 	t.Run("due, not handed out", func(t *testing.T) {
@@ -51,7 +53,11 @@ func TestTryIntercept(t *testing.T) {
 	t.Run("ready", func(t *testing.T) {
 		f := face.New(t)
 		started := make(chan struct{})
-		q := f.Queue(nil).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error { close(started); <-ctx.Done(); return nil })
+		q := f.Queue(nil).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
+			close(started)
+			<-ctx.Done()
+			return nil
+		})
 		info := f.Send(q, "x", delayqueue.WithKey("k"))
 		done := q.StartConsume()
 		queuetest.Receive(t, "it starts", started)
@@ -65,10 +71,13 @@ func TestTryIntercept(t *testing.T) {
 		intercepted(t, f, q, info, delayqueue.StateReady)
 		f.CheckEmpty()
 	})
-	for state, failure := range map[delayqueue.State]error{delayqueue.StateRetry: queuetest.ErrBoom, delayqueue.StateGarbage: delayqueue.ErrSkipRetry} {
+	for state, failure := range map[delayqueue.State]error{delayqueue.StateRetry: queuetest.ErrBoom,
+		delayqueue.StateGarbage: delayqueue.ErrSkipRetry} {
 		t.Run(fmt.Sprint("in ", state), func(t *testing.T) {
 			f := face.New(t)
-			q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error { return failure }).WithNackRedeliveryDelay(time.Hour)
+			q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error {
+				return failure
+			}).WithNackRedeliveryDelay(time.Hour)
 			info := f.Send(q, "x", delayqueue.WithKey("k"))
 			q.StartConsume()
 			queuetest.Eventually(t, "it fails", func() bool { return f.Where(info.ID) == fmt.Sprint(state) })
@@ -85,7 +94,8 @@ func TestTryIntercept(t *testing.T) {
 		f.CheckEmpty()
 		f.Send(q, "x", face.InAnHour)
 		intercepted(t, f, q, &delayqueue.MessageInfo{ID: uuid.NewString()}, delayqueue.StateGone)
-		if _, err := q.TryIntercept(&delayqueue.MessageInfo{ID: "never sent"}); err == nil || !strings.Contains(err.Error(), "no id") {
+		if _, err := q.TryIntercept(&delayqueue.MessageInfo{ID: "never sent"}); err == nil ||
+			!strings.Contains(err.Error(), "no id") {
 			t.Errorf("of what is no id: %v", err)
 		}
 		if _, err := q.TryIntercept(nil); !errors.Is(err, delayqueue.ErrBadOption) {
@@ -103,16 +113,17 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 	q := delayqueue.NewQueue(f.Name, cli, nil)
 	var mu sync.Mutex
 	asking := map[string]bool{} // by caller
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 3 && args[1] == script.InterceptScript.SHA {
-			keys, err := strconv.Atoi(fmt.Sprint(args[2]))
-			f.Must(err)
-			mu.Lock()
-			asking[fmt.Sprint(args[3+keys])] = true
-			mu.Unlock()
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 3 && args[1] == script.InterceptScript.SHA {
+				keys, err := strconv.Atoi(fmt.Sprint(args[2]))
+				f.Must(err)
+				mu.Lock()
+				asking[fmt.Sprint(args[3+keys])] = true
+				mu.Unlock()
+			}
+			return next(ctx, cmd)
+		})))
 	const n = 100
 	var infos []*delayqueue.MessageInfo
 	for range n {
@@ -153,14 +164,18 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 func TestCancelOfARunningMessage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for name, cancel := range map[string]func(q *delayqueue.DelayQueue, p *delayqueue.Publisher, m *ops.Queue, id string) (*delayqueue.InterceptResult, error){
-		"of a queue": func(q *delayqueue.DelayQueue, _ *delayqueue.Publisher, _ *ops.Queue, id string) (*delayqueue.InterceptResult, error) {
+	for name, cancel := range map[string]func(q *delayqueue.DelayQueue, p *delayqueue.Publisher, m *ops.Queue,
+		id string) (*delayqueue.InterceptResult, error){
+		"of a queue": func(q *delayqueue.DelayQueue, _ *delayqueue.Publisher, _ *ops.Queue,
+			id string) (*delayqueue.InterceptResult, error) {
 			return q.Cancel(ctx, id)
 		},
-		"of a publisher, by key": func(_ *delayqueue.DelayQueue, p *delayqueue.Publisher, _ *ops.Queue, _ string) (*delayqueue.InterceptResult, error) {
+		"of a publisher, by key": func(_ *delayqueue.DelayQueue, p *delayqueue.Publisher, _ *ops.Queue,
+			_ string) (*delayqueue.InterceptResult, error) {
 			return p.CancelKey(ctx, "k")
 		},
-		"of a monitor": func(_ *delayqueue.DelayQueue, _ *delayqueue.Publisher, m *ops.Queue, id string) (*delayqueue.InterceptResult, error) {
+		"of a monitor": func(_ *delayqueue.DelayQueue, _ *delayqueue.Publisher, m *ops.Queue,
+			id string) (*delayqueue.InterceptResult, error) {
 			return m.Cancel(ctx, id)
 		},
 	} {

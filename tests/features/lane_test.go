@@ -58,7 +58,8 @@ func TestLanes(t *testing.T) {
 	}
 	var queues []*delayqueue.DelayQueue
 	for range 3 {
-		queues = append(queues, f.Queue(nil).WithHandler(handle).WithConcurrent(8).WithNackRedeliveryDelay(5*time.Millisecond))
+		queues = append(queues,
+			f.Queue(nil).WithHandler(handle).WithConcurrent(8).WithNackRedeliveryDelay(5*time.Millisecond))
 	}
 	var batch []delayqueue.Outgoing
 	for n := range each {
@@ -187,14 +188,15 @@ func TestLanesLoseReplies(t *testing.T) {
 	cli := f.Client()
 	_, waits := countTrips(t, cli)
 	var settles atomic.Int64
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); len(args) > 1 && args[1] == script.SettleScript.SHA && settles.Add(1)%5 == 0 {
-			err = io.EOF
-			cmd.SetErr(err)
-		}
-		return err
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if args := cmd.Args(); len(args) > 1 && args[1] == script.SettleScript.SHA && settles.Add(1)%5 == 0 {
+				err = io.EOF
+				cmd.SetErr(err)
+			}
+			return err
+		})))
 	const messages = 60
 	var next atomic.Int64
 	sendsLane(f, messages)

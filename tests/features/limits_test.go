@@ -102,7 +102,10 @@ func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 	f := face.New(t)
 	face.Several(f, 20)
 	var handled atomic.Int64
-	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { handled.Add(1); return true })).WithQueueConcurrency(2)
+	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool {
+		handled.Add(1)
+		return true
+	})).WithQueueConcurrency(2)
 	begun := testkit.Worked()
 	q.StartConsume()
 	queuetest.Reaches(t, "messages are handled", 20, func() int { return int(handled.Load()) })
@@ -124,7 +127,8 @@ func TestAnyNumberOfWorkers(t *testing.T) {
 	f.Drained()
 	q.StopConsume()
 	queuetest.Receive(t, "consuming ends", done)
-	p := delayqueue.NewPool(math.MaxInt, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: other.Queue(count), AtMost: math.MaxInt})
+	p := delayqueue.NewPool(math.MaxInt, delayqueue.Share{Queue: q},
+		delayqueue.Share{Queue: other.Queue(count), AtMost: math.MaxInt})
 	face.Several(f, 20)
 	face.Several(other, 20)
 	p.StartConsume()
@@ -193,7 +197,9 @@ func TestLimitsDiffer(t *testing.T) {
 	queuetest.Eventually(t, "it has asked", func() bool { return f.Check().Fields["limits"] != "" })
 	f.Queue(func(string) bool { return true }).WithQueueConcurrency(3).StartConsume()
 	const warning = "other limits hold for this queue"
-	queuetest.Eventually(t, "a warning", func() bool { return f.Log.Count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1 })
+	queuetest.Eventually(t, "a warning", func() bool {
+		return f.Log.Count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1
+	})
 	if before, err := m.SetLimits(queuetest.CtxB, ops.Limits{Concurrency: 7}); err != nil || before != (ops.Limits{}) {
 		t.Errorf("%v, %v", before, err)
 	}

@@ -23,7 +23,9 @@ import (
 func TestLogOfALongError(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error { return errors.New(strings.Repeat("x", 1<<20)) })
+	q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error {
+		return errors.New(strings.Repeat("x", 1<<20))
+	})
 	f.Send(q, "x", delayqueue.WithRetryCount(0))
 	q.StartConsume()
 	queuetest.Eventually(t, "it is garbage", func() bool { return f.Log.Count("gave up on a message") == 1 })
@@ -36,7 +38,8 @@ func TestLogOfALongError(t *testing.T) {
 func TestLogOfFailures(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	q := f.Queue(nil).WithNackRedeliveryDelay(10 * time.Millisecond).WithHandler(func(context.Context, *delayqueue.Message) error { return queuetest.ErrBoom })
+	q := f.Queue(nil).WithNackRedeliveryDelay(10 * time.Millisecond).WithHandler(
+		func(context.Context, *delayqueue.Message) error { return queuetest.ErrBoom })
 	info := f.Send(q, "x", delayqueue.WithRetryCount(1), delayqueue.WithKey("order-42"))
 	q.StartConsume()
 	queuetest.Eventually(t, "it is garbage", func() bool { return f.Log.Count("gave up on a message") == 1 })

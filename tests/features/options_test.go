@@ -74,18 +74,25 @@ func TestLimitsBadOptions(t *testing.T) {
 	now := time.Now()
 	refusesOptions(f, map[string]badOptions{
 		"endless timeout": {[]delayqueue.MsgOption{delayqueue.WithTimeout(message.MaxDelay + 1)}, []string{"150 years"}},
-		"no time":         {[]delayqueue.MsgOption{delayqueue.WithDeadline(time.Time{})}, []string{"WithDeadline", "zero time"}},
-		"year 2200":       {[]delayqueue.MsgOption{delayqueue.WithDeadline(message.MaxDue)}, []string{"WithDeadline", "2200"}},
-		"in the past":     {[]delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(-time.Second))}, []string{"WithDeadline", "now"}},
-		"before its delay": {[]delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(time.Minute)), delayqueue.WithDelay(time.Hour)},
+		"no time": {[]delayqueue.MsgOption{delayqueue.WithDeadline(time.Time{})},
+			[]string{"WithDeadline", "zero time"}},
+		"year 2200": {[]delayqueue.MsgOption{delayqueue.WithDeadline(message.MaxDue)},
+			[]string{"WithDeadline", "2200"}},
+		"in the past": {[]delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(-time.Second))},
+			[]string{"WithDeadline", "now"}},
+		"before its delay": {[]delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(time.Minute)),
+			delayqueue.WithDelay(time.Hour)},
 			[]string{"WithDeadline", "WithDelay"}},
-		"before its schedule": {[]delayqueue.MsgOption{delayqueue.WithSchedule(now.Add(time.Hour)), delayqueue.WithDeadline(now.Add(time.Hour))},
+		"before its schedule": {[]delayqueue.MsgOption{delayqueue.WithSchedule(now.Add(time.Hour)),
+			delayqueue.WithDeadline(now.Add(time.Hour))},
 			[]string{"WithDeadline", "WithSchedule"}},
 	})
-	if err := q.SendDelayMsg("x", time.Hour, delayqueue.WithDeadline(now.Add(time.Minute))); !errors.Is(err, delayqueue.ErrBadOption) {
+	if err := q.SendDelayMsg("x", time.Hour, delayqueue.WithDeadline(now.Add(time.Minute))); !errors.Is(err,
+		delayqueue.ErrBadOption) {
 		t.Errorf("SendDelayMsg: %v", err)
 	}
-	if err := q.SendScheduleMsg("x", now.Add(time.Hour), delayqueue.WithDeadline(now.Add(2*time.Hour)), delayqueue.WithTimeout(time.Minute)); err != nil {
+	if err := q.SendScheduleMsg("x", now.Add(time.Hour), delayqueue.WithDeadline(now.Add(2*time.Hour)),
+		delayqueue.WithTimeout(time.Minute)); err != nil {
 		t.Errorf("SendScheduleMsg: %v", err)
 	}
 	if n := len(f.Check().Messages); n != 1 {
@@ -104,25 +111,27 @@ func TestProgrammingMistakes(t *testing.T) {
 		f    func()
 		text string
 	}{
-		"empty name":                {func() { delayqueue.NewQueue("", cli, ok) }, "name"},
-		"name with {":               {func() { delayqueue.NewQueue("a{b", cli, ok) }, "none of { }"},
-		"name with }":               {func() { delayqueue.NewQueue("a}b", cli, ok) }, "none of { }"},
-		"name with NUL":             {func() { delayqueue.NewPublisher("or\x00ders", cli) }, "no control characters"},
-		"name with a C1 control":    {func() { ops.Of(delayqueue.NewMonitor("or\u0085ders", cli)) }, "no control characters"},
-		"name with a blank":         {func() { delayqueue.NewQueue(" orders", cli, ok) }, "no blank"},
-		"name with a wide blank":    {func() { delayqueue.NewQueue("orders\u3000", cli, ok) }, "no blank"},
-		"name of no characters":     {func() { delayqueue.NewQueue("h\xff", cli, ok) }, "UTF-8"},
-		"prefix with a blank":       {func() { delayqueue.UseCustomPrefix("dq ") }, "no blank"},
-		"name of a part":            {func() { delayqueue.NewQueue("a/12", cli, ok) }, "a slash and digits"},
-		"nil client":                {func() { delayqueue.NewQueue("a", nil, ok) }, "redis.NewClient"},
-		"nil pointer as client":     {func() { delayqueue.NewQueue("a", noClient, ok) }, "redis.NewClient"},
-		"nil queue option":          {func() { delayqueue.NewQueue("a", cli, ok, nil) }, "option 1 is nil"},
-		"empty prefix":              {func() { delayqueue.UseCustomPrefix("") }, "UseCustomPrefix"},
-		"prefix with {":             {func() { delayqueue.UseCustomPrefix("{a}") }, "none of { }"},
-		"prefix with a colon":       {func() { delayqueue.UseCustomPrefix("dq:eu") }, "none of { } :"},
-		"publisher, empty name":     {func() { delayqueue.NewPublisher("", cli) }, "NewPublisher"},
-		"publisher, retry count":    {func() { delayqueue.NewPublisher("a", cli).WithDefaultRetryCount(-1) }, "must not be negative"},
-		"publisher, replicas":       {func() { delayqueue.NewPublisher("a", cli).WithReplicaAck(-1, time.Second) }, "must not be negative"},
+		"empty name":             {func() { delayqueue.NewQueue("", cli, ok) }, "name"},
+		"name with {":            {func() { delayqueue.NewQueue("a{b", cli, ok) }, "none of { }"},
+		"name with }":            {func() { delayqueue.NewQueue("a}b", cli, ok) }, "none of { }"},
+		"name with NUL":          {func() { delayqueue.NewPublisher("or\x00ders", cli) }, "no control characters"},
+		"name with a C1 control": {func() { ops.Of(delayqueue.NewMonitor("or\u0085ders", cli)) }, "no control characters"},
+		"name with a blank":      {func() { delayqueue.NewQueue(" orders", cli, ok) }, "no blank"},
+		"name with a wide blank": {func() { delayqueue.NewQueue("orders\u3000", cli, ok) }, "no blank"},
+		"name of no characters":  {func() { delayqueue.NewQueue("h\xff", cli, ok) }, "UTF-8"},
+		"prefix with a blank":    {func() { delayqueue.UseCustomPrefix("dq ") }, "no blank"},
+		"name of a part":         {func() { delayqueue.NewQueue("a/12", cli, ok) }, "a slash and digits"},
+		"nil client":             {func() { delayqueue.NewQueue("a", nil, ok) }, "redis.NewClient"},
+		"nil pointer as client":  {func() { delayqueue.NewQueue("a", noClient, ok) }, "redis.NewClient"},
+		"nil queue option":       {func() { delayqueue.NewQueue("a", cli, ok, nil) }, "option 1 is nil"},
+		"empty prefix":           {func() { delayqueue.UseCustomPrefix("") }, "UseCustomPrefix"},
+		"prefix with {":          {func() { delayqueue.UseCustomPrefix("{a}") }, "none of { }"},
+		"prefix with a colon":    {func() { delayqueue.UseCustomPrefix("dq:eu") }, "none of { } :"},
+		"publisher, empty name":  {func() { delayqueue.NewPublisher("", cli) }, "NewPublisher"},
+		"publisher, retry count": {func() { delayqueue.NewPublisher("a", cli).WithDefaultRetryCount(-1) },
+			"must not be negative"},
+		"publisher, replicas": {func() { delayqueue.NewPublisher("a", cli).WithReplicaAck(-1, time.Second) },
+			"must not be negative"},
 		"monitor, nil client":       {func() { ops.Of(delayqueue.NewMonitor("a", nil)) }, "NewMonitor"},
 		"WithConcurrent(0)":         {func() { q().WithConcurrent(0) }, "NewPublisher"},
 		"fetch interval 0":          {func() { q().WithFetchInterval(0) }, "at least 10ms"},
@@ -130,35 +139,38 @@ func TestProgrammingMistakes(t *testing.T) {
 		"fetch interval too short":  {func() { q().WithFetchInterval(10*time.Millisecond - 1) }, "at least 10ms"},
 		"negative fetch limit":      {func() { q().WithFetchLimit(-1) }, "must not be negative"},
 		"consume duration, no unit": {func() { q().WithMaxConsumeDuration(30) }, "did you mean 30*time.Second?"},
-		"consume duration, in ms":   {func() { q().WithMaxConsumeDuration(1500) }, "did you mean 1500*time.Second, or 1500*time.Millisecond?"},
-		"lease, no unit":            {func() { q().WithLease(60) }, "did you mean 60*time.Second?"},
-		"lease too long":            {func() { q().WithLease(math.MaxInt64) }, "at most 150 years"},
-		"lease too short":           {func() { q().WithLease(99 * time.Millisecond) }, "at least 100ms"},
-		"max losses 0":              {func() { q().WithMaxLosses(0) }, "at least 1"},
-		"negative retry count":      {func() { q().WithDefaultRetryCount(-1) }, "must not be negative"},
-		"nack delay, no unit":       {func() { q().WithNackRedeliveryDelay(5) }, "did you mean 5*time.Second?"},
-		"nack delay too long":       {func() { q().WithNackRedeliveryDelay(math.MaxInt64) }, "at most 150 years"},
-		"no retry delays":           {func() { q().WithRetryDelays() }, "at least one"},
-		"retry delays, no unit":     {func() { q().WithRetryDelays(0, 7, 60) }, "did you mean 7*time.Second?"},
-		"retry delay too long":      {func() { q().WithRetryDelays(time.Second, message.MaxDelay+1) }, "at most 150 years"},
-		"nil retry delay func":      {func() { q().WithRetryDelayFunc(nil) }, "must not be nil"},
-		"negative garbage age":      {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
-		"garbage age too long":      {func() { q().WithGarbageRetention(math.MaxInt64, 0) }, "at most 150 years"},
-		"negative garbage max":      {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
-		"negative done limit":       {func() { q().WithDoneLimit(-1) }, "0 means no bound"},
-		"replica timeout 0":         {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
-		"replica timeout too long":  {func() { q().WithReplicaAck(1, math.MaxInt64) }, "at most 150 years"},
-		"nil callback":              {func() { q().WithCallback(nil) }, "must not be nil"},
-		"nil handler":               {func() { q().WithHandler(nil) }, "must not be nil"},
-		"nil middleware":            {func() { q().WithMiddleware(nil) }, "must not be nil"},
-		"nil error handler":         {func() { q().WithErrorHandler(nil) }, "must not be nil"},
-		"nil listener":              {func() { q().ListenEvent(nil) }, "the listener is nil"},
+		"consume duration, in ms": {func() {
+			q().WithMaxConsumeDuration(1500)
+		}, "did you mean 1500*time.Second, or 1500*time.Millisecond?"},
+		"lease, no unit":           {func() { q().WithLease(60) }, "did you mean 60*time.Second?"},
+		"lease too long":           {func() { q().WithLease(math.MaxInt64) }, "at most 150 years"},
+		"lease too short":          {func() { q().WithLease(99 * time.Millisecond) }, "at least 100ms"},
+		"max losses 0":             {func() { q().WithMaxLosses(0) }, "at least 1"},
+		"negative retry count":     {func() { q().WithDefaultRetryCount(-1) }, "must not be negative"},
+		"nack delay, no unit":      {func() { q().WithNackRedeliveryDelay(5) }, "did you mean 5*time.Second?"},
+		"nack delay too long":      {func() { q().WithNackRedeliveryDelay(math.MaxInt64) }, "at most 150 years"},
+		"no retry delays":          {func() { q().WithRetryDelays() }, "at least one"},
+		"retry delays, no unit":    {func() { q().WithRetryDelays(0, 7, 60) }, "did you mean 7*time.Second?"},
+		"retry delay too long":     {func() { q().WithRetryDelays(time.Second, message.MaxDelay+1) }, "at most 150 years"},
+		"nil retry delay func":     {func() { q().WithRetryDelayFunc(nil) }, "must not be nil"},
+		"negative garbage age":     {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
+		"garbage age too long":     {func() { q().WithGarbageRetention(math.MaxInt64, 0) }, "at most 150 years"},
+		"negative garbage max":     {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
+		"negative done limit":      {func() { q().WithDoneLimit(-1) }, "0 means no bound"},
+		"replica timeout 0":        {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
+		"replica timeout too long": {func() { q().WithReplicaAck(1, math.MaxInt64) }, "at most 150 years"},
+		"nil callback":             {func() { q().WithCallback(nil) }, "must not be nil"},
+		"nil handler":              {func() { q().WithHandler(nil) }, "must not be nil"},
+		"nil middleware":           {func() { q().WithMiddleware(nil) }, "must not be nil"},
+		"nil error handler":        {func() { q().WithErrorHandler(nil) }, "must not be nil"},
+		"nil listener":             {func() { q().ListenEvent(nil) }, "the listener is nil"},
 		"middleware of nothing": {func() {
 			q().WithMiddleware(func(delayqueue.Handler) delayqueue.Handler { return nil }).StartConsume()
 		}, "middleware 1 returned a nil Handler"},
-		"nil garbage handler":       {func() { q().WithGarbageHandler(nil) }, "must not be nil"},
-		"nil logger":                {func() { q().WithLogger(nil) }, "slog.DiscardHandler"},
-		"StartConsume, no callback": {func() { delayqueue.NewQueue(f.Name, cli, nil).StartConsume() }, "WithCallback or WithHandler"},
+		"nil garbage handler": {func() { q().WithGarbageHandler(nil) }, "must not be nil"},
+		"nil logger":          {func() { q().WithLogger(nil) }, "slog.DiscardHandler"},
+		"StartConsume, no callback": {func() { delayqueue.NewQueue(f.Name, cli, nil).StartConsume() },
+			"WithCallback or WithHandler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if text := queuetest.PanicText(c.f); !strings.HasPrefix(text, "delayqueue: ") || !strings.Contains(text, c.text) {
@@ -175,7 +187,8 @@ func TestShortDelays(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := f.Queue(nil).WithRetryDelayFunc(func(int, error, *delayqueue.Message) time.Duration { return 700 })
-	ends := []error{delayqueue.Snooze(700), delayqueue.Again(700), delayqueue.RetryAfter(700, queuetest.ErrBoom), queuetest.ErrBoom,
+	ends := []error{delayqueue.Snooze(700), delayqueue.Again(700), delayqueue.RetryAfter(700, queuetest.ErrBoom),
+		queuetest.ErrBoom,
 		delayqueue.Throttle(700, nil), nil}
 	handled := make(chan int, 10)
 	q.WithLogger(f.Logger()).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
@@ -207,13 +220,19 @@ func TestForgottenUnit(t *testing.T) {
 	for _, n := range []time.Duration{1, 15, 900, 1000, 3600, 30_000, 86_400, 604_800, 900_000, time.Millisecond - 1} {
 		hint := fmt.Sprintf("did you mean %d*time.Second", n)
 		for name, err := range map[string]error{
-			"WithMsgTTL": send(delayqueue.WithMsgTTL(n)), "WithTimeout": send(delayqueue.WithTimeout(n)), "WithRetention": send(delayqueue.WithRetention(n)), "WithKeyHold": send(delayqueue.WithKey("k"), delayqueue.WithKeyHold(n)),
-			"WithMaxWait": send(delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(n)),
-			"PauseFor":    m.PauseFor(queuetest.CtxB, n), "RescheduleBy": m.RescheduleBy(queuetest.CtxB, "x", n), "earlier": m.RescheduleBy(queuetest.CtxB, "x", -n),
+			"WithMsgTTL": send(delayqueue.WithMsgTTL(n)), "WithTimeout": send(delayqueue.WithTimeout(n)),
+			"WithRetention": send(delayqueue.WithRetention(n)),
+			"WithKeyHold":   send(delayqueue.WithKey("k"), delayqueue.WithKeyHold(n)),
+			"WithMaxWait":   send(delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxWait(n)),
+			"PauseFor":      m.PauseFor(queuetest.CtxB, n), "RescheduleBy": m.RescheduleBy(queuetest.CtxB, "x", n),
+			"earlier":       m.RescheduleBy(queuetest.CtxB, "x", -n),
 			"Spread":        bulk(func() (*ops.BulkResult, error) { return m.BulkRunNow(queuetest.CtxB, ops.Bulk{Spread: n}) }),
 			"shift of many": bulk(func() (*ops.BulkResult, error) { return m.BulkRescheduleBy(queuetest.CtxB, ops.Bulk{}, n) }),
-			"SetLimits":     func() error { _, err := m.SetLimits(queuetest.CtxB, ops.Limits{Rate: 1, Per: n, Burst: 1}); return err }(),
-			"Forecast":      func() error { _, err := m.Forecast(queuetest.CtxB, time.Time{}, n, 1); return err }(),
+			"SetLimits": func() error {
+				_, err := m.SetLimits(queuetest.CtxB, ops.Limits{Rate: 1, Per: n, Burst: 1})
+				return err
+			}(),
+			"Forecast": func() error { _, err := m.Forecast(queuetest.CtxB, time.Time{}, n, 1); return err }(),
 		} {
 			if !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(err.Error(), hint) {
 				t.Errorf("%s with %d: %v", name, n, err)

@@ -90,7 +90,9 @@ func TestPoolIsLeft(t *testing.T) {
 	panics("while a handler runs", "is in another pool", func() { delayqueue.NewPool(1, delayqueue.Share{Queue: b}) })
 	close(release)
 	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t)))
-	panics("a wrong share", "must be at least 1", func() { delayqueue.NewPool(1, delayqueue.Share{Queue: a}, delayqueue.Share{Queue: b, Weight: -1}) })
+	panics("a wrong share", "must be at least 1", func() {
+		delayqueue.NewPool(1, delayqueue.Share{Queue: a}, delayqueue.Share{Queue: b, Weight: -1})
+	})
 	old.StartConsume() // nobody has left it
 	fs[0].Must(old.Shutdown(queuetest.WithTimeout(t)))
 	face.PoolOf(t, 1, delayqueue.Share{Queue: a, Weight: 3}).StartConsume()
@@ -121,13 +123,15 @@ func TestPoolShutdown(t *testing.T) {
 	queuetest.Receive(t, "two run", started)
 	fs[2].Send(c, "x")
 	for _, call := range []string{"Run", "Shutdown"} {
-		if err := queuetest.Receive(t, "it says", said); err == nil || !strings.Contains(err.Error(), call+": called by one of its own handlers") {
+		if err := queuetest.Receive(t, "it says", said); err == nil ||
+			!strings.Contains(err.Error(), call+": called by one of its own handlers") {
 			t.Errorf("it says %v", err)
 		}
 	}
 	err := p.Shutdown(queuetest.Over())
 	for _, f := range fs[:2] {
-		if want := fmt.Sprintf("delayqueue: queue %q: shutdown: 1 handlers were still running: ", f.Name); !errors.Is(err, context.Canceled) ||
+		if want := fmt.Sprintf("delayqueue: queue %q: shutdown: 1 handlers were still running: ", f.Name); !errors.Is(err,
+			context.Canceled) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("it says %v, want %s", err, want)
 		}
@@ -166,7 +170,8 @@ func TestPoolShutdownWithoutAServer(t *testing.T) {
 	p.StopConsume()
 	f.Must(second.Shutdown(queuetest.WithTimeout(t)))
 	cancel()
-	if err := p.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), first.Name()) {
+	if err := p.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), first.Name()) {
 		t.Errorf("it says %v", err)
 	}
 }

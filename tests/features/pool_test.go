@@ -63,16 +63,23 @@ func TestPoolBadInput(t *testing.T) {
 		call func()
 		want string
 	}{
-		"no workers":       {func() { delayqueue.NewPool(0, delayqueue.Share{Queue: q}) }, "NewPool: 0 workers: a pool needs at least 1"},
-		"no queue":         {func() { delayqueue.NewPool(1) }, "NewPool: a pool needs at least 1 queue"},
-		"a nil queue":      {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{}) }, "share 2: the queue must not be nil"},
-		"an unmade queue":  {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: &delayqueue.DelayQueue{}}) }, "NewQueue"},
-		"a queue twice":    {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: q}) }, `"TestPoolBadInput" is there twice`},
-		"a weight below 0": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, Weight: -1}) }, "Weight -1: must be at least 1"},
-		"AtMost below 0":   {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, AtMost: -1}) }, "AtMost -1: must not be negative"},
-		"in another pool":  {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: taken}) }, "is in another pool"},
-		"consuming":        {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: busy}) }, "is consuming: stop it first"},
-		"started alone":    {func() { taken.StartConsume() }, "is in a Pool: start that"},
+		"no workers": {func() { delayqueue.NewPool(0, delayqueue.Share{Queue: q}) },
+			"NewPool: 0 workers: a pool needs at least 1"},
+		"no queue": {func() { delayqueue.NewPool(1) }, "NewPool: a pool needs at least 1 queue"},
+		"a nil queue": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{}) },
+			"share 2: the queue must not be nil"},
+		"an unmade queue": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: &delayqueue.DelayQueue{}}) }, "NewQueue"},
+		"a queue twice": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: q}) },
+			`"TestPoolBadInput" is there twice`},
+		"a weight below 0": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, Weight: -1}) },
+			"Weight -1: must be at least 1"},
+		"AtMost below 0": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, AtMost: -1}) },
+			"AtMost -1: must not be negative"},
+		"in another pool": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: taken}) },
+			"is in another pool"},
+		"consuming": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: busy}) },
+			"is consuming: stop it first"},
+		"started alone": {func() { taken.StartConsume() }, "is in a Pool: start that"},
 		"started meanwhile": {func() {
 			q := f.Queue(queuetest.Acks)
 			q.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
@@ -85,7 +92,8 @@ func TestPoolBadInput(t *testing.T) {
 		"a setting, alone":   {func() { busy.WithConcurrent(2) }, "before StartConsume"},
 		"a setting too late": {func() { running.WithLease(time.Second) }, "while consuming"},
 		"no handler": {func() {
-			delayqueue.NewPool(1, delayqueue.Share{Queue: f.Queue(queuetest.Acks)}, delayqueue.Share{Queue: broken}).StartConsume()
+			delayqueue.NewPool(1, delayqueue.Share{Queue: f.Queue(queuetest.Acks)},
+				delayqueue.Share{Queue: broken}).StartConsume()
 		}, "StartConsume without a callback"},
 		"a pool of nobody's": {func() { new(delayqueue.Pool).StartConsume() }, "was not made by NewPool"},
 		"no pool":            {func() { (*delayqueue.Pool)(nil).StopConsume() }, "was not made by NewPool"},
@@ -161,7 +169,8 @@ func TestPoolAtMost(t *testing.T) {
 	bulk := fs[0].Queue(func(string) bool { bulkRuns.Add(1); <-release; return true })
 	other := fs[1].Queue(func(payload string) bool { got <- payload; return true })
 	backlogIn(fs[0], bulk, 50)
-	p := face.PoolOf(t, 8, delayqueue.Share{Queue: bulk, Weight: 100, AtMost: 3}, delayqueue.Share{Queue: other, AtMost: 100})
+	p := face.PoolOf(t, 8, delayqueue.Share{Queue: bulk, Weight: 100, AtMost: 3},
+		delayqueue.Share{Queue: other, AtMost: 100})
 	p.StartConsume()
 	queuetest.Eventually(t, "3 run", func() bool { return bulkRuns.Load() == 3 })
 	for range 10 {
@@ -187,7 +196,11 @@ func TestPoolAtMostIsOfEachPool(t *testing.T) {
 	f, release := face.New(t), make(chan struct{})
 	var running atomic.Int64
 	queue := func(concurrent int) *delayqueue.DelayQueue {
-		return f.QueueOn(f.Client(), func(string) bool { running.Add(1); <-release; return true }).WithConcurrent(concurrent).WithLease(time.Hour)
+		return f.QueueOn(f.Client(), func(string) bool {
+			running.Add(1)
+			<-release
+			return true
+		}).WithConcurrent(concurrent).WithLease(time.Hour)
 	}
 	for _, concurrent := range []int{1, 100} {
 		face.PoolOf(t, 8, delayqueue.Share{Queue: queue(concurrent), AtMost: 3}).StartConsume()

@@ -26,7 +26,9 @@ func TestPoolStuckCallbacks(t *testing.T) {
 			p := face.PoolOf(t, 4, delayqueue.Share{Queue: hangs, AtMost: atMost}, delayqueue.Share{Queue: other})
 			p.StartConsume()
 			want := 2 * int64(cmp.Or(atMost, 4))
-			queuetest.Eventually(t, "nothing replaces them any more", func() bool { return fs[0].Log.Count("too many callbacks run on", "workers=0") == 1 })
+			queuetest.Eventually(t, "nothing replaces them any more", func() bool {
+				return fs[0].Log.Count("too many callbacks run on", "workers=0") == 1
+			})
 			for range 10 {
 				fs[1].Send(other, "x")
 				queuetest.Receive(t, "the other queue has a worker", got)
@@ -35,7 +37,9 @@ func TestPoolStuckCallbacks(t *testing.T) {
 				t.Errorf("%d run on, want %d", n, want)
 			}
 			close(release)
-			queuetest.Eventually(t, "all of the first are handled, now that they return", func() bool { return runs.Load() == 40 })
+			queuetest.Eventually(t, "all of the first are handled, now that they return", func() bool {
+				return runs.Load() == 40
+			})
 		})
 	}
 }

@@ -51,7 +51,8 @@ func TestSetResult(t *testing.T) {
 	})
 	q.StartConsume()
 	ctx := queuetest.WithTimeout(t)
-	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "", "largest": strings.Repeat("\x00", 1<<20),
+	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "",
+		"largest": strings.Repeat("\x00", 1<<20),
 		"derived": "yes", "fails first": ""} {
 		if r, err := q.Call(ctx, payload); err != nil || r.State != delayqueue.StateDone || r.Value != want {
 			t.Errorf("%s: %d bytes, %v", payload, len(r.Value), err)
@@ -93,7 +94,8 @@ func TestDoneLimitSparesCalls(t *testing.T) {
 	q := f.Queue(nil).WithHandler(face.Echo).WithDoneLimit(5)
 	q.StartConsume()
 	for i := range 6 {
-		if _, err := q.Await(queuetest.CtxB, f.Send(q, fmt.Sprint("kept ", i), delayqueue.WithRetention(24*time.Hour)).ID); err != nil {
+		if _, err := q.Await(queuetest.CtxB,
+			f.Send(q, fmt.Sprint("kept ", i), delayqueue.WithRetention(24*time.Hour)).ID); err != nil {
 			t.Errorf("message %d: %v", i, err)
 		}
 	}

@@ -28,17 +28,18 @@ func TestStored(t *testing.T) {
 	scripted := func(f *face.Fixture, attempts ...func(next func() error) error) *delayqueue.DelayQueue {
 		cli := f.Client()
 		var n atomic.Int64
-		t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if !strings.HasPrefix(cmd.Name(), "eval") {
+		t.Cleanup(link.Interpose(cli,
+			queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if !strings.HasPrefix(cmd.Name(), "eval") {
+					return next(ctx, cmd)
+				}
+				if i := int(n.Add(1)) - 1; i < len(attempts) {
+					err := attempts[i](func() error { return next(ctx, cmd) })
+					cmd.SetErr(err)
+					return err
+				}
 				return next(ctx, cmd)
-			}
-			if i := int(n.Add(1)) - 1; i < len(attempts) {
-				err := attempts[i](func() error { return next(ctx, cmd) })
-				cmd.SetErr(err)
-				return err
-			}
-			return next(ctx, cmd)
-		})))
+			})))
 		return f.QueueOn(cli, nil)
 	}
 	answer := func(text string) func(func() error) error {
@@ -51,7 +52,8 @@ func TestStored(t *testing.T) {
 		kept int
 		is   error
 	}{
-		"bad option": {func(f *face.Fixture) error { return f.Queue(nil).SendDelayMsg("x", 0, nil) }, delayqueue.StoredNo, 0, delayqueue.ErrBadOption},
+		"bad option": {func(f *face.Fixture) error { return f.Queue(nil).SendDelayMsg("x", 0, nil) }, delayqueue.StoredNo, 0,
+			delayqueue.ErrBadOption},
 		"duplicate key": {func(f *face.Fixture) error {
 			q := f.Queue(nil)
 			f.Send(q, "holder", delayqueue.WithKey("k"), face.InAnHour)
@@ -101,7 +103,8 @@ func TestStored(t *testing.T) {
 			t.Parallel()
 			f := face.New(t)
 			f.Must(f.Cli.(*redis.Client).ScriptLoad(queuetest.CtxB, script.SingleScript.Text).Err())
-			f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "in:stored", "0").Err()) // in a new queue single leaves the message to send
+			f.Must(f.Cli.HSet(queuetest.CtxB, f.Key("state"), "in:stored",
+				"0").Err()) // in a new queue single leaves the message to send
 			err := c.send(f)
 			if got := face.Fate(f, err); got != c.want {
 				t.Errorf("%v says %q, want %q", err, got, c.want)
@@ -129,7 +132,8 @@ func TestSendBatchError(t *testing.T) {
 	f.Send(q, "holder", delayqueue.WithKey("k"), face.InAnHour)
 	_, err := q.SendBatch(queuetest.CtxB, batch)
 	text := fmt.Sprint(err)
-	if len(text) > 1000 || !strings.Contains(text, "1000 of 1000 messages failed") || !strings.HasSuffix(text, "; and 997 more") ||
+	if len(text) > 1000 || !strings.Contains(text, "1000 of 1000 messages failed") ||
+		!strings.HasSuffix(text, "; and 997 more") ||
 		strings.Count(text, "delayqueue") != 1 {
 		t.Errorf("%d bytes: %.2000s", len(text), text)
 	}

@@ -22,17 +22,22 @@ func TestSendBadOptions(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	refusesOptions(f, map[string]badOptions{
-		"nil option":           {[]delayqueue.MsgOption{nil}, []string{"option 1 is nil"}},
-		"empty key":            {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
-		"blank key":            {[]delayqueue.MsgOption{delayqueue.WithKey(" \t")}, []string{`WithKey(" \t"): a key of blanks only`}},
-		"key over 512 bytes":   {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))}, []string{"WithKey: 513 bytes"}},
-		"short retention":      {[]delayqueue.MsgOption{delayqueue.WithRetention(time.Second - 1)}, []string{"WithRetention(999.999999ms)"}},
-		"long retention":       {[]delayqueue.MsgOption{delayqueue.WithRetention(90*24*time.Hour + 1)}, []string{"90 days"}},
-		"TTL of 0":             {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(0)}, []string{"WithMsgTTL(0s)"}},
-		"TTL below 1 ms":       {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond - 1)}, []string{"at least 1ms"}},
+		"nil option": {[]delayqueue.MsgOption{nil}, []string{"option 1 is nil"}},
+		"empty key":  {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
+		"blank key": {[]delayqueue.MsgOption{delayqueue.WithKey(" \t")},
+			[]string{`WithKey(" \t"): a key of blanks only`}},
+		"key over 512 bytes": {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))},
+			[]string{"WithKey: 513 bytes"}},
+		"short retention": {[]delayqueue.MsgOption{delayqueue.WithRetention(time.Second - 1)},
+			[]string{"WithRetention(999.999999ms)"}},
+		"long retention": {[]delayqueue.MsgOption{delayqueue.WithRetention(90*24*time.Hour + 1)}, []string{"90 days"}},
+		"TTL of 0":       {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(0)}, []string{"WithMsgTTL(0s)"}},
+		"TTL below 1 ms": {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond - 1)},
+			[]string{"at least 1ms"}},
 		"empty header key":     {[]delayqueue.MsgOption{delayqueue.WithHeader("", "v")}, []string{"WithHeader"}},
 		"delay that overflows": {[]delayqueue.MsgOption{delayqueue.WithDelay(math.MaxInt64)}, []string{"delay 2562047h"}},
-		"time after 2200":      {[]delayqueue.MsgOption{delayqueue.WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))}, []string{"2200"}},
+		"time after 2200": {[]delayqueue.MsgOption{delayqueue.WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))},
+			[]string{"2200"}},
 	})
 	for name, err := range map[string]error{
 		"WithDelay in SendDelayMsg":       q.SendDelayMsg("x", 0, delayqueue.WithDelay(1)),
@@ -53,7 +58,8 @@ func TestSendPayloads(t *testing.T) {
 	for i := range every {
 		every[i] = byte(i)
 	}
-	payloads := []string{"", string(every), "\x00", strings.Repeat("\xff\r\n", 3000), strings.Repeat("64 megabytes....", 4<<20)}
+	payloads := []string{"", string(every), "\x00", strings.Repeat("\xff\r\n", 3000),
+		strings.Repeat("64 megabytes....", 4<<20)}
 	got := make(chan string, len(payloads))
 	q := f.Queue(func(payload string) bool { got <- payload; return true })
 	for _, p := range payloads {
@@ -82,7 +88,8 @@ func TestSendBatch(t *testing.T) {
 		{Payload: "key taken in the batch", Options: []delayqueue.MsgOption{delayqueue.WithKey("free")}},
 	}
 	for range 1200 { // several script calls
-		batch = append(batch, delayqueue.Outgoing{Payload: "more", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}})
+		batch = append(batch,
+			delayqueue.Outgoing{Payload: "more", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}})
 	}
 	results, err := q.SendBatch(context.Background(), batch)
 	if len(results) != len(batch) {
@@ -126,8 +133,9 @@ func TestSendCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(stop)
 	results, batch := q.SendBatch(ctx, []delayqueue.Outgoing{{Payload: "x"}})
-	for call, err := range map[string]error{"Send": queuetest.Failure(q.Send(ctx, "x")), "SendBatch": batch, "of the batch": results[0].Err,
-		"Intercept": queuetest.Failure(q.Intercept(ctx, "x"))} {
+	for call, err := range map[string]error{"Send": queuetest.Failure(q.Send(ctx, "x")), "SendBatch": batch,
+		"of the batch": results[0].Err,
+		"Intercept":    queuetest.Failure(q.Intercept(ctx, "x"))} {
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: %v", call, err)
 		}
@@ -175,7 +183,8 @@ func TestRedisRefuses(t *testing.T) {
 	refused("READONLY", "READONLY", context.DeadlineExceeded)
 	f.Must(admin.Do(ctx, "replicaof", "no", "one").Err())
 
-	for _, structure := range []string{"pending", "msg", "key", "wake", "state"} { // held is read if an acked message has the key: TestScriptWritesAllOrNothing
+	for _, structure := range []string{"pending", "msg", "key", "wake",
+		"state"} { // held is read if an acked message has the key: TestScriptWritesAllOrNothing
 		name := f.Key(structure)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
@@ -206,13 +215,15 @@ func TestEnvelopeOfSend(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := f.Queue(nil)
-	info, err := q.Send(context.Background(), "\x00payload\xff", delayqueue.WithKey(strings.Repeat("k", 512)), delayqueue.WithDelay(time.Hour),
+	info, err := q.Send(context.Background(), "\x00payload\xff", delayqueue.WithKey(strings.Repeat("k", 512)),
+		delayqueue.WithDelay(time.Hour),
 		delayqueue.WithRetryCount(7),
 		delayqueue.WithMsgTTL(90*time.Second), delayqueue.WithHeader("a", "1"), delayqueue.WithHeader("b", ""))
 	f.Must(err)
 	got := f.Check().Messages[info.ID]
-	want := check.Envelope{Format: 2, Size: got.Size, Envelope: message.Envelope{Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90 * time.Second,
-		Since: message.LatestUnknown, Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff"}}
+	want := check.Envelope{Format: 2, Size: got.Size,
+		Envelope: message.Envelope{Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90 * time.Second,
+			Since: message.LatestUnknown, Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %+v, want %+v", got, want)
 	}

@@ -20,17 +20,20 @@ func TestSequenceInBatch(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	numbered := func(name string, n int64) delayqueue.Outgoing {
-		return delayqueue.Outgoing{Payload: fmt.Sprint(name, n), Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithSequence(name, n)}}
+		return delayqueue.Outgoing{Payload: fmt.Sprint(name, n),
+			Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithSequence(name, n)}}
 	}
 	got, err := q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{numbered("s", 1),
 		{Payload: "plain", Options: []delayqueue.MsgOption{face.InAnHour}}, numbered("t", -5),
 		numbered("s", 1), numbered("s", 3), numbered("s", 2), numbered("t", 5)})
 	for i, r := range got {
-		if want := i == 3 || i == 5; (r.Err != nil) != want || want && (!errors.Is(r.Err, delayqueue.ErrBadOption) || r.Info != nil) {
+		if want := i == 3 || i == 5; (r.Err != nil) != want || want &&
+			(!errors.Is(r.Err, delayqueue.ErrBadOption) || r.Info != nil) {
 			t.Errorf("message %d: %+v", i, r)
 		}
 	}
-	if !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(err.Error(), `WithSequence("s", 2): number 3 stands before it`) {
+	if !errors.Is(err, delayqueue.ErrBadOption) ||
+		!strings.Contains(err.Error(), `WithSequence("s", 2): number 3 stands before it`) {
 		t.Errorf("%v", err)
 	}
 	if n := len(f.Check().Pending); n != 5 {
@@ -38,7 +41,8 @@ func TestSequenceInBatch(t *testing.T) {
 	}
 	for name, option := range map[string]delayqueue.MsgOption{"no name": delayqueue.WithSequence("", 1),
 		"a long name": delayqueue.WithSequence(strings.Repeat("x", 513), 1)} {
-		if _, err := q.Send(queuetest.CtxB, "x", option); !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(err.Error(), "WithSequence") {
+		if _, err := q.Send(queuetest.CtxB, "x", option); !errors.Is(err, delayqueue.ErrBadOption) ||
+			!strings.Contains(err.Error(), "WithSequence") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -58,16 +62,21 @@ func TestSequenceStops(t *testing.T) {
 		payload string
 		err     error // nil: the server's
 	}{
-		"its key is taken":              {[]delayqueue.MsgOption{delayqueue.WithKey("{its key is taken}")}, "x", delayqueue.ErrDuplicateKey},
-		"a bad option behind":           {[]delayqueue.MsgOption{delayqueue.WithRetention(1)}, "x", delayqueue.ErrBadOption},
-		"it has no key for a hold":      {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, "x", delayqueue.ErrBadOption},
+		"its key is taken": {[]delayqueue.MsgOption{delayqueue.WithKey("{its key is taken}")}, "x",
+			delayqueue.ErrDuplicateKey},
+		"a bad option behind": {[]delayqueue.MsgOption{delayqueue.WithRetention(1)}, "x", delayqueue.ErrBadOption},
+		"it has no key for a hold": {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, "x",
+			delayqueue.ErrBadOption},
 		"the server does not take that": {nil, strings.Repeat("x", 2<<20), nil},
 	} {
 		numbered := func(n int64, payload string, opts ...delayqueue.MsgOption) delayqueue.Outgoing {
-			return delayqueue.Outgoing{Payload: payload, Options: append(opts[:len(opts):len(opts)], face.InAnHour, delayqueue.WithSequence(name, n))}
+			return delayqueue.Outgoing{Payload: payload,
+				Options: append(opts[:len(opts):len(opts)], face.InAnHour, delayqueue.WithSequence(name, n))}
 		}
-		batch := []delayqueue.Outgoing{numbered(1, "x"), numbered(2, row.payload, row.bad...), numbered(3, "x"), numbered(1, "falls"),
-			{Payload: "plain", Options: []delayqueue.MsgOption{face.InAnHour}}, numbered(5, "x"), numbered(6, "x", delayqueue.WithRetention(1)), numbered(7, "x")}
+		batch := []delayqueue.Outgoing{numbered(1, "x"), numbered(2, row.payload, row.bad...), numbered(3, "x"),
+			numbered(1, "falls"),
+			{Payload: "plain", Options: []delayqueue.MsgOption{face.InAnHour}}, numbered(5, "x"),
+			numbered(6, "x", delayqueue.WithRetention(1)), numbered(7, "x")}
 		for i := range int64(script.MaxPut) { // in another call to Redis
 			batch = append(batch, numbered(8+i, "x"))
 		}
@@ -85,7 +94,8 @@ func TestSequenceStops(t *testing.T) {
 					i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || face.Fate(f, r.Err) != delayqueue.StoredNo) {
 					t.Errorf("%s: message %d: %v", name, i, r.Err)
 				}
-			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo || stopped.Last != 2 ||
+			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo ||
+				stopped.Last != 2 ||
 				!strings.Contains(r.Err.Error(), fmt.Sprintf("sequence %q: 2 stands before ", name)):
 				t.Errorf("%s: message %d: %v", name, i, r.Err)
 			}

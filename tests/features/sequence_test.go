@@ -38,7 +38,8 @@ func TestWithSequence(t *testing.T) {
 			t.Errorf("%d: the last is %d", n, last)
 		}
 	}
-	if _, err := q.Send(queuetest.CtxB, "ten", delayqueue.WithSequence("s", 10), delayqueue.WithKey("{s}k")); !errors.Is(err, delayqueue.ErrDuplicateKey) ||
+	if _, err := q.Send(queuetest.CtxB, "ten", delayqueue.WithSequence("s", 10),
+		delayqueue.WithKey("{s}k")); !errors.Is(err, delayqueue.ErrDuplicateKey) ||
 		face.Fate(f, err) != delayqueue.StoredNo {
 		t.Errorf("a key that is taken: %v", err)
 	}
@@ -61,24 +62,28 @@ func TestSequenceWithdrawn(t *testing.T) {
 	f := face.New(t)
 	cli := f.Client()
 	q := f.QueueOn(cli, nil)
-	f.Send(q, "before it", face.InAnHour, delayqueue.WithSequence("t", 0)) // from now on the queue's number of shards is known
+	f.Send(q, "before it", face.InAnHour,
+		delayqueue.WithSequence("t", 0)) // from now on the queue's number of shards is known
 	calls := face.UnderWay(t, cli)
 	flying, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" && cmd.Args()[1] == script.PutScript.SHA && err == nil { // the script to forget callers may run, too
-			once.Do(func() { close(flying); <-answer })
-		}
-		return err
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if cmd.Name() == "evalsha" && cmd.Args()[1] == script.PutScript.SHA &&
+				err == nil { // the script to forget callers may run, too
+				once.Do(func() { close(flying); <-answer })
+			}
+			return err
+		})))
 	ctx, cancel := context.WithCancelCause(queuetest.CtxB)
 	stop := errors.New("the user's own reason")
 	result := make(chan []delayqueue.SendResult)
 	go func() {
 		var batch []delayqueue.Outgoing
 		for n := range int64(2*script.MaxPut + 1) {
-			batch = append(batch, delayqueue.Outgoing{Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithSequence("s", n)}})
+			batch = append(batch,
+				delayqueue.Outgoing{Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithSequence("s", n)}})
 		}
 		got, _ := q.SendBatch(ctx, batch)
 		result <- got
@@ -112,7 +117,8 @@ func TestSequenceManyRelays(t *testing.T) {
 		p := f.LossyPublisher(7+int64(i), &lost)
 		wg.Go(func() {
 			for row := int64(1); row <= rows; {
-				switch _, err := p.Send(queuetest.CtxB, strconv.FormatInt(row, 10), face.InAnHour, delayqueue.WithSequence("outbox", row)); {
+				switch _, err := p.Send(queuetest.CtxB, strconv.FormatInt(row, 10), face.InAnHour,
+					delayqueue.WithSequence("outbox", row)); {
 				case err == nil:
 					row++
 				case errors.Is(err, delayqueue.ErrSequence):
@@ -151,7 +157,8 @@ func TestSequenceReplicated(t *testing.T) {
 	}
 	f.Send(f.Queue(nil), "b", face.InAnHour, delayqueue.WithKey("k"))
 	info, err = q.Send(queuetest.CtxB, "b", face.InAnHour, delayqueue.WithKey("k"))
-	if !errors.Is(err, delayqueue.ErrNotReplicated) || !errors.Is(err, delayqueue.ErrDuplicateKey) || face.Fate(f, err) != delayqueue.StoredNo || info != nil {
+	if !errors.Is(err, delayqueue.ErrNotReplicated) || !errors.Is(err, delayqueue.ErrDuplicateKey) ||
+		face.Fate(f, err) != delayqueue.StoredNo || info != nil {
 		t.Errorf("a key that is taken: %+v, %v", info, err)
 	}
 	_, err = f.Queue(nil).Send(queuetest.CtxB, "a", face.InAnHour, delayqueue.WithSequence("s", 1))
@@ -223,7 +230,8 @@ func TestMonitorSequences(t *testing.T) {
 	_, err := m.Sequence(queuetest.CtxB, "name 5")
 	for what, err := range map[string]error{"dropped": err, "dropped again": m.DropSequence(queuetest.CtxB, "name 5"),
 		"a bad name": m.DropSequence(queuetest.CtxB, "")} {
-		if !errors.Is(err, delayqueue.ErrNotFound) || errors.Is(err, delayqueue.ErrNoQueue) || !strings.Contains(err.Error(), f.Name) {
+		if !errors.Is(err, delayqueue.ErrNotFound) || errors.Is(err, delayqueue.ErrNoQueue) ||
+			!strings.Contains(err.Error(), f.Name) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -47,7 +47,8 @@ func TestShutdownByAHandler(t *testing.T) {
 			if err := queuetest.Receive(t, "another queue ends", results); err != nil {
 				t.Errorf("of another queue: %v", err)
 			}
-			if err := queuetest.Receive(t, "it returns at once", results); err == nil || !strings.Contains(err.Error(), "one of its own handlers") {
+			if err := queuetest.Receive(t, "it returns at once", results); err == nil ||
+				!strings.Contains(err.Error(), "one of its own handlers") {
 				t.Errorf("of its own queue: %v", err)
 			}
 			queuetest.Receive(t, "consuming ends", done)
@@ -66,13 +67,14 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: hung.Addr().String()})
 	defer cli.Close()
 	called := make(chan string, 100)
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		select {
-		case called <- fmt.Sprint(cmd.Args()...):
-		default:
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			select {
+			case called <- fmt.Sprint(cmd.Args()...):
+			default:
+			}
+			return next(ctx, cmd)
+		})))
 	began := testkit.Worked()
 	for _, g := range face.Siblings(f, 12) {
 		q := g.QueueOn(cli, func(string) bool { return true }).WithLease(2 * time.Second)

@@ -132,7 +132,10 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	}
 
 	var got queuetest.Tally
-	other := f.QueueOn(f.Client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.Add(payload); return true })
+	other := f.QueueOn(f.Client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool {
+		got.Add(payload)
+		return true
+	})
 	other.StartConsume()
 	queuetest.Eventually(t, "another consumer has the 48 at once", func() bool { return got.Of("slow") == 48 })
 	close(release)

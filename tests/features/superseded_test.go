@@ -29,19 +29,20 @@ func newReplacedOnce(t *testing.T, result func() error) *replacedOnce {
 	r := &replacedOnce{Fixture: face.New(t), begun: make(chan struct{}), end: make(chan struct{}),
 		got: make(chan delayqueue.Message, 100), events: make(chan delayqueue.Event, 100), dead: make(chan error, 100)}
 	r.q, r.sender = r.Queue(nil), r.Queue(nil)
-	r.q.WithConcurrent(2).WithRetryDelays(time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		if msg.Payload != "old" || msg.Delivery > 1 {
-			r.got <- *msg
-			return nil
-		}
-		close(r.begun)
-		select {
-		case <-r.end:
-			return result()
-		case <-ctx.Done(): // it is stopped
-			return ctx.Err()
-		}
-	}).WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { r.dead <- err })
+	r.q.WithConcurrent(2).WithRetryDelays(time.Millisecond).WithHandler(
+		func(ctx context.Context, msg *delayqueue.Message) error {
+			if msg.Payload != "old" || msg.Delivery > 1 {
+				r.got <- *msg
+				return nil
+			}
+			close(r.begun)
+			select {
+			case <-r.end:
+				return result()
+			case <-ctx.Done(): // it is stopped
+				return ctx.Err()
+			}
+		}).WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { r.dead <- err })
 	sub := r.q.ListenEvent(func(e delayqueue.Event) {
 		if e.Code != delayqueue.ReadyEvent && e.Code != delayqueue.DeliveredEvent {
 			r.events <- e
@@ -84,7 +85,8 @@ func TestSupersededDelivery(t *testing.T) {
 				} else {
 					close(r.end)
 				}
-				for e := queuetest.Receive(t, "its end", r.events); e.Code != delayqueue.SupersededEvent; e = queuetest.Receive(t, "its end", r.events) {
+				for e := queuetest.Receive(t, "its end", r.events); e.Code != delayqueue.SupersededEvent; e = queuetest.Receive(t,
+					"its end", r.events) {
 					if e.Code == delayqueue.AckEvent || e.Code == delayqueue.RetryEvent || e.Code == delayqueue.FinalFailedEvent {
 						t.Errorf("event %v", e)
 					}
@@ -116,11 +118,12 @@ func TestCallOfSuperseded(t *testing.T) {
 		stop   bool
 		last   string // the last error
 	}{
-		"acked":           {result: func() error { return nil }},
-		"failed":          {result: func() error { return queuetest.ErrBoom }, last: queuetest.ErrBoom.Error()},
-		"failed for good": {result: func() error { return fmt.Errorf("%w: declined", delayqueue.ErrSkipRetry) }, last: "skip retry: declined"},
-		"Again":           {result: func() error { return delayqueue.Again(time.Millisecond) }},
-		"stopped":         {stop: true},
+		"acked":  {result: func() error { return nil }},
+		"failed": {result: func() error { return queuetest.ErrBoom }, last: queuetest.ErrBoom.Error()},
+		"failed for good": {result: func() error { return fmt.Errorf("%w: declined", delayqueue.ErrSkipRetry) },
+			last: "skip retry: declined"},
+		"Again":   {result: func() error { return delayqueue.Again(time.Millisecond) }},
+		"stopped": {stop: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +147,8 @@ func TestCallOfSuperseded(t *testing.T) {
 			}
 			a, well := queuetest.Receive(t, "the answer", answer), name == "acked"
 			if a.result == nil || errors.Is(a.err, delayqueue.ErrSuperseded) == well || (a.err == nil) != well ||
-				a.result.State != delayqueue.StateDone || a.result.Err != c.last || a.result.At.IsZero() || !well && !strings.Contains(a.err.Error(), c.last) {
+				a.result.State != delayqueue.StateDone || a.result.Err != c.last || a.result.At.IsZero() || !well &&
+				!strings.Contains(a.err.Error(), c.last) {
 				t.Fatalf("%+v, %v", a.result, a.err)
 			}
 			m := delayqueue.NewMonitor(r.Name, r.Cli)
@@ -177,7 +181,8 @@ func TestSupersededIsSeen(t *testing.T) {
 			q.StartConsume()
 			queuetest.Receive(t, "the first delivery", begun)
 			renewed := f.Send(q, "new", delayqueue.WithKey("k", delayqueue.Replace), face.InAnHour)
-			if got, err := m.Get(queuetest.CtxB, old.ID); err != nil || !got.Superseded || got.Key != "k" || got.State != delayqueue.StateUnack || !got.EndedAt.IsZero() {
+			if got, err := m.Get(queuetest.CtxB, old.ID); err != nil || !got.Superseded || got.Key != "k" ||
+				got.State != delayqueue.StateUnack || !got.EndedAt.IsZero() {
 				t.Errorf("%+v, %v", got, err)
 			}
 			if got, err := m.GetKey(queuetest.CtxB, "k"); err != nil || got.Superseded || got.ID != renewed.ID {

@@ -32,12 +32,15 @@ func TestThen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := face.New(t)
-			q := f.Queue(nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-				f.Must(delayqueue.Then(ctx, "first", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"), delayqueue.WithRetryCount(7),
-					delayqueue.WithHeader("h", "v")))
-				f.Must(delayqueue.Then(ctx, "second", delayqueue.WithSchedule(time.Now().Add(2*time.Hour)), delayqueue.WithTimeout(time.Minute)))
-				return c.result
-			})
+			q := f.Queue(nil).WithNackRedeliveryDelay(time.Hour).WithHandler(
+				func(ctx context.Context, msg *delayqueue.Message) error {
+					f.Must(delayqueue.Then(ctx, "first", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"),
+						delayqueue.WithRetryCount(7),
+						delayqueue.WithHeader("h", "v")))
+					f.Must(delayqueue.Then(ctx, "second", delayqueue.WithSchedule(time.Now().Add(2*time.Hour)),
+						delayqueue.WithTimeout(time.Minute)))
+					return c.result
+				})
 			info := f.Send(q, "x", delayqueue.WithKey("k"))
 			q.StartConsume()
 			queuetest.Eventually(t, "it is settled", func() bool { return f.Where(info.ID) == c.where })
@@ -65,14 +68,15 @@ func TestThenChain(t *testing.T) {
 	f := face.New(t)
 	const links = 50
 	var got queuetest.Tally
-	q := f.Queue(nil).WithFetchInterval(time.Minute).WithLease(5 * time.Minute).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		got.Add(msg.Payload)
-		n, err := strconv.Atoi(msg.Payload)
-		if err != nil || n == links {
-			return err
-		}
-		return delayqueue.Then(ctx, strconv.Itoa(n+1), delayqueue.WithKey("chain"))
-	})
+	q := f.Queue(nil).WithFetchInterval(time.Minute).WithLease(5 * time.Minute).WithHandler(
+		func(ctx context.Context, msg *delayqueue.Message) error {
+			got.Add(msg.Payload)
+			n, err := strconv.Atoi(msg.Payload)
+			if err != nil || n == links {
+				return err
+			}
+			return delayqueue.Then(ctx, strconv.Itoa(n+1), delayqueue.WithKey("chain"))
+		})
 	sent := make(chan int, links+2)
 	events := q.ListenEvent(func(e delayqueue.Event) {
 		if e.Code == delayqueue.NewMessageEvent {
@@ -123,7 +127,8 @@ func TestThenKeyTaken(t *testing.T) {
 			t.Errorf("%q is not in %s", text, line)
 		}
 	}
-	if s := f.Check(); s.Where(info.ID) != "gone" || len(s.Messages) != 2 || s.Keys["{k}taken"] != holder.ID || s.Keys["{k}free"] == "" {
+	if s := f.Check(); s.Where(info.ID) != "gone" || len(s.Messages) != 2 || s.Keys["{k}taken"] != holder.ID ||
+		s.Keys["{k}free"] == "" {
 		t.Errorf("%+v", s.Messages)
 	}
 }
@@ -164,10 +169,13 @@ func TestThenRefuses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
 			check("bad option", delayqueue.Then(ctx, "x", delayqueue.WithTimeout(-1)), delayqueue.ErrBadOption, "WithTimeout")
-			check("deadline", delayqueue.Then(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(time.Minute))),
+			check("deadline",
+				delayqueue.Then(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(time.Minute))),
 				delayqueue.ErrBadOption, "WithDeadline", "WithDelay")
-			check("sequence", delayqueue.Then(ctx, "x", delayqueue.WithSequence("s", 1)), delayqueue.ErrBadOption, "Then", "WithSequence")
-			check("countdown", delayqueue.Then(ctx, "x", delayqueue.WithKey("k"), delayqueue.WithCountdown(2)), delayqueue.ErrBadOption, "WithCountdown", "WithDelay")
+			check("sequence", delayqueue.Then(ctx, "x", delayqueue.WithSequence("s", 1)), delayqueue.ErrBadOption, "Then",
+				"WithSequence")
+			check("countdown", delayqueue.Then(ctx, "x", delayqueue.WithKey("k"), delayqueue.WithCountdown(2)),
+				delayqueue.ErrBadOption, "WithCountdown", "WithDelay")
 			check("nil option", delayqueue.Then(ctx, "x", nil), delayqueue.ErrBadOption)
 			check("another context", delayqueue.Then(context.Background(), "x"), delayqueue.ErrBadOption, "Then")
 			check("the base context", delayqueue.Then(context.WithoutCancel(context.Background()), "x"), delayqueue.ErrBadOption)
@@ -206,7 +214,8 @@ func TestThenRefuses(t *testing.T) {
 		}
 	}
 	slices.Sort(payloads)
-	if len(payloads) != maxFollows || payloads[0] != 0 || payloads[maxFollows-1] != maxFollows-1 || len(f.Check().Messages) != maxFollows+2 {
+	if len(payloads) != maxFollows || payloads[0] != 0 || payloads[maxFollows-1] != maxFollows-1 ||
+		len(f.Check().Messages) != maxFollows+2 {
 		t.Errorf("followed by %v", payloads)
 	}
 }

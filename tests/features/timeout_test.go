@@ -38,7 +38,9 @@ func TestLimitOfStuckCallbacks(t *testing.T) {
 		}
 	}
 	// On a machine that stands still the quick one runs past its limit as well, and reaches the bound.
-	queuetest.Eventually(t, "the bound is told", func() bool { return f.Log.Count(bound) == 1+f.Log.Count(replaced, quick.ID) })
+	queuetest.Eventually(t, "the bound is told", func() bool {
+		return f.Log.Count(bound) == 1+f.Log.Count(replaced, quick.ID)
+	})
 	waiting := f.Send(q, "quick")
 	for range 2 {
 		seen := f.Check().Fields["seen"]
@@ -68,7 +70,9 @@ func TestHandlerHasADeadline(t *testing.T) {
 		err   error
 	}{
 		"the queue's limit": {limit, nil, delayqueue.ErrConsumeTimeout, context.DeadlineExceeded},
-		"the message's own": {time.Hour, func() []delayqueue.MsgOption { return []delayqueue.MsgOption{delayqueue.WithTimeout(limit)} },
+		"the message's own": {time.Hour, func() []delayqueue.MsgOption {
+			return []delayqueue.MsgOption{delayqueue.WithTimeout(limit)}
+		},
 			delayqueue.ErrConsumeTimeout, context.DeadlineExceeded},
 		"its deadline": {0, func() []delayqueue.MsgOption {
 			return []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now().Add(long))}
@@ -80,7 +84,9 @@ func TestHandlerHasADeadline(t *testing.T) {
 			t.Parallel()
 			f := face.New(t)
 			ids, said, failed := make(chan string, 1), make(chan string, 1), make(chan error, 1)
-			q := f.Queue(nil).WithLease(long).WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) { failed <- err }).
+			q := f.Queue(nil).WithLease(long).WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) {
+				failed <- err
+			}).
 				WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 					ids <- msg.ID
 					_, limited := ctx.Deadline()
@@ -105,7 +111,8 @@ func TestHandlerHasADeadline(t *testing.T) {
 			if id := queuetest.Receive(t, "it runs", ids); c.cause == delayqueue.ErrCanceled {
 				f.Must(queuetest.Failure(q.Cancel(queuetest.CtxB, id)))
 			}
-			if got, want := queuetest.Receive(t, "its context ends", said), fmt.Sprint(name != "none", c.err, c.cause); got != want {
+			if got, want := queuetest.Receive(t, "its context ends", said),
+				fmt.Sprint(name != "none", c.err, c.cause); got != want {
 				t.Errorf("it ended with %s, want %s", got, want)
 			}
 			if c.cause != delayqueue.ErrCanceled {

@@ -37,7 +37,10 @@ func TestWakeUpsRefusedByTheHost(t *testing.T) {
 	t.Parallel()
 	f, _ := refusesToBlock(t, "ERR unknown command 'bzpopmin'")
 	got := make(chan string, 1)
-	q := f.Queue(func(payload string) bool { got <- payload; return true }).WithLease(time.Minute).WithFetchInterval(time.Hour)
+	q := f.Queue(func(payload string) bool {
+		got <- payload
+		return true
+	}).WithLease(time.Minute).WithFetchInterval(time.Hour)
 	q.StartConsume()
 	queuetest.Eventually(t, "it says so", func() bool { return f.Log.Count("cannot wait for wake-ups") == 1 })
 	f.Send(q, "far", delayqueue.WithDelay(time.Hour))

@@ -56,12 +56,14 @@ func TestSettleReplyLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, wire, cli := face.Wired(t)
-			q := f.QueueOn(cli, nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
+			q := f.QueueOn(cli,
+				nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 				f.Must(errors.Join(delayqueue.Then(ctx, "next", face.InAnHour), delayqueue.SetResult(ctx, "result")))
 				return c.result
 			})
 			parent := f.Send(q, "parent", delayqueue.WithKey("{k}parent"), delayqueue.WithCountdown(10), face.InAnHour)
-			info := f.Send(q, "x", delayqueue.WithKey("k"), delayqueue.WithCounts("{k}parent"), delayqueue.WithRetention(time.Hour))
+			info := f.Send(q, "x", delayqueue.WithKey("k"), delayqueue.WithCounts("{k}parent"),
+				delayqueue.WithRetention(time.Hour))
 			struck := wire.DropReply(redistest.Script(script.SettleScript.SHA))
 			done := q.StartConsume()
 			queuetest.Receive(t, "the reply is dropped", struck)
@@ -91,7 +93,8 @@ func TestExtendReplyLost(t *testing.T) {
 	f, wire, cli := face.Wired(t)
 	release := make(chan struct{})
 	started := make(chan int, 2)
-	q := f.QueueOn(cli, nil).WithLease(24 * time.Second).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	q := f.QueueOn(cli,
+		nil).WithLease(24 * time.Second).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		started <- msg.Delivery
 		select {
 		case <-release:

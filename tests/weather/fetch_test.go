@@ -84,7 +84,8 @@ func TestFetchOfALargeMessageOnASlowLine(t *testing.T) {
 	f.Send(sender, strings.Repeat("x", size))
 	f.Send(sender, "small")
 	line := slowLine(t, queuetest.Shared.Addr(), int(size*time.Second/takes))
-	q := f.QueueOn(queuetest.ClientWith(t, &redis.Options{Addr: line, ReadTimeout: takes / 8}), nil).WithLease(time.Minute).
+	q := f.QueueOn(queuetest.ClientWith(t, &redis.Options{Addr: line, ReadTimeout: takes / 8}),
+		nil).WithLease(time.Minute).
 		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil })
 	q.StartConsume()
 	for range 2 {
@@ -103,7 +104,8 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t, "--client-output-buffer-limit", "normal 2mb 0 0")
 	deaths, got := make(chan error, 1), queuetest.Tally{}
-	q := f.QueueOn(queuetest.RedisClient(t, server.Addr()), nil).WithConcurrent(60).WithMaxLosses(1).WithLease(5 * time.Second).
+	q := f.QueueOn(queuetest.RedisClient(t, server.Addr()),
+		nil).WithConcurrent(60).WithMaxLosses(1).WithLease(5 * time.Second).
 		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got.Add(msg.Payload); return nil }).
 		WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
 	sender := f.Queue(nil)
@@ -115,7 +117,10 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 		f.Send(sender, fmt.Sprint("after", i))
 	}
 	q.StartConsume()
-	queuetest.Eventually(t, "its neighbours are handled", func() bool { distinct, _ := got.Counts(); return distinct == 50 })
+	queuetest.Eventually(t, "its neighbours are handled", func() bool {
+		distinct, _ := got.Counts()
+		return distinct == 50
+	})
 	if err := queuetest.Receive(t, "it is given up", deaths); !errors.Is(err, delayqueue.ErrPoison) {
 		t.Errorf("given up for %v", err)
 	}

@@ -137,14 +137,17 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	cli := queuetest.ClientWith(t, &redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "redis"}})
+	cli := queuetest.ClientWith(t,
+		&redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "redis"}})
 	q := f.QueueOn(cli, func(string) bool { return true })
 	done := q.StartConsume()
 	_, err = q.Send(f.UntilSendsFail(), "x")
 	if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)
 	}
-	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "may have reached maxclients") > 0 })
+	queuetest.Eventually(t, "the log says so", func() bool {
+		return f.Log.Count("cannot work with Redis", "may have reached maxclients") > 0
+	})
 	q.StopConsume()
 	queuetest.Receive(t, "it has stopped", done)
 }

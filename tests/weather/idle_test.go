@@ -27,31 +27,33 @@ func TestIdleLostWakeUp(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var before, last look
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 3 && args[1] == script.FetchScript.SHA && args[3] == queues[0].Key("pending") {
-			mu.Lock()
-			before, last = last, look{time.Now(), args[3+args[2].(int)+6] == 2}
-			mu.Unlock()
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 3 && args[1] == script.FetchScript.SHA && args[3] == queues[0].Key("pending") {
+				mu.Lock()
+				before, last = last, look{time.Now(), args[3+args[2].(int)+6] == 2}
+				mu.Unlock()
+			}
+			return next(ctx, cmd)
+		})))
 	for _, g := range queues {
 		g.QueueOn(cli, func(payload string) bool { handled <- payload; return true }).StartConsume()
 	}
 	// A sender whose every call is made before, with the marker removed before anybody who waits is served; then it is a
 	// repeat.
 	sender := f.Client()
-	t.Cleanup(link.Interpose(sender, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Name() == "evalsha" {
-			_, err := f.Cli.TxPipelined(queuetest.CtxB, func(p redis.Pipeliner) error {
-				p.Do(queuetest.CtxB, cmd.Args()...)
-				p.ZRem(queuetest.CtxB, queues[0].Key("wake"), "w")
-				return nil
-			})
-			f.Must(err)
-		}
-		return next(ctx, cmd)
-	})))
+	t.Cleanup(link.Interpose(sender,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "evalsha" {
+				_, err := f.Cli.TxPipelined(queuetest.CtxB, func(p redis.Pipeliner) error {
+					p.Do(queuetest.CtxB, cmd.Args()...)
+					p.ZRem(queuetest.CtxB, queues[0].Key("wake"), "w")
+					return nil
+				})
+				f.Must(err)
+			}
+			return next(ctx, cmd)
+		})))
 	p := delayqueue.NewPublisher(queues[0].Name, sender)
 	for _, d := range []time.Duration{0, time.Second} {
 		queuetest.Eventually(t, "it is looked at rarely, by the alarm", func() bool {

@@ -71,7 +71,9 @@ func TestServerIsFullFromTheStart(t *testing.T) {
 	if face.Fate(f, err) != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)
 	}
-	queuetest.Eventually(t, "the log says why", func() bool { return f.Log.Count("cannot work with Redis", "maxclients") > 0 })
+	queuetest.Eventually(t, "the log says why", func() bool {
+		return f.Log.Count("cannot work with Redis", "maxclients") > 0
+	})
 	f.Must(f.Cli.ConfigSet(queuetest.CtxB, "maxclients", "100").Err())
 	f.Send(q, "y")
 	if p := queuetest.Receive(t, "it is handled", got); p != "y" {

@@ -68,7 +68,9 @@ func TestListenerFollowsTheOwner(t *testing.T) {
 	moveTo(before)
 	f := face.On(t, after.Client(t))
 	heard := make(chan delayqueue.Event, 100)
-	sub, err := delayqueue.NewMonitor(f.Name, queuetest.OneNodeCluster(t, func() string { return *holds.Load() })).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
+	sub, err := delayqueue.NewMonitor(f.Name, queuetest.OneNodeCluster(t, func() string {
+		return *holds.Load()
+	})).ListenEvent(queuetest.CtxB, func(e delayqueue.Event) { heard <- e })
 	f.Must(err)
 	defer sub.Stop()
 	before.Pause()

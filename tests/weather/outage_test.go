@@ -27,13 +27,14 @@ func TestStoodStill(t *testing.T) {
 	cli := f.Client()
 	struck, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == script.FetchScript.SHA {
-			once.Do(func() { close(struck); <-release })
-		}
-		return err
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == script.FetchScript.SHA {
+				once.Do(func() { close(struck); <-release })
+			}
+			return err
+		})))
 	var got queuetest.Tally
 	consumer := func(name string, cli redis.UniversalClient, lease time.Duration) *delayqueue.DelayQueue {
 		return f.QueueOn(cli, nil).WithLease(lease).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
@@ -84,7 +85,9 @@ func TestKeysVanish(t *testing.T) {
 	close(release)
 	queuetest.Eventually(t, "its settlement is void", func() bool { return f.Log.Count("came too late") == 1 })
 	f.Send(q, "after")
-	queuetest.Eventually(t, "what is sent afterwards is handled", func() bool { return got.Of("after") == 1 && len(f.Check().Messages) == 0 })
+	queuetest.Eventually(t, "what is sent afterwards is handled", func() bool {
+		return got.Of("after") == 1 && len(f.Check().Messages) == 0
+	})
 	if n := f.Log.Count(vanished); n != 1 {
 		t.Errorf("%q is in the log %d times", vanished, n)
 	}
@@ -182,7 +185,9 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 		return ok
 	})
 	close(release)
-	queuetest.Eventually(t, "the one that failed for its context is handed out again", func() bool { return runs.Of("0") == 2 })
+	queuetest.Eventually(t, "the one that failed for its context is handed out again", func() bool {
+		return runs.Of("0") == 2
+	})
 	queuetest.Eventually(t, "the others are acked", func() bool { return len(f.Check().Messages) == 1 })
 	// While a grace runs, leases that begin after it have none.
 	queuetest.Eventually(t, "the grace after the outage is over", func() bool { return time.Since(mended) > 2*lease })

@@ -62,7 +62,8 @@ func TestPoolTrouble(t *testing.T) {
 					}
 					got <- "first"
 					return true
-				}).WithNackRedeliveryDelay(time.Millisecond).WithDefaultRetryCount(1 << 30).WithLogger(slog.New(slog.DiscardHandler))
+				}).WithNackRedeliveryDelay(time.Millisecond).WithDefaultRetryCount(1 << 30).WithLogger(
+					slog.New(slog.DiscardHandler))
 				second := other.Queue(func(string) bool { got <- "second"; return true })
 				p := face.PoolOf(t, 2, delayqueue.Share{Queue: first, Weight: 100}, delayqueue.Share{Queue: second})
 				if strict {
@@ -73,7 +74,9 @@ func TestPoolTrouble(t *testing.T) {
 				queuetest.Receive(t, "the first works", got)
 				delay := 300 * time.Millisecond
 				for early := true; early; delay *= 2 {
-					queuetest.Eventually(t, "nothing is in hand that the trouble could strike", func() bool { return len(f.Check().Messages) == 0 })
+					queuetest.Eventually(t, "nothing is in hand that the trouble could strike", func() bool {
+						return len(f.Check().Messages) == 0
+					})
 					sent := time.Now()
 					f.Send(first, "x", delayqueue.WithDelay(delay))
 					c.begin(f, server)

@@ -49,7 +49,8 @@ func childMain(text string) {
 	if spec.Shards > 0 {
 		opts = append(opts, delayqueue.WithShards(spec.Shards))
 	}
-	q := delayqueue.NewQueue(spec.Name, cli, nil, opts...).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	q := delayqueue.NewQueue(spec.Name, cli, nil,
+		opts...).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		report("start", msg.Payload, msg.Delivery)
 		switch msg.Payload {
 		case spec.KillOn:
@@ -164,7 +165,9 @@ func (c *crew) told(what, payload string) (found []told) {
 // tells waits until that was told once.
 func (c *crew) tells(what, payload string) {
 	c.T.Helper()
-	queuetest.Eventually(c.T, fmt.Sprintf("a process tells %s of %s", what, payload), func() bool { return len(c.told(what, payload)) == 1 })
+	queuetest.Eventually(c.T, fmt.Sprintf("a process tells %s of %s", what, payload), func() bool {
+		return len(c.told(what, payload)) == 1
+	})
 }
 
 func TestConsumerKilledWhileHandling(t *testing.T) {
@@ -196,7 +199,8 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	f := face.OnShared(t)
 	crew := crewOf(f, childSpec{Lease: 6 * time.Second, Concurrent: 4, Handling: 100 * time.Millisecond, KillOn: "poison"})
 	q := f.Queue(nil)
-	batch := []delayqueue.Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"}, {Payload: "beside-3"}}
+	batch := []delayqueue.Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"},
+		{Payload: "beside-3"}}
 	results, err := q.SendBatch(context.Background(), batch)
 	f.Must(err)
 	poison := results[1].Info.ID
@@ -213,7 +217,8 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 		t.Errorf("poison was handed out %d times, want 3", len(got))
 	}
 	record := f.Check().Fail[poison]
-	if record.Losses != 3 || record.Failures != 0 || record.Error != delayqueue.ErrPoison.Error() || len(record.Errors) != 3 ||
+	if record.Losses != 3 || record.Failures != 0 || record.Error != delayqueue.ErrPoison.Error() ||
+		len(record.Errors) != 3 ||
 		record.Errors[1] != queuetest.LostText {
 		t.Errorf("record of the poison message: %+v", record)
 	}
@@ -245,7 +250,8 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	}
 	frozen.signal(syscall.SIGCONT)
 	crew.tells("cause=", "work")
-	if cause := crew.told("cause=", "work")[0].what; cause != "cause="+strings.ReplaceAll(delayqueue.ErrDeliveryLost.Error(), " ", "_") {
+	if cause := crew.told("cause=", "work")[0].what; cause != "cause="+
+		strings.ReplaceAll(delayqueue.ErrDeliveryLost.Error(), " ", "_") {
 		t.Errorf("its cause is %s, want ErrDeliveryLost", cause)
 	}
 	// Its handler has returned nil: an ack that must change nothing. Either the consumer knows that already, or Redis

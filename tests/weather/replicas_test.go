@@ -75,7 +75,8 @@ func TestReplicaThatLoads(t *testing.T) {
 	if got.seen == "0" || got.seen == "no replica" {
 		t.Errorf("confirmed when the replica had acknowledged %s", got.seen)
 	}
-	ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(queuetest.CtxB, f.KeyOf(got.info.ID, "msg"), got.info.ID).Result()
+	ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(queuetest.CtxB, f.KeyOf(got.info.ID, "msg"),
+		got.info.ID).Result()
 	if err != nil || !ok {
 		t.Errorf("the replica does not have the message: %v", err)
 	}
@@ -130,7 +131,8 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 		}
 	}
 	q.WithReplicaAck(2, 3*time.Second) // a busy replica that is there answers within that
-	if _, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !errors.Is(err, delayqueue.ErrNotReplicated) ||
+	if _, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !errors.Is(err,
+		delayqueue.ErrNotReplicated) ||
 		!strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("with too few replicas: %v", err)
 	}

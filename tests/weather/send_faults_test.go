@@ -60,7 +60,8 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 						t.Errorf("%s: %v after %v, want a deadline exceeded after %v", call, err, time.Since(begun), limit)
 						return
 					}
-					named := regexp.MustCompile(`queue "` + f.Name + `": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
+					named := regexp.MustCompile(`queue "` + f.Name +
+						`": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
 					if !named.MatchString(err.Error()) || !strings.Contains(err.Error(), c.text) {
 						t.Errorf("%s: %v; want the queue, the id, and %q", call, err, c.text)
 					}
@@ -84,7 +85,8 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	f.Send(q, "replicated", delayqueue.WithDelay(time.Hour)) // the replica is in step, and the script is loaded
 	has := func(info *delayqueue.MessageInfo) bool {
 		t.Helper()
-		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.KeyOf(info.ID, "msg"), info.ID).Result()
+		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.KeyOf(info.ID, "msg"),
+			info.ID).Result()
 		f.Must(err)
 		return ok
 	}
@@ -127,19 +129,20 @@ func TestBadReplyIsAnError(t *testing.T) {
 	t.Parallel()
 	cli := queuetest.ClientWith(t, &redis.Options{})
 	calls := 0
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		if slices.Contains(cmd.Args(), any(script.ForgetScript.SHA)) {
-			return nil // nobody waits for it
-		}
-		calls++
-		switch cmd := cmd.(type) {
-		case *redis.StringSliceCmd:
-			cmd.SetVal([]string{"OK"})
-		case *redis.IntCmd:
-			cmd.SetVal(-1) // what is no number the client refuses by itself
-		}
-		return nil
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+			if slices.Contains(cmd.Args(), any(script.ForgetScript.SHA)) {
+				return nil // nobody waits for it
+			}
+			calls++
+			switch cmd := cmd.(type) {
+			case *redis.StringSliceCmd:
+				cmd.SetVal([]string{"OK"})
+			case *redis.IntCmd:
+				cmd.SetVal(-1) // what is no number the client refuses by itself
+			}
+			return nil
+		})))
 	p := delayqueue.NewPublisher("bad-replies", cli)
 	for call, do := range map[string]func() error{
 		"SendDelayMsg": func() error { return p.SendDelayMsg("x", time.Hour) },
@@ -182,7 +185,8 @@ func TestForeignCallNumber(t *testing.T) {
 	}
 	spoil()
 	_, _ = q.Intercept(queuetest.CtxB, info.ID)
-	if got, err := q.Intercept(queuetest.CtxB, info.ID); err != nil || !got.Intercepted && got.State != delayqueue.StateGone {
+	if got, err := q.Intercept(queuetest.CtxB, info.ID); err != nil || !got.Intercepted &&
+		got.State != delayqueue.StateGone {
 		t.Errorf("intercept: %+v, %v", got, err)
 	}
 }
@@ -191,8 +195,9 @@ func TestForeignCallNumber(t *testing.T) {
 func TestStoredWithoutServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr(), // the connection of the first send serves the next, too
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
+	f := face.On(t,
+		redis.NewClient(&redis.Options{Addr: server.Addr(), // the connection of the first send serves the next, too
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
 	q := f.Queue(nil)
 	face.NeverForgets(t, f.Cli) // forgetting would have that connection when the next send wants it
 	f.Send(q, "first", face.InAnHour)

@@ -101,13 +101,15 @@ func TestShardsNames(t *testing.T) {
 		if message.ShardIn(info.ID) != i*1024/6 {
 			t.Errorf("%s has the id %s, want shard %d", key, info.ID, i)
 		}
-		for name, other := range map[string]*delayqueue.DelayQueue{"queue": q, "no option": delayqueue.NewQueue(s.Name, s.cli, nil)} {
+		for name, other := range map[string]*delayqueue.DelayQueue{"queue": q,
+			"no option": delayqueue.NewQueue(s.Name, s.cli, nil)} {
 			var dup *delayqueue.DuplicateKeyError
 			if _, err := other.Send(queuetest.CtxB, "y", delayqueue.WithKey(key)); !errors.As(err, &dup) || dup.ID != info.ID {
 				t.Errorf("%s: a second message with %s: %v", name, key, err)
 			}
 		}
-		s.Send(q, "x", face.InAnHour, delayqueue.WithLane(key), delayqueue.WithKey("{"+key+"}order"), delayqueue.WithSequence("{"+key+"}s", 1))
+		s.Send(q, "x", face.InAnHour, delayqueue.WithLane(key), delayqueue.WithKey("{"+key+"}order"),
+			delayqueue.WithSequence("{"+key+"}s", 1))
 	}
 	if got := s.held(6); !slices.Equal(got, []int64{12, 12, 12, 12, 12, 12}) {
 		t.Errorf("the shards have %d messages", got)
@@ -117,8 +119,10 @@ func TestShardsNames(t *testing.T) {
 		t.Errorf("names that lie apart: %v", err)
 	}
 	results, err := q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Options: []delayqueue.MsgOption{face.InAnHour}},
-		{Options: []delayqueue.MsgOption{delayqueue.WithKey(keyIn(1, 6))}}, {Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey("new")}}})
-	if !errors.Is(err, delayqueue.ErrDuplicateKey) || results[0].Err != nil || results[1].Err == nil || results[2].Err != nil {
+		{Options: []delayqueue.MsgOption{delayqueue.WithKey(keyIn(1, 6))}},
+		{Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey("new")}}})
+	if !errors.Is(err, delayqueue.ErrDuplicateKey) || results[0].Err != nil || results[1].Err == nil ||
+		results[2].Err != nil {
 		t.Errorf("a batch: %+v, %v", results, err)
 	}
 }
@@ -195,20 +199,25 @@ func TestShardsNodeAway(t *testing.T) {
 	short, cancel := context.WithTimeout(queuetest.CtxB, testkit.Scaled(time.Second))
 	defer cancel()
 	_, err := q.Send(short, "y", delayqueue.WithKey(keyIn(gone[0], 6)))
-	if want := fmt.Sprintf("shard %d of 6", gone[0]+1); err == nil || !strings.Contains(err.Error(), want) || face.Fate(s.Fixture, err) != delayqueue.StoredNo {
+	if want := fmt.Sprintf("shard %d of 6", gone[0]+1); err == nil || !strings.Contains(err.Error(), want) ||
+		face.Fate(s.Fixture, err) != delayqueue.StoredNo {
 		t.Errorf("a key of the node: %v, want %q", err, want)
 	}
 	queuetest.Eventually(t, "all of the others are handled", func() bool { return int(handled.Load()) == sent })
 	m := delayqueue.NewMonitor(s.Name, s.cluster.Client(t), delayqueue.WithShards(6))
-	if _, err := m.Counts(queuetest.CtxB); !errors.Is(err, delayqueue.ErrMissingShards) || !strings.Contains(err.Error(), "only 4 of 6 shards") {
+	if _, err := m.Counts(queuetest.CtxB); !errors.Is(err, delayqueue.ErrMissingShards) ||
+		!strings.Contains(err.Error(), "only 4 of 6 shards") {
 		t.Errorf("Counts: %v", err)
 	}
 	node.Restart(t)
 	s.Send(q, "y", delayqueue.WithKey(keyIn(gone[0], 6)))
 	sent++
 	queuetest.Eventually(t, "all are handled", func() bool { return int(handled.Load()) == sent })
-	queuetest.Eventually(t, "the log says that it works again", func() bool { return strings.Contains(s.Log.String(), "working with Redis again") })
-	if n := len(regexp.MustCompile("cannot work with Redis.*refused").FindAllString(s.Log.String(), -1)); n > 2 { // one of consumers, one of sends
+	queuetest.Eventually(t, "the log says that it works again", func() bool {
+		return strings.Contains(s.Log.String(), "working with Redis again")
+	})
+	if n := len(regexp.MustCompile("cannot work with Redis.*refused").FindAllString(s.Log.String(),
+		-1)); n > 2 { // one of consumers, one of sends
 		t.Errorf("the log says %d times that Redis is away", n)
 	}
 }

@@ -125,7 +125,8 @@ func (tb *tab) ticked() {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if postponed := msg.At.Sub(msg.Due) > time.Minute || time.Until(msg.At) > time.Hour+time.Minute; postponed != (i < 2) {
+		if postponed := msg.At.Sub(msg.Due) > time.Minute ||
+			time.Until(msg.At) > time.Hour+time.Minute; postponed != (i < 2) {
 			tb.Errorf("message %d is due at %v, was at %v", i, msg.At, msg.Due)
 		}
 	}

@@ -35,7 +35,8 @@ func startBrowser() (browser context.Context, end func(), err error) {
 		return nil, nil, err
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
-		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(10*testkit.Patience))
 	if os.Getuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox) // it refuses to start otherwise
@@ -125,7 +126,8 @@ func (tb *tab) hear(event any) {
 			}
 		}
 	case *cdplog.EventEntryAdded:
-		if e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning || e.Entry.Source == cdplog.SourceSecurity {
+		if e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning ||
+			e.Entry.Source == cdplog.SourceSecurity {
 			bad = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
 	}
@@ -176,11 +178,14 @@ func (tb *tab) open(url string, texts ...string) {
 			tb.Fatalf("%s: %v", url, err)
 		}
 		main, err := tb.peek("main")
-		missing := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return err == nil && strings.Contains(main, text) })
+		missing := slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
+			return err == nil && strings.Contains(main, text)
+		})
 		if answer.Status == 200 && len(missing) == 0 {
 			return
 		}
-		if answer.Status != 200 && answer.Status <= 500 || testkit.Worked()-begun > testkit.Patience { // 500 is of a page that panics
+		if answer.Status != 200 && answer.Status <= 500 ||
+			testkit.Worked()-begun > testkit.Patience { // 500 is of a page that panics
 			tb.Fatalf("%s: status %d, without %q:\n%.3000s", url, answer.Status, missing, tb.text("body"))
 		}
 		time.Sleep(time.Second)
@@ -204,7 +209,8 @@ func (tb *tab) text(selector string) string {
 
 // peek fails, without an end of the test, while one page gives way to the next.
 func (tb *tab) peek(selector string) (text string, err error) {
-	err = chromedp.Run(tb.ctx, chromedp.Evaluate(fmt.Sprintf(`(e => e ? e.innerText : "")(document.querySelector(%q))`, selector), &text))
+	err = chromedp.Run(tb.ctx,
+		chromedp.Evaluate(fmt.Sprintf(`(e => e ? e.innerText : "")(document.querySelector(%q))`, selector), &text))
 	return text, err
 }
 
@@ -247,7 +253,8 @@ func (tb *tab) soon(what string, actions ...chromedp.Action) {
 	ctx, cancel := context.WithTimeout(tb.ctx, testkit.Scaled(testkit.Patience))
 	defer cancel()
 	err := chromedp.Run(ctx, actions...)
-	for gone := (*cdproto.Error)(nil); errors.As(err, &gone) && ctx.Err() == nil; { // the element was replaced before it was reached
+	for gone := (*cdproto.Error)(nil); errors.As(err, &gone) &&
+		ctx.Err() == nil; { // the element was replaced before it was reached
 		time.Sleep(20 * time.Millisecond)
 		err = chromedp.Run(ctx, actions...)
 	}
@@ -270,7 +277,8 @@ func (tb *tab) keepPicture() {
 }
 
 func setMedia(scheme string) chromedp.Action {
-	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}})
+	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		Value: scheme}})
 }
 
 func setScript(on bool) chromedp.Action { return emulation.SetScriptExecutionDisabled(!on) }

@@ -76,12 +76,14 @@ func TestClickBesideNews(t *testing.T) {
 	news("the mouse has been down for long", 3001, false)
 	mouse(input.MouseReleased, 1, 1)
 
-	tb.run(chromedp.Evaluate(`for (const what of ["down", "up", "down"]) document.dispatchEvent(new Event("pointer" + what)); 0`, nil))
+	tb.run(chromedp.Evaluate(
+		`for (const what of ["down", "up", "down"]) document.dispatchEvent(new Event("pointer" + what)); 0`, nil))
 	news("it is pressed again at once", 0, true)
 	tb.run(chromedp.Evaluate(`document.dispatchEvent(new Event("pointerup")); 0`, nil))
 	tb.until("the news after both", func() bool { return js[bool](tb, "held.length === 0") })
 
-	at := js[[]float64](tb, `(scrollTo(0, 0), e => [e.x + e.width/2, e.y + e.height/2])(document.querySelector('.doings a[href^="limits"]').getBoundingClientRect())`)
+	at := js[[]float64](tb,
+		`(scrollTo(0, 0), e => [e.x + e.width/2, e.y + e.height/2])(document.querySelector('.doings a[href^="limits"]').getBoundingClientRect())`)
 	mouse(input.MousePressed, at[0], at[1])
 	news("the mouse is down", 0, true)
 	mouse(input.MouseReleased, at[0], at[1])
@@ -98,7 +100,8 @@ func TestJobIsFollowed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	tb.open(shop.url + "plan?q=invoices&state=pending&do=postpone&by=1h0m0s&rate=1&count=1&contains=" + url.QueryEscape(mark))
+	tb.open(shop.url + "plan?q=invoices&state=pending&do=postpone&by=1h0m0s&rate=1&count=1&contains=" +
+		url.QueryEscape(mark))
 	tb.sees("main", "400 messages, as they were at")
 	tb.click(".ask button")
 	tb.sees("main", "running")
@@ -174,7 +177,8 @@ func TestSearchFillsAPage(t *testing.T) {
 	tb.open(shop.url + "messages?q=orders&state=pending&contains=c-55%22")
 	rows := func() int { return js[int](tb, `document.querySelectorAll("#list tbody tr").length`) }
 	tb.until("a full page", func() bool { return rows() >= 50 })
-	if ids := js[int](tb, `new Set([...document.querySelectorAll("#list input[name=id]")].map((i) => i.value)).size`); ids != rows() {
+	if ids := js[int](tb,
+		`new Set([...document.querySelectorAll("#list input[name=id]")].map((i) => i.value)).size`); ids != rows() {
 		t.Errorf("%d rows of %d messages", rows(), ids)
 	}
 	tb.sees("#more", "go on")
@@ -187,10 +191,12 @@ func TestZoneOfTheReader(t *testing.T) {
 	tb.open(shop.url + "messages?q=orders&state=garbage")
 	tb.sees("footer", "Asia/Shanghai")
 	shown := js[string](tb, `document.querySelector("td time").textContent`)
-	if want := js[string](tb, `new Date(document.querySelector("td time").dateTime).toLocaleTimeString("en-GB")`); !strings.HasSuffix(shown, want) {
+	if want := js[string](tb,
+		`new Date(document.querySelector("td time").dateTime).toLocaleTimeString("en-GB")`); !strings.HasSuffix(shown, want) {
 		t.Errorf("it shows %q for %s", shown, want)
 	}
-	if fields := js[string](tb, `document.querySelector(".filters").textContent`); !strings.Contains(fields, "From (Asia/Shanghai)") {
+	if fields := js[string](tb, `document.querySelector(".filters").textContent`); !strings.Contains(fields,
+		"From (Asia/Shanghai)") {
 		t.Errorf("the fields are %q", fields)
 	}
 }

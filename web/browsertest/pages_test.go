@@ -65,18 +65,23 @@ func pages(t *testing.T) []pageTest {
 		{"queue?q=orders", map[string][]string{"en": {"What comes due"}}},
 		{"queue?q=reports", nil},
 		{"messages?q=orders", map[string][]string{"en": {"pending", "Run now"}, "zh": {"等待", "立即执行"}}},
-		{"messages?q=orders&state=garbage&errorhow=contains&error=stock", map[string][]string{"en": {"no stock left for item"}}},
+		{"messages?q=orders&state=garbage&errorhow=contains&error=stock",
+			map[string][]string{"en": {"no stock left for item"}}},
 		{"messages?q=orders&text=c-55%22", map[string][]string{"en": {"its payload", "of 20", "go on"}, "zh": {"内容", "继续"}}},
 		{"messages?q=invoices&state=ready", nil},
-		{"message?q=orders&id=" + waits.ID, map[string][]string{"en": {"Where it is", `"order": 199000`, "region"}, "zh": {"它在哪里"}}},
+		{"message?q=orders&id=" + waits.ID, map[string][]string{"en": {"Where it is", `"order": 199000`, "region"},
+			"zh": {"它在哪里"}}},
 		{"message?q=orders&as=hex&id=" + waits.ID, nil},
-		{"message?q=orders&id=" + shop.garbage(t, 1)[0], map[string][]string{"en": {"Given up on", "Requeue"}, "zh": {"被放弃"}}},
+		{"message?q=orders&id=" + shop.garbage(t, 1)[0],
+			map[string][]string{"en": {"Given up on", "Requeue"}, "zh": {"被放弃"}}},
 		{"consumers?q=orders", map[string][]string{"en": {"Last heard", "/ 8"}, "zh": {"最近上报"}}},
 		{"consumers?q=invoices", map[string][]string{"en": {"No consumer is alive"}, "zh": {"没有存活的消费者"}}},
-		{"schedules?q=reports", map[string][]string{"en": {"nightly", "Europe/Berlin", "this instant is skipped"}, "zh": {"跳过这一次"}}},
+		{"schedules?q=reports", map[string][]string{"en": {"nightly", "Europe/Berlin", "this instant is skipped"},
+			"zh": {"跳过这一次"}}},
 		{"act?q=orders&do=delete&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
 		{"act?q=orders&do=postpone&id=" + waits.ID, map[string][]string{"en": {"By how much"}}},
-		{"plan?q=orders&state=garbage&errorhow=contains&error=stock&do=requeue", map[string][]string{"en": {"First they are counted"}}},
+		{"plan?q=orders&state=garbage&errorhow=contains&error=stock&do=requeue",
+			map[string][]string{"en": {"First they are counted"}}},
 		{"plan?q=orders&state=garbage&errorhow=contains&error=stock&do=delete&count=1",
 			map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
@@ -108,7 +113,8 @@ func TestLongNamesFit(t *testing.T) {
 	tb := newTab(t, look{width: 390, language: "en", script: true})
 	for _, name := range names {
 		q := "?q=" + url.QueryEscape(name)
-		for _, address := range []string{"", "queue" + q, "pause" + q, "messages" + q, "journal" + q, "limits" + q, "schedules" + q,
+		for _, address := range []string{"", "queue" + q, "pause" + q, "messages" + q, "journal" + q, "limits" + q,
+			"schedules" + q,
 			"lanes" + q, "lanes" + q + "&lane=" + strings.Repeat("lane", 50)} {
 			tb.open(at + address)
 			tb.fits(address[:min(len(address), 20)])
@@ -116,7 +122,8 @@ func TestLongNamesFit(t *testing.T) {
 	}
 }
 
-var pictures = flag.String("pictures", "", "folder for the README's pictures of the page; none: they are made and thrown away")
+var pictures = flag.String("pictures", "",
+	"folder for the README's pictures of the page; none: they are made and thrown away")
 
 // TestPictures makes the pictures of the README: the board and a queue, light and dark.
 func TestPictures(t *testing.T) {

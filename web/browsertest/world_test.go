@@ -116,7 +116,8 @@ func (w *world) close() {
 
 // consume starts a consumer.
 func (w *world) consume(queue string, workers int, handle delayqueue.Handler) *delayqueue.DelayQueue {
-	q := delayqueue.NewQueue(queue, w.cli, nil).WithHandler(handle).WithConcurrent(workers).WithLogger(slog.New(slog.DiscardHandler)).
+	q := delayqueue.NewQueue(queue, w.cli,
+		nil).WithHandler(handle).WithConcurrent(workers).WithLogger(slog.New(slog.DiscardHandler)).
 		WithRetryDelays(time.Hour).WithGarbageRetention(24*time.Hour, 100_000).WithDefaultRetryCount(1)
 	q.StartConsume()
 	w.queues = append(w.queues, q)
@@ -136,15 +137,18 @@ func (w *world) batch(queue string, n int, one func(i int) delayqueue.Outgoing) 
 
 // failures are what goes wrong with orders.
 var failures = []string{
-	"card declined: order %d: issuer says 05", "timeout after %d ms: POST /charge", "no stock left for item %d", "invalid address in order %d",
+	"card declined: order %d: issuer says 05", "timeout after %d ms: POST /charge", "no stock left for item %d",
+	"invalid address in order %d",
 }
 
 func (w *world) orders() error {
 	err := w.batch("orders", waiting, func(i int) delayqueue.Outgoing {
 		return delayqueue.Outgoing{
-			Payload: fmt.Sprintf(`{"order":%d,"customer":"c-%d","total":%d.50,"items":[{"sku":"A-%d","count":2}]}`, i, i%977, i%300, i%41),
+			Payload: fmt.Sprintf(`{"order":%d,"customer":"c-%d","total":%d.50,"items":[{"sku":"A-%d","count":2}]}`, i, i%977,
+				i%300, i%41),
 			Options: []delayqueue.MsgOption{
-				delayqueue.WithDelay(time.Minute + time.Duration(i%7000)*time.Second), delayqueue.WithKey("order-" + strconv.Itoa(i)),
+				delayqueue.WithDelay(time.Minute + time.Duration(i%7000)*time.Second),
+				delayqueue.WithKey("order-" + strconv.Itoa(i)),
 				delayqueue.WithHeader("region", []string{"eu", "us", "apac"}[i%3]),
 			},
 		}
@@ -153,7 +157,8 @@ func (w *world) orders() error {
 		return err
 	}
 	err = w.batch("orders", dead, func(i int) delayqueue.Outgoing {
-		return delayqueue.Outgoing{Payload: "fail " + strconv.Itoa(i), Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}}
+		return delayqueue.Outgoing{Payload: "fail " + strconv.Itoa(i),
+			Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}}
 	})
 	if err != nil {
 		return err
@@ -201,7 +206,9 @@ func (w *world) mails() error {
 }
 
 func (w *world) invoices() error {
-	return w.batch("invoices", 30, func(i int) delayqueue.Outgoing { return delayqueue.Outgoing{Payload: fmt.Sprint("invoice ", i)} })
+	return w.batch("invoices", 30, func(i int) delayqueue.Outgoing {
+		return delayqueue.Outgoing{Payload: fmt.Sprint("invoice ", i)}
+	})
 }
 
 func (w *world) reports() error {
@@ -214,11 +221,13 @@ func (w *world) reports() error {
 	if err != nil {
 		return err
 	}
-	return ops.Of(delayqueue.NewMonitor("reports", w.cli)).WithOperator("bob").PauseUntil(w.ctx, time.Now().Add(5*time.Hour))
+	return ops.Of(delayqueue.NewMonitor("reports", w.cli)).WithOperator("bob").PauseUntil(w.ctx,
+		time.Now().Add(5*time.Hour))
 }
 
 func (w *world) broken() error {
-	return errors.Join(w.cli.HSet(w.ctx, "{dq:broken}:state", "x", "1").Err(), w.cli.Set(w.ctx, "{dq:broken}:pending", "x", 0).Err())
+	return errors.Join(w.cli.HSet(w.ctx, "{dq:broken}:state", "x", "1").Err(),
+		w.cli.Set(w.ctx, "{dq:broken}:pending", "x", 0).Err())
 }
 
 // ok ends a test with an error.

@@ -56,7 +56,8 @@ func Open() (*Redis, error) {
 			return nil, fmt.Errorf("REDIS_ADDR is not an address that can be used: %w", err)
 		}
 	} else if _, _, err := net.SplitHostPort(addr); err != nil {
-		return nil, fmt.Errorf("REDIS_ADDR=%s is not an address that can be used: write host:port, for example 127.0.0.1:6379", addr)
+		return nil, fmt.Errorf(
+			"REDIS_ADDR=%s is not an address that can be used: write host:port, for example 127.0.0.1:6379", addr)
 	}
 	cli := redis.NewClient(options)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

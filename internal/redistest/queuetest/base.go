@@ -26,7 +26,8 @@ var Shared *redistest.Server
 // Tests that name Shared use that one server also then.
 var Spread *redistest.Cluster
 
-var shards = flag.Int("shards", 0, "how many shards the queues of tests have, on a Redis Cluster; 0: one server, and no option")
+var shards = flag.Int("shards", 0,
+	"how many shards the queues of tests have, on a Redis Cluster; 0: one server, and no option")
 
 // Shards is how many shards the queues of tests have; 0: they have no option that says so.
 func Shards() int { return *shards }

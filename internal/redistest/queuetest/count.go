@@ -99,7 +99,8 @@ func (l *Ledger) Keeps(t *testing.T, burst, rate int, per time.Duration) (n int)
 		for j := i; j < len(all); j++ {
 			sum += all[j].N
 			if most := burst + int((all[j].At-all[i].At)*int64(rate)/per.Microseconds()); sum > most {
-				t.Fatalf("%d were handed out in %v, at most %d may be", sum, time.Duration(all[j].At-all[i].At)*time.Microsecond, most)
+				t.Fatalf("%d were handed out in %v, at most %d may be", sum, time.Duration(all[j].At-all[i].At)*time.Microsecond,
+					most)
 			}
 		}
 		n += all[i].N

@@ -33,7 +33,8 @@ var Gauges = []Gauge{
 	{"up", "up", "1", "", "Whether the queue could be read: 1, or 0 and none of its other gauges.",
 		single(func(r *Reading) float64 { return number(r.Up) })},
 	{"messages", "messages", "{message}", "state", "Messages in a state.", sizes},
-	{"oldest_ready_age_seconds", "oldest_ready.age", "s", "", "How long the oldest ready message has been waiting; 0 if none is.",
+	{"oldest_ready_age_seconds", "oldest_ready.age", "s", "",
+		"How long the oldest ready message has been waiting; 0 if none is.",
 		single(func(r *Reading) float64 { return r.Counts.Behind.Seconds() })},
 	{"next_due_timestamp_seconds", "next_due.timestamp", "s", "",
 		"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry.", nextDue},
@@ -53,7 +54,8 @@ var Gauges = []Gauge{
 	{"workers", "workers", "{worker}", "", "Deliveries that the consumers can handle at a time.", single(workers)},
 	{"longest_handling_seconds", "longest_handling.duration", "s", "",
 		"How long the oldest running handler has been running; 0 if none is.", single(longestHandling)},
-	{"schedules_stuck", "schedule.stuck", "{schedule}", "reason", "Schedules for which nothing is sent at their instants.", stuck},
+	{"schedules_stuck", "schedule.stuck", "{schedule}", "reason", "Schedules for which nothing is sent at their instants.",
+		stuck},
 }
 
 func sizes(r *Reading) map[string]float64 {

@@ -25,7 +25,8 @@ var Outcomes = []Outcome{Ack, Nack, Snooze, Void}
 // OutcomeOf reads a handler's error, and why its context ended, as the queue does.
 func OutcomeOf(ctx context.Context, err error) Outcome {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, delayqueue.ErrCanceled), errors.Is(cause, delayqueue.ErrDeliveryLost), errors.Is(cause, delayqueue.ErrShutdown):
+	case errors.Is(cause, delayqueue.ErrCanceled), errors.Is(cause, delayqueue.ErrDeliveryLost),
+		errors.Is(cause, delayqueue.ErrShutdown):
 		return Void
 	case err == nil:
 		return Ack

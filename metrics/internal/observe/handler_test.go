@@ -55,10 +55,14 @@ func TestHandlers(t *testing.T) {
 			delayqueue.Message{Delivery: 1, Due: time.Now().Add(-time.Hour)}, no, true, time.Hour},
 		"a clock behind": {func(context.Context, *delayqueue.Message) error { return nil },
 			delayqueue.Message{Delivery: 1, Due: time.Now().Add(time.Hour)}, nil, true, 0},
-		"a retry": {func(context.Context, *delayqueue.Message) error { return nil }, delayqueue.Message{Delivery: 2}, nil, false, 0},
+		"a retry": {func(context.Context, *delayqueue.Message) error { return nil }, delayqueue.Message{Delivery: 2}, nil,
+			false, 0},
 		"a panic": {func(context.Context, *delayqueue.Message) error { panic("no") }, delayqueue.Message{Delivery: 1},
 			delayqueue.ErrPanicked, true, 0},
-		"Goexit": {func(context.Context, *delayqueue.Message) error { runtime.Goexit(); return nil }, delayqueue.Message{Delivery: 1},
+		"Goexit": {func(context.Context, *delayqueue.Message) error {
+			runtime.Goexit()
+			return nil
+		}, delayqueue.Message{Delivery: 1},
 			delayqueue.ErrPanicked, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

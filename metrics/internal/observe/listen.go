@@ -21,7 +21,8 @@ var Totals = map[delayqueue.EventCode]Total{
 	delayqueue.DeliveredEvent:  {"delivered", "receive", "Deliveries handed out to this process."},
 	delayqueue.AckEvent:        {"acked", "ack", "Messages that this process acknowledged."},
 	delayqueue.NackEvent:       {"failed", "nack", "Deliveries that failed in this process."},
-	delayqueue.LostEvent:       {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
+	delayqueue.LostEvent: {"lost", "receive",
+		"Deliveries of any consumer whose lease ran out, as this process found."},
 	delayqueue.VanishedEvent: {"vanished", "receive",
 		"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
 	delayqueue.RolledBackEvent: {"rolled_back", "receive",
@@ -40,7 +41,8 @@ const (
 )
 
 // LatenessBuckets are in seconds: a queue that keeps up is late by milliseconds, a queue that was down by hours.
-var LatenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600 * 6}
+var LatenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
+	3600 * 6}
 
 // A Scheduler is a *schedule.Scheduler, which has these methods. The modules of metrics do not need its module.
 type Scheduler interface {

@@ -118,7 +118,8 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 }
 
 // Gauges wants gauges of a queue that has been played, with these names, which hold no exact value.
-func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun time.Time, nextDue, longestHandling string) {
+func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun time.Time, nextDue,
+	longestHandling string) {
 	t.Helper()
 	due := time.UnixMicro(int64(read()[nextDue+" orders"] * 1e6))
 	if in := due.Sub(begun); in < time.Hour || due.After(time.Now().Add(time.Hour)) {

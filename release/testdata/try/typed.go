@@ -23,7 +23,8 @@ func main() {
 		cancel()
 		return nil
 	})
-	queue := delayqueue.NewQueue("typed", redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS")}), nil).WithHandler(mux.Handler)
+	queue := delayqueue.NewQueue("typed", redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS")}),
+		nil).WithHandler(mux.Handler)
 	if _, err := closeOrder.Send(ctx, queue, order{ID: 42}); err != nil {
 		panic(err)
 	}

@@ -199,7 +199,8 @@ func Passed(f *Fixture, err error, name string, n int64) int64 {
 	f.T.Helper()
 	var s *delayqueue.SequenceError
 	if !errors.Is(err, delayqueue.ErrSequence) || !errors.As(err, &s) ||
-		!strings.Contains(err.Error(), fmt.Sprintf("sequence %q is at %d, and this is %d", name, s.Last, n)) || Fate(f, err) != delayqueue.StoredNo {
+		!strings.Contains(err.Error(), fmt.Sprintf("sequence %q is at %d, and this is %d", name, s.Last, n)) ||
+		Fate(f, err) != delayqueue.StoredNo {
 		f.T.Fatalf("%v, want ErrSequence of %s, %d", err, name, n)
 	}
 	return s.Last
@@ -285,13 +286,14 @@ func PoolOf(t *testing.T, workers int, shares ...delayqueue.Share) *delayqueue.P
 
 // NeverForgets keeps the queues of a client from forgetting old callers, which they do now and then.
 func NeverForgets(t *testing.T, cli redis.UniversalClient) {
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) < 2 || args[1] != script.ForgetScript.SHA && args[1] != script.ForgetScript.Text {
-			return next(ctx, cmd)
-		}
-		cmd.SetErr(queuetest.ErrBoom)
-		return queuetest.ErrBoom
-	})))
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) < 2 || args[1] != script.ForgetScript.SHA && args[1] != script.ForgetScript.Text {
+				return next(ctx, cmd)
+			}
+			cmd.SetErr(queuetest.ErrBoom)
+			return queuetest.ErrBoom
+		})))
 }
 
 // WaitingFor counts how many queues wait for a marker, in calls of a client that are under way, until it is released.
@@ -303,14 +305,15 @@ func WaitingFor(cli redis.UniversalClient) (count func() int, release func()) {
 		defer mu.Unlock()
 		n += keys
 	}
-	release = link.InterposeWaits(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Name() != "bzpopmin" {
+	release = link.InterposeWaits(cli,
+		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() != "bzpopmin" {
+				return next(ctx, cmd)
+			}
+			keys := len(cmd.Args()) - 2 // without the command and its timeout
+			add(keys)
+			defer add(-keys)
 			return next(ctx, cmd)
-		}
-		keys := len(cmd.Args()) - 2 // without the command and its timeout
-		add(keys)
-		defer add(-keys)
-		return next(ctx, cmd)
-	}))
+		}))
 	return func() int { mu.Lock(); defer mu.Unlock(); return n }, release
 }
