@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -127,7 +128,8 @@ func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
 			"%w: WithCounts(%q): this is a key of a message of an entry, and no such message has a countdown",
 			delayqueue.ErrBadOption, d.Counts)
 	case !reflect.ValueOf(one).IsZero():
-		return d, fmt.Errorf("%w: %v: belongs to one message", delayqueue.ErrBadOption, one)
+		options, _ := json.Marshal(one) // there is nothing in it that cannot be written
+		return d, fmt.Errorf("%w: %s: belongs to one message", delayqueue.ErrBadOption, options)
 	}
 	return d, nil
 }
