@@ -2,8 +2,9 @@ package ops
 
 import (
 	"context"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 )
 
 // A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each

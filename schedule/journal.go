@@ -3,9 +3,10 @@ package schedule
 import (
 	"context"
 	"fmt"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"log/slog"
 	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 )
 
 // changed tells the journal and the log what has become of an entry.

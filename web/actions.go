@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 

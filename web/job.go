@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 

@@ -3,10 +3,10 @@ package web
 import (
 	"context"
 	"errors"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"regexp"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 

@@ -3,7 +3,6 @@ package web
 import (
 	"errors"
 	"fmt"
-	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"html"
 	"io/fs"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/redis/go-redis/v9"
@@ -25,11 +25,10 @@ import (
 // texts are how the catalogue's keys stand in templates and in Go: t "…", say("…"), title: "…", &httpError{…, "…"}.
 var texts = map[string][]*regexp.Regexp{
 	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
-	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`),
-		regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`),
-		regexp.MustCompile(`\b(?:Act|BulkPhase) = ("[^"]*")`), // of ops, which pages say as they are
-		regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
-		regexp.MustCompile(`\btwo\(.*?("%s [^"]*").*?("%s [^"]*")`)},
+	".go": {regexp.MustCompile(`\bsay\(\s*("(?:[^"\\]|\\.)*")`),
+		regexp.MustCompile(`\b(?:title|Title|Did):\s+("(?:[^"\\]|\\.)+")`),
+		regexp.MustCompile(`httpError\{[^,}]+,\s+("(?:[^"\\]|\\.)*")`),
+		regexp.MustCompile(`(?s)\btwo\([^;]*?("%s [^"]*")[^;]*?("%s [^"]*")`)},
 }
 
 // keys are all texts that this module says, and those of internal/health and the journal.
@@ -56,8 +55,13 @@ func keys(t *testing.T) map[string]bool {
 		}
 		return nil
 	}
-	for _, dir := range []string{".", "../internal/health", "../ops/journal.go"} {
+	for _, dir := range []string{".", "../internal/health"} {
 		ok(t, filepath.WalkDir(dir, look))
+	}
+	words, err := os.ReadFile("../internal/journal/words.go") // which pages say as they are
+	ok(t, err)
+	for _, match := range regexp.MustCompile(`(?m)^\t\w+ += "([^"]*)"`).FindAllStringSubmatch(string(words), -1) {
+		found[match[1]] = true
 	}
 	for _, state := range append(states, delayqueue.StateGone) {
 		if state != delayqueue.StateUnack {
