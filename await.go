@@ -82,10 +82,10 @@ const callRetention = time.Minute
 // ErrNoResult.
 //
 // If the key of the message is taken (Keep, Reschedule, Append), Call waits for the message that has the key. The
-// sender of that message has set whether its result is kept. If not, the error is ErrNoResult, and its text says
-// whether that message was handled before this call.
+// sender of that message has set whether its result is kept. If not, the error is ErrNoResult. If that message was
+// acked before this call, which its key hold shows, the State of the Result is StateDone beside the error.
 //
-// If an error comes after the message was sent, the Result has the ID alone, for an Await later. The message is
+// If an error comes after the message was sent, the Result has the ID, for an Await later. The message is
 // handled whether anybody waits or not. With ErrSuperseded the Result is complete, because there is nothing more to
 // wait for. A message that too few replicas confirmed (WithReplicaAck) is waited for, too. If that wait fails,
 // ErrNotReplicated is in the error.
@@ -98,15 +98,15 @@ func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) 
 	if failed == nil {
 		return r, nil
 	}
-	if errors.Is(failed, ErrNoResult) && info.Existed {
-		why := "another send made the message that had the key, and did not have its result kept so long"
-		if info.Due.IsZero() { // it was acked
-			why = "the message that keeps the key was handled before"
-		}
-		failed = fmt.Errorf("%s: %w", why, failed)
-	}
 	if r == nil {
 		r = &Result{ID: info.ID}
+	}
+	if errors.Is(failed, ErrNoResult) && info.Existed {
+		why := "of the message that had the key"
+		if info.Due.IsZero() {
+			r.State, why = StateDone, "of the message that keeps the key, which was handled before"
+		}
+		failed = fmt.Errorf("%s: %w", why, failed)
 	}
 	return r, errors.Join(p.failed(failed, "call %s", info.ID), err)
 }

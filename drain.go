@@ -10,6 +10,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 )
 
+var errStopped = fmt.Errorf("the queue was stopped: %w", ErrShutdown)
+
 // Drain handles all messages that are due, with the queue's workers and settings, and returns when none is due and
 // none is in its hands. It is for a program that starts, works and ends, such as a cron job. handled is how many
 // deliveries a handler got: a message that fails and is due again at once counts as often as it was handled. A nil
@@ -33,7 +35,7 @@ import (
 //   - an answer of Redis that no repeat mends (ErrWrongType, a missing right, a read-only disk);
 //   - ErrWrongState while the queue consumes or another Drain of it is under way, and if it is in a Pool;
 //   - an error at once if ctx is that of one of the queue's own handlers;
-//   - ErrShutdown after StopConsume or Shutdown.
+//   - ErrShutdown if StopConsume or Shutdown is called before the work is done.
 //
 // Messages that were not handled are in the queue as before. Drain leaves no goroutine but those of callbacks that
 // run on past their limit, or past the end of Shutdown's context. It panics without a callback or handler.
@@ -59,12 +61,12 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	}
 	r := q.startDrain(settings)
 	if r == nil {
-		return 0, failed(fmt.Errorf("%w: it is consumed already", ErrWrongState))
+		return 0, failed(fmt.Errorf("%w: the queue is consumed already (StartConsume, a Pool or another Drain)", ErrWrongState))
 	}
 	defer r.Drained()
 	set, err := r.Find(ctx)
 	if err != nil && r.Stopping() && ctx.Err() == nil {
-		err = ErrShutdown
+		err = errStopped
 	}
 	if err != nil {
 		return 0, failed(err)
@@ -73,7 +75,7 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 		before := n.Load()
 		done, err := r.Drain(ctx, set)
 		if err == nil && !done {
-			err = ErrShutdown
+			err = errStopped
 		}
 		if err != nil {
 			return int(n.Load()), failed(err)

@@ -40,7 +40,7 @@ var (
 	// The result of the handler has no effect.
 	ErrCanceled = consume.ErrCanceled
 	// ErrShutdown: the context given to Shutdown ended. The message has been released and will be delivered again. Drain
-	// returns ErrShutdown after StopConsume or Shutdown.
+	// returns ErrShutdown if StopConsume or Shutdown comes before its work is done.
 	ErrShutdown = consume.ErrShutdown
 )
 
@@ -177,8 +177,9 @@ func (e *batchError) Error() string {
 func (e *batchError) Unwrap() []error { return e.failed }
 
 // ErrWrongState: the state does not allow the call. From a call for a message the error is a *StateError, which has
-// the state. Drain returns ErrWrongState while its queue consumes.
-var ErrWrongState = errors.New("it is in the wrong state")
+// the state. Drain returns ErrWrongState while its queue consumes. So does ops: StopBulk of a call that has ended,
+// and a skip of a message that none waits for.
+var ErrWrongState = errors.New("wrong state")
 
 // A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if the message
 // is gone.

@@ -47,7 +47,7 @@ func (m *Queue) Balance(ctx context.Context) (Balance, error) {
 	return Balance(b), m.failed(err, "balance")
 }
 
-// AcceptBalance makes the books of the queue balance (Balance), whatever is there, and returns how many
+// AcceptBalance makes the books of the queue balance (see Balance), whatever is there, and returns how many
 // messages were missing; less than 0: how many were too many. Find out why first: afterwards only the journal and
 // Balance.WrittenOff, or Balance.Found, tell of them. It changes no message.
 func (m *Queue) AcceptBalance(ctx context.Context) (missing int64, err error) {

@@ -45,7 +45,7 @@ const (
 // History returns what was counted in each of the last n hours or days, the oldest first. The last one is the present
 // one, which is not over. Hours go back 2 days, and days 30. They are those of UTC, by the server's clock. An event
 // counts in the hour of the next look of a consumer. While there is one, that is a second later as a rule, and up to
-// 10 s later if its process consumes more than three queues.
+// half a minute later if its process consumes more than three queues.
 func (m *Queue) History(ctx context.Context, by Span, n int) ([]Tally, error) {
 	if by != Hourly && by != Daily {
 		return nil, m.failed(fmt.Errorf("%w: %d: use Hourly or Daily", delayqueue.ErrBadOption, by), "history")

@@ -280,7 +280,7 @@ func (m *Queue) StopBulk(ctx context.Context, id string) error {
 		case got.Said == "":
 			err = delayqueue.ErrNotFound
 		case got.Said == script.JournalDone:
-			err = delayqueue.ErrWrongState
+			err = fmt.Errorf("%w: the call has ended", delayqueue.ErrWrongState)
 		}
 	}
 	if err != nil {
@@ -311,7 +311,8 @@ func (m *Queue) write(ctx context.Context, n *script.JournalNote) (got script.Jo
 var journalTime = 2 * time.Second
 
 // Note writes an act into the journal that was done by other means than a Queue, as schedule/ does for its entries.
-// target names the object of the act, detail says how. If the entry cannot be written, the log says so: see Journal.
+// act is a word as of JournalEntry.Act, or any other; target names the object of the act, detail says how. If the
+// entry cannot be written, the log says so: see Journal.
 func (m *Queue) Note(ctx context.Context, act string, target, detail string) {
 	m.done(ctx, journalRecord{Act: act, Target: target, Detail: detail})
 }

@@ -137,7 +137,8 @@ var ErrUnknownLayout = script.ErrUnknownLayout
 //
 // Without force, it deletes only a queue that is out of use. It returns ErrNotEmpty if the queue holds messages in
 // any state (those in garbage and those that are kept after their ack too) or periodic messages, and
-// ErrConsumersAlive if consumers are alive. Keys that are held, sequences and history do not count.
+// ErrConsumersAlive if consumers are alive. A message that is done counts until a consumer has deleted it. Keys that
+// are held, sequences and history do not count.
 //
 // With force, nothing of that matters. The contexts of handlers end within a third of a lease, their acks are void,
 // and consumers go on with messages that are sent later.

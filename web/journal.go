@@ -69,7 +69,7 @@ func (h *Handler) hide(e *ops.JournalEntry) {
 }
 
 // act is what somebody did, in words. An act that another program made up is shown as it is.
-func (l *language) act(a string) string { return l.say(shown(string(a))) }
+func (l *language) act(a string) string { return l.say(shown(a)) }
 
 // phase is how a job stands, in words.
 func (l *language) phase(b *ops.BulkState) string {

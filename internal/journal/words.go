@@ -1,4 +1,5 @@
-// Package journal has the words of the journal of a queue (ops.JournalEntry). They stand in Redis, so they never change.
+// Package journal has the words of the journal of a queue (ops.JournalEntry). They stand in Redis, so they never
+// change.
 package journal
 
 // What a person did to a queue: ops.JournalEntry.Act.

@@ -12,7 +12,7 @@ import (
 // This file has instants, durations, and places in a sequence, as Redis keeps them.
 
 // ErrBadOption is in each error that refuses such a number.
-var ErrBadOption = errors.New("bad message option")
+var ErrBadOption = errors.New("bad option or argument")
 
 // When says when a message is due: us after the server's now, or at that unix us if it is absolute.
 type When struct {

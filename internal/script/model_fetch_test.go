@@ -16,7 +16,9 @@ import (
 func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	defer m.sinceTurned() // it looks for what is next
 	every := int64(20e6)
-	if len(m.pending)+len(m.retry)+len(m.ready)+len(m.unack) > 0 {
+	counted := m.counts[0] != 0 || m.counts[1] != 0 || m.counts[2] != 0 || m.counts[3] != 0
+	over := m.doneAt != 0 && m.doneAt <= m.now
+	if counted || over || len(m.pending)+len(m.retry)+len(m.ready)+len(m.unack) > 0 {
 		every = 1e6
 	}
 	call, called := m.calls[c.ID]

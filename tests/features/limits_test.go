@@ -45,7 +45,7 @@ func TestRateLimit(t *testing.T) {
 	seldomInVain(t, &book, messages/2+5*int(took/time.Second+1))
 }
 
-// seldomInVain bounds how many fetches bring nothing. A consumer that has nothing to do ticks once a second.
+// seldomInVain bounds how many fetches bring nothing. A consumer that has nothing to do looks once a second.
 func seldomInVain(t *testing.T, book *queuetest.Ledger, most int) {
 	t.Helper()
 	all, vain := book.Fetches(), 0

@@ -70,7 +70,7 @@ end
 local function score(head) return scored(head[2]) end
 local function read()
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'canceled', 'pause', 'lease', 'parts', 'limits', 'ticked',
-'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped')
+'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped', 'failed', 'told', 'done')
 local saved, armed, seen, grace, big, canceled, pause, asked, groups, limits, ticked, shards = unpack(state, 1, 12)
 if shards or ARGV[13] then
 local function shardsof(said)
@@ -649,7 +649,11 @@ return next, full
 end
 local c, answer = read()
 if not c then return answer end
-local busy = c.pended or c.retried or c.ready[1] or c.leased
+local stored, acked, delivered, started, late, latest, dropped, failed, told, done = unpack(c.state, 13, 22)
+local books = (stored or '0') .. ' ' .. (acked or '0')
+local live = c.pended or c.retried or c.ready[1] or c.leased
+local counted = (told or '0 0') ~= books or (delivered or '0') ~= '0' or (failed or '0') ~= '0'
+local busy = live or counted or done and done ~= '0' and (whole(done) or 0) <= now
 local seen = whole(c.seen) or 0
 if seen > now then seen = 0 end
 local cut = now - c.heard > c.leaseUS / 2 or c.leased and c.leased <= now and now - seen > c.leaseUS * 2 / 3
@@ -680,7 +684,6 @@ c.list = lend(ARGV[1] .. ':' .. ARGV[2], us(c.leaseEnd), c.given)
 end
 c.fromPending, c.fromRetry = pending[1] or c.spared > 0, picked[1] or c.spared > 0
 local next, full = setalarm(c, limit, marker)
-local stored, acked, delivered, started, late, latest, dropped = unpack(c.state, 13, 19)
 local function add(name, before, n) if n > 0 then mark(name, us((whole(before) or 0) + n)) end end
 if not c.repeated and given > 0 then add('delivered', delivered, given) end
 if c.started > 0 then
@@ -703,7 +706,6 @@ redis.pcall('EXPIRE', KEYS[11], 2678400)
 end
 end
 remember(c.known)
-local books = (stored or '0') .. ' ' .. (acked or '0')
 if #books > 40 then books = '' end
 local ticked = whole(c.ticked) or 0
 local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= (busy and 1000000 or 20000000))

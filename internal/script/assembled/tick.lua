@@ -690,6 +690,7 @@ if callers then page = sweepcallers(page) end
 if redis.call('HLEN', KEYS[7]) == 0 then redis.call('HDEL', KEYS[11], 'big', 'parts', 'changed', 'overtaken') end
 lane = c.laned and sweeplanes(lane, SWEEP) or ''
 mark('swept', us(now))
+c.sweeping = page ~= '0' or lane ~= ''
 mark('cursor', lane == '' and page or page .. ' ' .. lane)
 end
 local function merged(i, a, b) return i == #KINDS and math.max(a, b) or a + b end
@@ -767,7 +768,7 @@ if c.limited and c.ended then
 local putOff = freed(c.limited, c.armed)
 if putOff then mark('limited', putOff) end
 end
-mark('ticked', us(c.more and now - 20000000 or now))
+mark('ticked', us((c.more or c.sweeping) and now - 20000000 or now))
 redis.call('HSET', KEYS[11], unpack(marks))
 local out = {us(now), c.more and 1 or 0, c.lost, c.overflow, c.replaced, #c.dead / 3, #c.missing / 2}
 for _, list in ipairs({c.dead, c.missing, c.parts}) do

@@ -19,8 +19,8 @@
 --       fails, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
---       tick: 1 if this consumer is to call tick now, because a lease is over, or the last one was a second ago; 20 seconds if no
---             message waits or is handled
+--       tick: 1 if this consumer is to call tick now, because a lease is over, or the last one was a second ago; 20 seconds if nothing
+--             is in pending, ready, retry and unack, nothing was counted since then, and no end of a done message has come
 --       lost: 1 if a message has not come through alone, and its lease ends (10); dropped: tags without an envelope
 --       first: 1 if no consumer has called since state was there; leaseUS: ARGV 5 as it holds for all
 --       limits: ARGV 11 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
@@ -54,7 +54,11 @@
 
 local c, answer = read()
 if not c then return answer end
-local busy = c.pended or c.retried or c.ready[1] or c.leased
+local stored, acked, delivered, started, late, latest, dropped, failed, told, done = unpack(c.state, 13, 22)
+local books = (stored or '0') .. ' ' .. (acked or '0')
+local live = c.pended or c.retried or c.ready[1] or c.leased
+local counted = (told or '0 0') ~= books or (delivered or '0') ~= '0' or (failed or '0') ~= '0'
+local busy = live or counted or done and done ~= '0' and (whole(done) or 0) <= now
 local seen = whole(c.seen) or 0 -- the last call of any consumer
 if seen > now then seen = 0 end
 local cut = now - c.heard > c.leaseUS / 2 or c.leased and c.leased <= now and now - seen > c.leaseUS * 2 / 3
@@ -89,7 +93,6 @@ c.fromPending, c.fromRetry = pending[1] or c.spared > 0, picked[1] or c.spared >
 local next, full = setalarm(c, limit, marker)
 
 -- The counts since the last tick.
-local stored, acked, delivered, started, late, latest, dropped = unpack(c.state, 13, 19)
 local function add(name, before, n) if n > 0 then mark(name, us((whole(before) or 0) + n)) end end
 if not c.repeated and given > 0 then add('delivered', delivered, given) end
 if c.started > 0 then
@@ -116,7 +119,6 @@ end
 remember(c.known)
 
 -- The reply.
-local books = (stored or '0') .. ' ' .. (acked or '0')
 if #books > 40 then books = '' end -- another program's
 local ticked = whole(c.ticked) or 0
 local tick = c.over or not c.byAlarm and (ticked > now or now - ticked >= (busy and 1000000 or 20000000))

@@ -46,7 +46,7 @@ if c.limited and c.ended then
   local putOff = freed(c.limited, c.armed)
   if putOff then mark('limited', putOff) end
 end
-mark('ticked', us(c.more and now - 20000000 or now)) -- the next fetch asks for another tick if there is more
+mark('ticked', us((c.more or c.sweeping) and now - 20000000 or now)) -- the next fetch asks for another tick if there is more
 redis.call('HSET', KEYS.state, unpack(marks))
 
 local out = {us(now), c.more and 1 or 0, c.lost, c.overflow, c.replaced, #c.dead / 3, #c.missing / 2}

@@ -13,7 +13,7 @@ local function score(head) return scored(head[2]) end
 -- answer.
 local function read()
   local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'canceled', 'pause', 'lease', 'parts', 'limits', 'ticked',
-    'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped')
+    'shards', 'in:stored', 'out:acked', 'delivered', 'started', 'late', 'latest', 'dropped', 'failed', 'told', 'done')
   local saved, armed, seen, grace, big, canceled, pause, asked, groups, limits, ticked, shards = unpack(state, 1, 12)
   if shards or ARGV[13] then
     -- from queue: othershards

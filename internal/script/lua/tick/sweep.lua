@@ -63,5 +63,6 @@ local function sweep(c)
   if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed', 'overtaken') end
   lane = c.laned and sweeplanes(lane, SWEEP) or ''
   mark('swept', us(now))
+  c.sweeping = page ~= '0' or lane ~= ''
   mark('cursor', lane == '' and page or page .. ' ' .. lane)
 end
