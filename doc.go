@@ -53,7 +53,7 @@
 // All keys of a queue share one hash tag, so they stay in one slot of a Cluster: {<prefix>:<name>}:<structure>. The
 // prefix is dq unless UseCustomPrefix sets another. A prefix holds no colon, so queues of different prefixes, or of
 // different names, share no key. A queue with several shards (WithShards) has keys in several slots, under names that
-// end in a slash and digits. docs/PROTOCOL.md describes each key.
+// end in a slash and digits. docs/redis.md describes each key.
 //
 // # Goroutines
 //

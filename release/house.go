@@ -45,12 +45,12 @@ var bounds = []bound{
 	{"exported names of ops", exported("ops"), 308, "a person on call looks for one of them in a hurry"},
 	{"lines over 120 characters in Go files", longLines(".go"), 251, "a review shows two versions side by side"},
 	{"lines over 120 characters in Lua files", longLines(".lua"), 303, "a review shows two versions side by side"},
-	{"lines over 120 characters in Markdown files", longLines(".md"), 291, "a diff of a long line hides what changed"},
+	{"lines over 120 characters in Markdown files", longLines(".md"), 229, "a diff of a long line hides what changed"},
 	{"calls of a computed command in Lua files", linesThat(".lua", computed.MatchString), 0, "some hosts refuse them"},
 	{"lines of README.md", lines("README.md"), 150, "a reader decides after two screens"},
 	{"words of README.md", words("README.md"), 900, "long lines are no way round the bound of its lines"},
 	{"lines of docs/README.zh-CN.md", lines("docs/README.zh-CN.md"), 149, "it says what README.md says"},
-	{"bytes of docs/PROTOCOL.md", size("docs/PROTOCOL.md"), 49037, "who writes a second client reads all of it"},
+	{"bytes of docs/redis.md", size("docs/redis.md"), 17967, "who looks into a queue at night reads it"},
 }
 
 // checkHouse returns a line for each bound that does not hold, and for each import that runs against the layers.

@@ -16,7 +16,7 @@ func aHouse(t *testing.T, files map[string]string) string {
 	for _, layer := range layers {
 		write(t, dir, filepath.Join(layer, "a.go"), "package a\n")
 	}
-	for _, name := range []string{"README.md", "docs/README.zh-CN.md", "docs/PROTOCOL.md", ".gitignore"} {
+	for _, name := range []string{"README.md", "docs/README.zh-CN.md", "docs/redis.md", ".gitignore"} {
 		write(t, dir, name, "")
 	}
 	write(t, dir, "docs/benchmarks.md", strings.Repeat("x", 121))
@@ -88,7 +88,7 @@ var grown = map[string]func(n int) map[string]string{
 	"lines of README.md":                          repeated("README.md", "\n"),
 	"words of README.md":                          repeated("README.md", "word "),
 	"lines of docs/README.zh-CN.md":               repeated("docs/README.zh-CN.md", "\n"),
-	"bytes of docs/PROTOCOL.md":                   repeated("docs/PROTOCOL.md", "\n"),
+	"bytes of docs/redis.md":                   repeated("docs/redis.md", "\n"),
 }
 
 func repeated(name, text string) func(n int) map[string]string {

@@ -18,7 +18,7 @@ func TestCheckLinks(t *testing.T) {
 		"pages/wrong.md": "[a](nowhere.md) [b](README.md) [c](#guide) [d](guide.md#one-2) ![e](nowhere.png)\n" +
 			"[f](guide.md#no-heading) [g](../ops/a.go#L1) [h](../built) [i](Guide.md)\n\n" +
 			"| `consume/b.go` | `sume/a.go` |\n|---|---|\n",
-		"b.go":     "package a\n\n// docs/PROTOCOL.md, " + nowhere + ", my" + nowhere + "\n",
+		"b.go":     "package a\n\n// docs/redis.md, " + nowhere + ", my" + nowhere + "\n",
 		"lib.lua":  "-- " + nowhere + "\n",
 		"Makefile": "# " + nowhere + "\n",
 		"text.txt": nowhere,

@@ -132,7 +132,7 @@ func (w *watch) look(ctx context.Context, passed float64) {
 	}
 }
 
-// lookAt adds what a shard holds to the sight of its node. docs/PROTOCOL.md describes the keys.
+// lookAt adds what a shard holds to the sight of its node. docs/redis.md describes the keys.
 func (w *watch) lookAt(ctx context.Context, addr, tag string, slot int64) {
 	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.addr() == addr })
 	if i < 0 {

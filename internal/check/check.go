@@ -1,12 +1,48 @@
-// Package check reads the whole state of one queue from Redis and names every
-// breach of the invariants of docs/PROTOCOL.md. The numbers of invariants are those
-// of that page.
+// Package check reads the whole state of one queue from Redis and names every breach of its invariants. It is a second
+// reading of the keys of a queue, written from docs/redis.md. It imports only what reads the bytes of one message,
+// package message. Tests call [Assert] after every scenario.
 //
-// It is a second reading of the keys of a queue, written from that page. It imports only what reads the bytes of one
-// message, package message. Tests call [Assert] after every scenario.
+// The invariants hold between any two calls. Behind each stand the breaches of it, and tests that show what cannot be
+// seen in Redis.
 //
-// Nothing in it writes to Redis. A [State] is a value of its own, not kept up
-// to date, and safe for concurrent reading.
+//  1. Each message is in one place, with all that belongs to it. An accepted message is in exactly one of the seven
+//     structures, once, and its envelope is in msg, until it is deleted. The other keys hold what the page says, and
+//     nothing else. Breaches: no envelope, malformed tag, wrong place, no place, many places, bad envelope, no record,
+//     stray record, key not held, stray key entry, stray result, stray part, lost parts, stray list, unlisted group,
+//     lost lease, stray lease, wrong count, leftover.
+//  2. No message is handed out before its due instant, by the server's clock. Breaches: malformed score, due differs;
+//     TestModel.
+//  3. Only the holder of the lease ends its deliveries or renews it, in the writes that Redis has kept. Breaches: wrong
+//     record, wrong place; TestModel, TestScriptFailoverForgetsFetch.
+//  4. What counts against a message is exact. Failures bring at most 1 + retries deliveries. A loss uses no retry, a
+//     release and a snooze use nothing, and so many losses in a row as WithMaxLosses says are poison. An ack counts for
+//     one countdown, once. Breaches: malformed record, wrong record; TestModel.
+//  5. Work is bounded, O(log n) for each message, O(n) to find one in ready: 500 messages, and 1 MB, which is known
+//     before values are read. New messages and retries do not starve each other. Breaches: bad state;
+//     TestScriptCostsOfSends, TestScriptFetchBounds, TestScriptFetchBudget.
+//  6. A call that arrives twice has the effect of once, and a call that arrives after a later call of its caller has
+//     none. Breaches: bad state; TestModel.
+//  7. Scripts may run in any order, on any number of machines, and be cut off between any two. Breaches: all others,
+//     after TestChaos and each scenario of "make faults".
+//  8. After SCRIPT FLUSH, a failover, a resharding or a restart the next call works: "make faults".
+//  9. Somebody wakes in time. While anything waits in pending, retry or ready, state.armed is not after the soonest of
+//     it or the end of the pause. A marker stands at armed, or where state.limited says. Breaches: late alarm, stray
+//     alarm.
+//  10. The queue is these keys, of these types, and only consumers, history and journal may expire. Breaches: wrong
+//     type, time to live, stray key.
+//  11. Every field and record is one of the page, and so is the layout. Breaches: unknown layout, bad state, bad
+//     consumer, bad history, bad journal.
+//  12. A number of a sequence makes one message at most, until the sequence is dropped: message and number are stored in
+//     one call, so a failover forgets both. Breaches: bad sequence; TestSequenceManyRelays, TestModel.
+//  13. A lane is handled in order, at most so many at a time as its width says. A live message with a lane has a turn or
+//     is in waiting. No turn is free while one waits. Breaches: stray lane member, not in its lane, wrong lane;
+//     TestModel.
+//  14. The books balance. Breaches: books do not balance; TestModel.
+//  15. No id and no key is in two shards, and each id and name lies in the shard that it says. Breaches: many shards,
+//     wrong shard.
+//
+// Nothing in it writes to Redis. A [State] is a value of its own, not kept up to date, and safe for concurrent
+// reading.
 package check
 
 import (

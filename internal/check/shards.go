@@ -12,7 +12,7 @@ import (
 )
 
 // This file looks at a queue over several slots of a Redis Cluster: n queues, its shards, under one name. It is a
-// second reading of docs/PROTOCOL.md, "Shards", as the rest of the package is of the rest of that page.
+// second reading of docs/redis.md, "Shards", as the rest of the package is of the rest of that page.
 
 const (
 	maxShards = 64

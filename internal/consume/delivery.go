@@ -258,7 +258,7 @@ type Verdict struct {
 
 // conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do. A new
 // outcome of a handler needs a case in unacked and in judge (handler.go), and an example. If settle has no such
-// outcome, it needs a kind in Go and Lua, a row in docs/PROTOCOL.md, an event, and a case in the model.
+// outcome, it needs a kind in Go and Lua, a row in docs/redis.md, an event, and a case in the model.
 func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	if v.Err != nil || v.Snooze {
 		d.unacked(ctx, v)

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file has the names of the shards of a queue over several slots, and how many there are. docs/PROTOCOL.md,
+// This file has the names of the shards of a queue over several slots, and how many there are. docs/redis.md,
 // "Shards", is for both.
 
 // MaxShards is how many shards a queue may have.

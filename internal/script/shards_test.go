@@ -151,7 +151,7 @@ func TestShardsSpread(t *testing.T) {
 	}
 }
 
-// TestShardName: the names of shards are those of docs/PROTOCOL.md.
+// TestShardName: the names of shards are those of docs/redis.md.
 func TestShardName(t *testing.T) {
 	slot := func(name string) int { return Slot("{dq:" + name + "}:state") }
 	for _, n := range []int{1, 2, 3, 6, 12, 64} {

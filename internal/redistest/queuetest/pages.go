@@ -44,24 +44,24 @@ func ReadText(t *testing.T, files ...string) string {
 	return all.String()
 }
 
-// ProtocolSection is what stands under a heading of docs/PROTOCOL.md, up to the next one of the same rank.
-func ProtocolSection(t *testing.T, heading string) string {
+// RedisSection is what stands under a heading of docs/redis.md, up to the next one of the same rank.
+func RedisSection(t *testing.T, heading string) string {
 	t.Helper()
 	rank, _, _ := strings.Cut(heading, " ")
-	_, text, found := strings.Cut(ReadText(t, "docs/PROTOCOL.md"), "\n"+heading+"\n")
+	_, text, found := strings.Cut(ReadText(t, "docs/redis.md"), "\n"+heading+"\n")
 	if !found {
-		t.Fatalf("docs/PROTOCOL.md has no %q", heading)
+		t.Fatalf("docs/redis.md has no %q", heading)
 	}
 	text, _, _ = strings.Cut(text, "\n"+rank+" ")
 	return text
 }
 
-// ProtocolExample is a block of docs/PROTOCOL.md, by its kind.
-func ProtocolExample(t *testing.T, kind string) string {
+// RedisExample is a block of docs/redis.md, by its kind.
+func RedisExample(t *testing.T, kind string) string {
 	t.Helper()
-	_, text, found := strings.Cut(ReadText(t, "docs/PROTOCOL.md"), "\n```"+kind+"\n")
+	_, text, found := strings.Cut(ReadText(t, "docs/redis.md"), "\n```"+kind+"\n")
 	if !found {
-		t.Fatalf("docs/PROTOCOL.md has no example %q", kind)
+		t.Fatalf("docs/redis.md has no example %q", kind)
 	}
 	text, _, _ = strings.Cut(text, "\n```")
 	return text

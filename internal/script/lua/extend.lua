@@ -7,7 +7,7 @@
 --       A count of more than the holder holds: a settlement was forgotten in a failover, or a message was canceled (keep.lua).
 --       Each lease has an end of its own, by a microsecond, because held looks through all leases of the same end.
 -- Cost: 6 commands, and 1 for each id; O(log unack) for each lease. A call may come twice or late, because it renews only what is in unack.
--- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariant 3 of internal/check. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
 -- from longest: longest

@@ -37,7 +37,7 @@
 --       consumer says something; 1 if there are groups or countdowns, and O(parts) and 1 for each that is handed out; 4 if the queue has
 --       limits, 5 more with places, 2 more for each further 1,000 leases, 7 if all are taken and anything was canceled lately; 3 for each
 --       page of expired messages (16, then twice as many each time); for a repeat 4, and 3 for each delivery.
--- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
+-- Keeps: invariants 1 to 7 and 9 of internal/check. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
 -- from time: now, us, whole

@@ -4,7 +4,7 @@
 -- KEYS: state
 -- Returns {how many were deleted}
 -- Cost: 2 commands of at most 100 fields.
--- Keeps: every invariant of PROTOCOL.md. It may come twice.
+-- Keeps: every invariant of internal/check. It may come twice.
 
 -- from time: us
 -- from call: forgotten

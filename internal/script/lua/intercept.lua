@@ -9,7 +9,7 @@
 --       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message in pending that is due counts as 'ready'.
 -- Cost: O(log n), and O(ready) if it is there (2 ms in 50,000); it reads the envelope if any message has a key or
 --       there are groups; O(parts); at most 8 commands for each group that left the key, up to the first that is taken out.
--- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A handler that runs notices when it renews its lease. Its place
+-- Keeps: invariants 1 and 6 of internal/check; reads every key first. A handler that runs notices when it renews its lease. Its place
 --       is free at once.
 
 -- from time: now, us, whole, scored

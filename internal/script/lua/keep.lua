@@ -5,7 +5,7 @@
 -- ARGV: 1 the name of the lease, then the tags that its holder holds
 -- Returns {how many messages go on without the holder}
 -- Cost: 7 commands, at most 2 for each tag of the list that the holder does not hold, and 5 if any of these is held. A call may come twice or late.
--- Keeps: invariants 1 and 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 1 and 3 of internal/check. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
 -- from record: split

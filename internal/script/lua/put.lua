@@ -17,7 +17,7 @@
 --       leaves its key, 1 for each countdown; for each message at most 6 of O(log pending), 16 if its key is taken, with a lane those of
 --       lib/enterlane.lua, at most 100 messages; O(ready) if the message that has the key is there. It reads that message, unless it is
 --       kept (of a group the first part), and replaces a group in O(parts): half a megabyte, 2,000 parts and 1,000 turns in all, or one message.
--- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
+-- Keeps: invariants 1, 3, 4, 6, 9 and 12 of internal/check. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored.
 
 -- from time: now, us, whole

@@ -8,7 +8,7 @@
 --       message id has its key; '<i>=acked:<id> ': the message id was acked, and keeps the key.
 -- Cost: O(log pending) for each message; 6 commands a batch, 8 if it sets the alarm; one or two more for each key, and one more for all
 --       keys.
--- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
+-- Keeps: invariants 1, 6 and 9 of internal/check. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 
 -- from time: now, us, whole

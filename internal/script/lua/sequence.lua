@@ -5,7 +5,7 @@
 -- Returns {'1' if it was there, '0' if not}; of 'pass' {digits of its last number before, '' if there was none}. Or the error
 --       DQNOQUEUE of 'drop', if there is no queue.
 -- Cost: 4 commands, 5 if there was none to forget.
--- Keeps: invariants 6 and 12 of PROTOCOL.md. The first write of 'drop' is a HDEL: a full server lets the rest pass.
+-- Keeps: invariants 6 and 12 of internal/check. The first write of 'drop' is a HDEL: a full server lets the rest pass.
 
 -- from time: us
 -- from call: field, STALE, recall, remember

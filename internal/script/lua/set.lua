@@ -12,7 +12,7 @@
 --       the queue was throttled, '' if it was not; of 'accept' how many messages were missing, as in balance; else ''. Or an
 --       error, and nothing was changed: DQNOQUEUE; DQPAST, of 'until' an instant that is not after now.
 -- Cost: 10 commands of O(log n), 6 of 'limits', 7 of 'lift', 10 of 'accept'.
--- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 6 and 9 of internal/check. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember

@@ -36,7 +36,7 @@
 --       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was, 1 if any is deleted; for each ack of a group O(parts) and 1, 2
 --       more if it has left its key, 1 for all; 2 if a message that is due waits for a place; 1 to throttle;
 --       2 for each turn that ends, 5 more if it is given on (lib/enterlane.lua), 3 for all.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of internal/check, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember

@@ -6,7 +6,7 @@
 --       5 envelope (after a delay: only the part behind its due instant), 6 how many shards the queue has (none: 1)
 -- Returns now, unix us, or 0 if it did nothing: send must be called with the same number.
 -- Cost: 5 commands, 6 if it sets the alarm; O(log pending).
--- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send
+-- Keeps: invariants 1, 6 and 9 of internal/check. The first write is a ZADD on purpose: a full server must refuse a send
 --       before anything is stored. If a key belongs to another program, a write fails, and those before it are undone.
 --       Instants are written by '%d', as by us(), which would be one function more to make.
 local time = redis.call('TIME')

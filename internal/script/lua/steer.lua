@@ -23,7 +23,7 @@
 -- Cost: at most 14 commands of O(log n) for each target, with a lane those of lib/enterlane.lua, O(ready) if it is there, O(parts) to delete it.
 --       Reads the envelope. Its SHA-1, if that is given, takes about 3 ms a megabyte, and 1 us of a small one.
 --       The place of a handler whose message is canceled is free at once.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
+-- Keeps: invariants 1, 3, 4, 6 and 9 of internal/check; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
 
 -- from time: now, us, whole

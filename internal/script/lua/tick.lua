@@ -15,7 +15,7 @@
 -- Cost: 18 commands. More: 3 for each lease that is over, at most 100, and at most 3 for each of its tags, at most 500, more for poison;
 --       2 for each cause for which messages are deleted; 3 if anything was counted, 5 once an hour; every ten minutes a page of callers and lanes
 --       a call. It has no number, because each thing is done only if it is still to be done: a call may come twice or late.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets the rest pass.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of internal/check. Reads first, then a ZREM as the first write: a full server lets the rest pass.
 
 -- from time: now, us
 -- from call: mark, marks

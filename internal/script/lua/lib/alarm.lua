@@ -1,5 +1,7 @@
--- The alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its score. state.armed is the
--- instant for which the marker was set last, 0 for none.
+-- The alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its score: idle consumers wait for
+-- it by BZPOPMIN, and the one that gets it sleeps until then, and fetches. state.armed is the instant for which the marker
+-- was set last, 0 for none. It stays when the marker is taken, so the same instant is set once. Everything works without
+-- the marker, later: a lost one costs at most a fetch interval.
 -- from time: now, us, whole
 -- from call: mark
 

@@ -1,5 +1,6 @@
 -- Numbered calls, which have the effect of once if they arrive twice. ARGV[1] is the caller. ARGV[2] is the number of
--- the call, from 1, which rises with each new call of that caller.
+-- the call, from 1, which rises with each new call of that caller. A caller makes one call at a time. It is forgotten an
+-- hour after its last one: then a repeat is a new call. A caller that gets DQSTALE for a new call takes a new name.
 -- from time: now, us, whole
 
 -- field is the field of state with the caller's last call: '<number> <us when it was carried out> <reply>'.

@@ -4,6 +4,10 @@
 -- tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their
 -- messages were canceled. state.canceled is when a held message was canceled or deleted last, or a lease was parted
 -- (keep.lua), so a holder knows whether it must look at each.
+--
+-- Its length is the queue's (state.lease). The holder renews it every third of that (extend). No tick takes it back
+-- before its end, and a settlement counts also after that, if no tick came. It ends when its count is 0. An end of more
+-- than a lease ahead is not believed: the clock was stepped back, and the next tick sets it to a lease from now.
 -- from time: whole
 -- from record: delivery
 

@@ -1,5 +1,5 @@
 -- Envelopes: 1 byte version, 16 digits due instant, 2 bytes length of the key, the key. In version 2 fields follow,
--- each of a type, a length and bytes. PROTOCOL.md has the rest.
+-- each of a type, a length and bytes. docs/redis.md has the rest.
 -- from time: now, us, whole
 
 local SMALL = 2048 -- bytes: only a longer envelope is noted in state.big

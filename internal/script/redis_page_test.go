@@ -3,7 +3,6 @@ package script
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -42,11 +41,11 @@ func luaWords(code string) []string {
 	return slices.Compact(words)
 }
 
-// TestProtocolFields: docs/PROTOCOL.md has each field of state. Each word in the Lua is such a field, or a word that a
+// TestRedisPageFields: docs/redis.md has each field of state. Each word in the Lua is such a field, or a word that a
 // comment of the Lua explains. Scripts and internal/check know each field of the page.
-func TestProtocolFields(t *testing.T) {
-	fields := firstColumn(queuetest.ProtocolSection(t, "## Fields of state"))
-	keys, checker, lua := queuetest.ProtocolSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"),
+func TestRedisPageFields(t *testing.T) {
+	fields := firstColumn(queuetest.RedisSection(t, "## Fields of state"))
+	keys, checker, lua := queuetest.RedisSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"),
 		queuetest.ReadText(t, "internal/script/lua/*.lua", "internal/script/lua/*/*.lua")
 	words, notes := luaWords(lua), strings.Join(luaNote.FindAllString(lua, -1), "\n")
 	for _, word := range words {
@@ -54,7 +53,7 @@ func TestProtocolFields(t *testing.T) {
 		spoken := strings.Contains(notes, "'"+word+"'") || strings.Contains(keys, "`"+word+"`") || word == "w" ||
 			word == "d" || word == "number" || word == "table"
 		if !spoken && !slices.Contains(fields, word) {
-			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of PROTOCOL.md nor in a comment of lua/", word)
+			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of docs/redis.md nor in a comment of lua/", word)
 		}
 	}
 	kinds := regexp.MustCompile(`KINDS = {[^}]*}`).FindString(queuetest.ReadText(t, "internal/script/lua/lib/history.lua"))
@@ -65,7 +64,7 @@ func TestProtocolFields(t *testing.T) {
 	}
 	for _, field := range fields {
 		if !slices.Contains(words, field) {
-			t.Errorf("PROTOCOL.md has the field %q, and no script has", field)
+			t.Errorf("docs/redis.md has the field %q, and no script has", field)
 		}
 		if !strings.Contains(checker, `"`+field+`"`) {
 			t.Errorf("internal/check does not know the field %q", field)
@@ -73,89 +72,29 @@ func TestProtocolFields(t *testing.T) {
 	}
 }
 
-// TestProtocolKeys: docs/PROTOCOL.md has the keys in the order of the code, each with the scripts that write it.
-func TestProtocolKeys(t *testing.T) {
-	section := queuetest.ProtocolSection(t, "## Keys")
+// TestRedisPageKeys: docs/redis.md has the keys in the order of the code.
+func TestRedisPageKeys(t *testing.T) {
+	section := queuetest.RedisSection(t, "## Keys")
 	names := append(slices.Clone(structures[:]), "events")
 	if rows := firstColumn(section); !reflect.DeepEqual(rows, names) {
-		t.Errorf("PROTOCOL.md has the keys %q, the code %q", rows, names)
-	}
-	writers := map[string]map[string]bool{}
-	for _, script := range everyScript {
-		for _, call := range redisCall.FindAllStringSubmatch(luaNote.ReplaceAllString(script.Text, ""), -1) {
-			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
-			if err != nil || !writing.MatchString(call[2]) {
-				continue
-			}
-			name := structures[script.keys[i-1]]
-			if writers[name] == nil {
-				writers[name] = map[string]bool{}
-			}
-			writers[name][script.name] = true
-		}
-	}
-	for name, by := range writers {
-		delete(by, "drop")
-		delete(by, "repair")
-		row := regexp.MustCompile("(?m)^\\| `" + name + "` .*\\| (.*) \\|$").FindStringSubmatch(section)
-		if name == "state" { // the page says it in words
-			continue
-		}
-		var said []string
-		for _, writer := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
-			said = append(said, writer[1])
-		}
-		if real := slices.Sorted(maps.Keys(by)); !slices.Equal(slices.Sorted(slices.Values(said)), real) {
-			t.Errorf("PROTOCOL.md says that %s is written by %q, the scripts say %q", name, said, real)
-		}
+		t.Errorf("docs/redis.md has the keys %q, the code %q", rows, names)
 	}
 }
 
-// writing matches the commands of scripts that change a key.
-var writing = regexp.MustCompile(`^(ZADD|ZREM|ZREMRANGEBYRANK|HSET|HDEL|LPOP|RPUSH|LREM|LTRIM|UNLINK)$`)
-
-// TestProtocolScripts: docs/PROTOCOL.md names each script, whose first lines are its reference. The scripts that other
-// programs call have a section with their keys.
-func TestProtocolScripts(t *testing.T) {
-	page := queuetest.ProtocolSection(t, "## Scripts")
-	aside := regexp.MustCompile(`\([^)]*\)`)
-	keysLine, code := regexp.MustCompile(`(?s)\n- KEYS: (.*?)\n- `), regexp.MustCompile("`(\\w+)`")
+// TestScriptHeads: the first lines of each script are its reference.
+func TestScriptHeads(t *testing.T) {
 	for _, script := range everyScript {
-		if !strings.Contains(page, "`lua/"+script.name+".lua`") {
-			t.Errorf("%s is not named", script.name)
-		}
 		for _, part := range []string{"\n-- Returns ", "\n-- Cost: "} {
 			if !strings.Contains(luaFile(script.name), part) {
 				t.Errorf("%s: its comment does not say %q", script.name, strings.TrimSpace(part))
 			}
 		}
-		if !slices.Contains([]string{"single", "send", "put"}, script.name) {
-			continue
-		}
-		section := queuetest.ProtocolSection(t, "### "+script.name)
-		var said, real []string
-		if line := keysLine.FindStringSubmatch(section); line != nil {
-			for _, name := range code.FindAllStringSubmatch(aside.ReplaceAllString(line[1], ""), -1) {
-				said = append(said, name[1])
-			}
-		}
-		for _, i := range script.keys {
-			real = append(real, structures[i])
-		}
-		if !slices.Equal(said, real) {
-			t.Errorf("%s: PROTOCOL.md has KEYS %q, the code %q", script.name, said, real)
-		}
-		for _, part := range []string{"\n- ARGV", "\n- Reply:"} {
-			if !strings.Contains(section, part) {
-				t.Errorf("%s: PROTOCOL.md does not say %q", script.name, strings.TrimSpace(part))
-			}
-		}
 	}
 }
 
-// TestProtocolHistory: the history that docs/PROTOCOL.md shows can be read.
-func TestProtocolHistory(t *testing.T) {
-	for line := range strings.Lines(queuetest.ProtocolExample(t, "history")) {
+// TestRedisPageHistory: the history that docs/redis.md shows can be read.
+func TestRedisPageHistory(t *testing.T) {
+	for line := range strings.Lines(queuetest.RedisExample(t, "history")) {
 		if _, counts, _ := strings.Cut(line, " "); spanCountsOf(counts).Garbage == 0 {
 			t.Errorf("the history is %+v", spanCountsOf(counts))
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// protocolBytes are those of an example in hexadecimal digits.
-func protocolBytes(t *testing.T, kind string) string {
+// exampleBytes are those of an example in hexadecimal digits.
+func exampleBytes(t *testing.T, kind string) string {
 	t.Helper()
 	var bytes []byte
-	for line := range strings.Lines(queuetest.ProtocolExample(t, kind)) {
+	for line := range strings.Lines(queuetest.RedisExample(t, kind)) {
 		digits, _, _ := strings.Cut(line, "  ")
 		part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
 		if err != nil {
@@ -26,21 +26,21 @@ func protocolBytes(t *testing.T, kind string) string {
 	return string(bytes)
 }
 
-// TestProtocolMessages: the envelopes and the fail record that docs/PROTOCOL.md shows are read as they stand there.
-func TestProtocolMessages(t *testing.T) {
-	bytes := protocolBytes(t, "envelope")
+// TestRedisPageMessages: the envelopes and the fail record that docs/redis.md shows are read as they stand there.
+func TestRedisPageMessages(t *testing.T) {
+	bytes := exampleBytes(t, "envelope")
 	want := message.Envelope{Due: 1790000000000000, Key: "order-42", Retries: 3, TTL: 10 * time.Minute,
 		Headers: map[string]string{"trace": "7f3a"}, Payload: "close"}
 	if text := want.Encode(message.When{Us: want.Due, Absolute: true}); text != bytes {
 		t.Errorf("the envelope is %x here, %x there", text, bytes)
 	}
 	key := bytes[1 : 1+16+2+len(want.Key)] // and due, which stand where they stood
-	for _, text := range []string{bytes, "\x02" + key + protocolBytes(t, "fields")} {
+	for _, text := range []string{bytes, "\x02" + key + exampleBytes(t, "fields")} {
 		if e, err := message.DecodeEnvelope(text); err != nil || !reflect.DeepEqual(e, want) {
 			t.Errorf("%x is read as %+v, %v", text, e, err)
 		}
 	}
-	r, err := message.ParseFail(strings.ReplaceAll(queuetest.ProtocolExample(t, "fail"), "␞", "\x1e"))
+	r, err := message.ParseFail(strings.ReplaceAll(queuetest.RedisExample(t, "fail"), "␞", "\x1e"))
 	if err != nil || r != (message.FailRecord{Delivery: 3, Failures: 2, When: 1790000061250000, Errors: r.Errors}) {
 		t.Errorf("the fail record is %+v, %v", r, err)
 	}
