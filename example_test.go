@@ -115,8 +115,7 @@ func ExampleDelayQueue_WithHandler_returns() {
 		}
 		return nil
 	}
-	queue := delayqueue.NewQueue("accounts", redisCli, nil)
-	queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+	handle := func(ctx context.Context, msg *delayqueue.Message) error {
 		err := callBack(ctx, msg.Payload)
 		switch {
 		case errors.Is(err, errNoSuchAccount):
@@ -129,7 +128,9 @@ func ExampleDelayQueue_WithHandler_returns() {
 			return delayqueue.Throttle(time.Minute, err) // the whole queue waits; no retry is used
 		}
 		return err // nil: done; an error: retried
-	}).WithRetryDelays(30*time.Second, time.Minute, 10*time.Minute)
+	}
+	queue := delayqueue.NewQueue("accounts", redisCli, nil).WithHandler(handle).
+		WithRetryDelays(30*time.Second, time.Minute, 10*time.Minute)
 	ctx := context.Background()
 	for _, account := range []string{"41", "42"} {
 		if _, err := queue.Send(ctx, account); err != nil {

@@ -88,7 +88,7 @@ var grown = map[string]func(n int) map[string]string{
 	"lines of README.md":                          repeated("README.md", "\n"),
 	"words of README.md":                          repeated("README.md", "word "),
 	"lines of docs/README.zh-CN.md":               repeated("docs/README.zh-CN.md", "\n"),
-	"bytes of docs/redis.md":                   repeated("docs/redis.md", "\n"),
+	"bytes of docs/redis.md":                      repeated("docs/redis.md", "\n"),
 }
 
 func repeated(name, text string) func(n int) map[string]string {
