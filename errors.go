@@ -178,7 +178,7 @@ func (e *batchError) Unwrap() []error { return e.failed }
 
 // ErrWrongState: the state does not allow the call. From a call for a message the error is a *StateError, which has
 // the state. Drain returns ErrWrongState while its queue consumes. So does ops: StopBulk of a call that has ended,
-// and a skip of a message that none waits for.
+// and SkipToEnd of a message that none waits for.
 var ErrWrongState = errors.New("wrong state")
 
 // A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if the message

@@ -222,6 +222,7 @@ func WithRetention(d time.Duration) MsgOption {
 }
 
 // WithHeader adds a header, which travels with the message beside its payload. A message has at most 10,000 headers.
+// Values of the context of a send do not travel: send them as headers.
 func WithHeader(key, value string) MsgOption {
 	return func(m *draft) error {
 		if key == "" {

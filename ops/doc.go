@@ -7,8 +7,8 @@
 //
 // # What each verb does
 //
-// All others only look. What changes nothing writes nothing, except that a call for many has an entry of its own. An
-// entry of the journal has the operator and the reason.
+// All others only look. An entry of the journal has the operator and the reason. A call for one message that failed, or
+// found nothing to take out, writes nothing.
 //
 //	verb                                  changes                             what is being handled        writes
 //	Intercept InterceptKey                a message, in garbage too           stays, State is Unack        journal, event
@@ -16,7 +16,7 @@
 //	Delete                                a message, dead or done too         ErrWrongState                journal, event
 //	Requeue                               a message in garbage                ErrWrongState                journal, event
 //	RunNow Reschedule… RescheduleBy       a message that is to be delivered   ErrWrongState                journal, event
-//	SkipToEnd SkipToGarbage               a message that its lane waits for   ErrWrongState                journal, event
+//	SkipToEnd SkipToGarbage               a message that has a turn           ErrWrongState                journal, event
 //	ReleaseKey                            a key that an acked message holds   –                            journal
 //	BulkDelete                            all that match, in Bulk.States      canceled, if in States       journal, events
 //	BulkRequeue BulkRunNow BulkResched…   all that match                      stays; not allowed in States journal, events

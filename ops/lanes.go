@@ -198,8 +198,8 @@ func (m *Queue) Lane(ctx context.Context, name string) (*Lane, error) {
 // are due now, and the next of the lane gets the turn. A message that waits for a retry does not come sooner than
 // without SkipToEnd. A TTL begins anew, as by Reschedule.
 //
-// Like SkipToGarbage, it returns ErrWrongState if the message has no turn, if it is being handled (Cancel ends it),
-// or if no message of its lane that is due waits behind it.
+// It returns ErrWrongState if the message has no turn, or if it is being handled (Cancel ends it), as SkipToGarbage
+// does; and if no message of its lane that is due waits behind it.
 func (m *Queue) SkipToEnd(ctx context.Context, id string) error {
 	return m.steerOne(ctx, script.SteerRequest{What: script.SteerLast, Targets: []script.Spot{{Tag: id}}})
 }

@@ -54,7 +54,7 @@ func (m *Queue) Requeue(ctx context.Context, id string) error {
 }
 
 // Delete deletes a message that is not being handled. It returns ErrWrongState if the message is being handled (use
-// Cancel), or if there is none.
+// Cancel), and that with ErrNotFound if there is none.
 func (m *Queue) Delete(ctx context.Context, id string) error {
 	return m.steerID(ctx, script.SteerDelete, 0, id)
 }

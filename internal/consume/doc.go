@@ -32,7 +32,7 @@
 //   - The fate of a delivery changes once from open. Worker, leases, the timer of the time limit, and Shutdown race
 //     for that change, and the winner does what follows. That is why nothing is settled twice from one process.
 //
-// Locks: DelayQueue.mu is taken before Workers.mu, and leases.mu before heldList.mu. No other
+// Locks: DelayQueue.mu is taken before Run.mu, that before Workers.mu, and leases.mu before heldList.mu. No other
 // two locks of this package are held together. Nothing is logged under a lock, because a log may wait for a second.
 //
 // Rules:

@@ -22,7 +22,7 @@ type RateLimits struct {
 }
 
 const (
-	maxRate  = 1_000_000 // a second, and maxBurst
+	maxRate  = 1_000_000 // a second, and the largest burst
 	maxPer   = 365 * 24 * time.Hour
 	RateRule = "needs a rate of at least 1 and at most a million a second, a time of 1ms to 365 days, and a burst of 1 to a million"
 )

@@ -3,10 +3,12 @@ package weather
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -20,7 +22,14 @@ func TestSendReplyLost(t *testing.T) {
 	consumer := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	consumer.StartConsume()
 
-	f.Send(sender, "first") // the first leaves its message to the script send
+	f.Send(sender, "first")
+	shards, err := check.Shards(queuetest.CtxB, f.Cli, "dq", f.Name)
+	f.Must(err)
+	queuetest.Eventually(t, "all shards have books, without which single leaves a message to send", func() bool {
+		return !slices.ContainsFunc(shards, func(q check.Queue) bool {
+			return !f.Cli.HExists(queuetest.CtxB, q.Key("state"), "in:stored").Val()
+		})
+	})
 
 	// The message is handled before the repeat arrives, because the wire is cut until then: it must not come back.
 	struck, _ := wire.HoldReply(redistest.Script(script.SingleScript.SHA))
