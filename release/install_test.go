@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,9 +122,31 @@ func TestReleaseInAProxy(t *testing.T) {
 			t.Errorf("no program in testdata/try uses %s", m.path)
 		}
 		for _, program := range programs[m.dir] {
-			t.Run(program, func(t *testing.T) { u.compiles(t, m, program) })
+			t.Run(program, func(t *testing.T) {
+				text, err := os.ReadFile("testdata/try/" + program)
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.runs(t, m, string(text), "handled 42")
+			})
 		}
 	}
+	t.Run("program of the README", func(t *testing.T) {
+		text, err := os.ReadFile("../README.md")
+		_, program, _ := strings.Cut(string(text), "\n```go\n")
+		program, _, found := strings.Cut(program, "```")
+		if err != nil || !found {
+			t.Fatalf("%v: README.md has no program", err)
+		}
+		program = strings.Replace(program, `"127.0.0.1:6379"`, strconv.Quote(miniredis.RunT(t).Addr()), 1)
+		var want []string
+		for i := range 10 {
+			want = append(want, fmt.Sprintf("got %d\n", i))
+		}
+		all := u.released.released()
+		root := slices.IndexFunc(all, func(m *member) bool { return m.dir == "." })
+		u.runs(t, all[root], program, want...)
+	})
 	t.Run("command", u.installsTheCommand)
 	// Who works on one module of a release by itself has all sums.
 	for _, m := range u.released.modules {
@@ -134,14 +157,10 @@ func TestReleaseInAProxy(t *testing.T) {
 	}
 }
 
-// compiles a program that needs m, in a fresh folder, and runs it.
-func (u *user) compiles(t *testing.T, m *member, program string) {
+// runs a program that needs m, in a fresh folder, and wants it to print these texts.
+func (u *user) runs(t *testing.T, m *member, program string, want ...string) {
 	dir := t.TempDir()
-	text, err := os.ReadFile("testdata/try/" + program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, dir, "main.go", string(text))
+	write(t, dir, "main.go", program)
 	u.does(t, dir, nil, "go", "mod", "init", "example.com/tried")
 	u.does(t, dir, nil, "go", "get", m.path+"@"+tried)
 	for _, needed := range strings.Fields(u.does(t, dir, nil, "go", "list", "-e", "-f", `{{join .Imports " "}}`, ".")) {
@@ -150,8 +169,10 @@ func (u *user) compiles(t *testing.T, m *member, program string) {
 		}
 	}
 	out := u.does(t, dir, []string{"REDIS=" + miniredis.RunT(t).Addr()}, "go", "run", ".")
-	if !strings.Contains(out, "handled 42") {
-		t.Errorf("the program printed %q", out)
+	for _, text := range want {
+		if !strings.Contains(out, text) {
+			t.Errorf("the program printed %q, want %q", out, text)
+		}
 	}
 }
 
