@@ -20,7 +20,7 @@
 //	                                 Handle, verdict ◄─┘   ▼                 ▼ garbage
 //	                                                                      notices ──► garbage handler
 //
-// The poller is always a goroutine. The settler and the notices are goroutines while they have something to read.
+// Consumer.run is always a goroutine, and polls. The settler and the notices are goroutines while they have something to read.
 // Leases are a timer while anything is held. A worker is a goroutine while it has a delivery. Package wake has the
 // connections that wait for markers.
 //

@@ -9,6 +9,6 @@
 // Rules:
 //   - The places of version, due and key never change, because scripts of older versions read them.
 //   - Scripts read more than that: the flags of version 1 and the fields 1, 4, 5, 6, 129, 130, 133, 134 and 136
-//     (lua/lib/message.lua). All other fields are read here alone.
+//     (lua/lib/message.lua, group.lua, countdown.lua and lane.lua). All other fields are read here alone.
 //   - A new field of 128 and more takes two releases. CONTRIBUTING.md lists all places that a new field touches.
 package message
