@@ -343,8 +343,8 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 
 // WithGarbageRetention bounds garbage. Messages that are garbage for longer than age are deleted (0: no bound). If
 // there are more than max, the oldest are deleted, and the log says how many (0: any number). Default 7 days, any
-// number. A consumer looks after them once a second while messages are live, and else every 20 s. All consumers of a
-// queue should have the same bounds: if they differ, those of one act, and then of another.
+// number. A consumer sees to that once a second while messages are live, and else every half minute at least. All
+// consumers of a queue should have the same bounds: if they differ, those of one act, and then of another.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0,
 		"neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+message.UnitHint(age),
