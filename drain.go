@@ -61,7 +61,8 @@ func (q *DelayQueue) Drain(ctx context.Context) (handled int, err error) {
 	}
 	r := q.startDrain(settings)
 	if r == nil {
-		return 0, failed(fmt.Errorf("%w: the queue is consumed already (StartConsume, a Pool or another Drain)", ErrWrongState))
+		return 0, failed(fmt.Errorf("%w: the queue is consumed already (StartConsume, a Pool or another Drain)",
+			ErrWrongState))
 	}
 	defer r.Drained()
 	set, err := r.Find(ctx)

@@ -116,7 +116,9 @@ var ErrSequenceStopped = errors.New("a lower number of the sequence in the same 
 
 // A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it, or ErrSequenceStopped.
 type SequenceError struct {
-	Last int64 // the last number of the sequence; of ErrSequenceStopped, the first in the batch that was not stored, whose own error says why
+	// the last number of the sequence; of ErrSequenceStopped, the first in the batch that was not stored, whose own
+	// error says why
+	Last int64
 
 	name    string // of the sequence
 	n       int64  // the number of the refused message

@@ -50,7 +50,8 @@ const (
 		event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
 
 	SupersededEvent EventCode = EventCode(
-		event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+		// it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+		event.CodeSuperseded)
 
 	// RolledBackEvent: the server has gone back to an earlier state of the queue, as in a failover or a restart that
 	// lost the last writes, or the queue was deleted or evicted. What happened since Event.Since is forgotten: a message

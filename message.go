@@ -11,10 +11,11 @@ import (
 // A Message is one delivery of a message, as a handler sees it. It belongs to the
 // handler: the queue does not look at it again.
 type Message struct {
-	ID      string            // UUIDv7, made by the sender, never used twice
-	Key     string            // the sender's own name for the message (WithKey); "" if it has none
-	Payload string            // any bytes, unchanged; of a group its first part
-	Parts   []string          // of a group (Append): every payload, in the order of the sends, the first among them; else nil
+	ID      string // UUIDv7, made by the sender, never used twice
+	Key     string // the sender's own name for the message (WithKey); "" if it has none
+	Payload string // any bytes, unchanged; of a group its first part
+	// of a group (Append): every payload, in the order of the sends, the first among them; else nil
+	Parts   []string
 	Headers map[string]string // WithHeader; nil if there are none
 	Lane    string            // WithLane; "" if it has none
 	Due     time.Time         // never handed out before this instant of the server's clock; retries do not change it
@@ -25,7 +26,9 @@ type Message struct {
 	Failures   int // failures before this delivery
 	MaxRetries int // how many failures are followed by another delivery (WithRetryCount)
 
-	CountdownLeft int // how many acks were missing when the message was handed out (WithCountdown); 0 if it came because none was, or has no countdown
+	// how many acks were missing when the message was handed out (WithCountdown); 0 if it came because none was, or has no
+	// countdown
+	CountdownLeft int
 }
 
 // MessageInfo names a message that was sent.

@@ -144,7 +144,8 @@ func (p *Pool) Strict() *Pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil && !conc.Closed(p.current.done) {
-		panic("delayqueue: Strict while consuming: call it before StartConsume, or stop the pool first, and wait until it has ended")
+		panic("delayqueue: Strict while consuming: call it before StartConsume, or stop the pool first, and wait until it " +
+			"has ended")
 	}
 	p.workers.BeStrict()
 	return p

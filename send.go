@@ -72,7 +72,8 @@ func (d *draft) route() (r produce.Route) {
 			r.Name = name
 		case r.Err == nil && script.HashTag(name) != script.HashTag(r.Name):
 			r.Err = fmt.Errorf(
-				"%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as in %q",
+				"%w: the names %q and %q lie in different shards (WithShards): with braces only what is between them counts, as "+
+					"in %q",
 				ErrBadOption, r.Name, name, "{"+script.HashTag(r.Name)+"}"+name)
 		}
 	}

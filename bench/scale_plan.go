@@ -106,7 +106,8 @@ func planFor(l load) (plan, error) {
 	if p.nodes == 0 {
 		if need > maxShards {
 			return plan{},
-				fmt.Errorf("%d nodes are needed (memory: %d, CPU: %d), and one queue has at most %d shards: take nodes with more memory, or split the work by name",
+				fmt.Errorf("%d nodes are needed (memory: %d, CPU: %d), and one queue has at most %d shards: take nodes with "+
+					"more memory, or split the work by name",
 					need, p.byMemory, p.byCPU, maxShards)
 		}
 		p.nodes = need
@@ -261,7 +262,8 @@ func (p *plan) judge() {
 	add(p.busyWorkers > float64(p.consumers*p.workers), "workers: %.0f are busy, and there are %d", p.busyWorkers,
 		p.consumers*p.workers)
 	add(p.replicas == 0,
-		"replicas: if a node is lost, so are its messages; and the other nodes go on only with cluster-require-full-coverage no")
+		"replicas: if a node is lost, so are its messages; and the other nodes go on only with "+
+			"cluster-require-full-coverage no")
 	add(p.replicas > 0 &&
 		p.gap > lease, "failover: the gap is longer than a lease (%v), so contexts of running handlers end", lease)
 	add(p.replicas > 0 && p.nodes < 3, "failover: fewer than 3 primaries elect no replica")

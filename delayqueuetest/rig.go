@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	mostAtOnce  = 10_000          // deliveries of one queue at one instant, until a test is taken for one that never ends
-	mostOfOne   = 100             // of one message
-	besideAfter = 2 * time.Second // for which a handler has run, after which other queues are handled beside it: it may wait for them
+	mostAtOnce = 10_000 // deliveries of one queue at one instant, until a test is taken for one that never ends
+	mostOfOne  = 100    // of one message
+	// for which a handler has run, after which other queues are handled beside it: it may wait for them
+	besideAfter = 2 * time.Second
 	hintAfter   = 6 * time.Second // after which the test's log says so
 )
 
@@ -332,7 +333,8 @@ func (r *Rig) drain(q *rigged) (handled int) {
 		if !hinted && q.stands() > hintAfter {
 			hinted = true
 			r.t.Logf("delayqueuetest: a handler of queue %q has run for %v: "+
-				"does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is handled at a time",
+				"does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is "+
+				"handled at a time",
 				q.Name(), hintAfter)
 		}
 	}

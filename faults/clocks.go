@@ -37,8 +37,8 @@ var clocks = []scenario{
 	},
 	{
 		name: "server's clock ahead by a century for 3 s",
-		holds: "with results and a schedule: what is kept stays; what was due too late then is brought back by `reschedule --all`; none " +
-			"is lost, none handled twice; the schedule goes on within a minute",
+		holds: "with results and a schedule: what is kept stays; what was due too late then is brought back by " +
+			"`reschedule --all`; none is lost, none handled twice; the schedule goes on within a minute",
 		setUp: func(t *trial) { t.offset = embedded(t) },
 		load: func(l *load) {
 			keeping(l)

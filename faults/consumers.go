@@ -39,8 +39,8 @@ var consumerFaults = []scenario{
 	},
 	{
 		name: "messages that kill their consumers",
-		holds: "30 of 600 messages kill each process that handles them, and another one starts at once: these messages are in " +
-			"garbage after three losses, and no others are",
+		holds: "30 of 600 messages kill each process that handles them, and another one starts at once: these messages " +
+			"are in garbage after three losses, and no others are",
 		load: func(l *load) {
 			l.Messages, l.Over, l.MaxDelay, l.Slow = 600, 4*time.Second, time.Second, 300*time.Millisecond
 			l.KillsOne = killsOne

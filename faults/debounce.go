@@ -19,8 +19,8 @@ import (
 var debounce = []scenario{
 	{
 		name: "debounce: consumers killed, replies lost",
-		holds: "four producers change 20 keys all the while: what is handled is the last change before, none is left unhandled, " +
-			"and none waits beyond WithMaxWait, a lease and a second for each consumer that it was lost with",
+		holds: "four producers change 20 keys all the while: what is handled is the last change before, none is left " +
+			"unhandled, and none waits beyond WithMaxWait, a lease and a second for each consumer that it was lost with",
 		setUp: wired(),
 		load:  edited,
 		hit:   losing(often, (*trial).killConsumer),

@@ -206,7 +206,8 @@ func amongKills(failOver func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		t.killConsumer()
 		t.killProducer()
-		t.wait(1200 * time.Millisecond) // a consumer that is killed may have been woken for all; after a second another one looks
+		// a consumer that is killed may have been woken for all; after a second another one looks
+		t.wait(1200 * time.Millisecond)
 		failOver(t)
 		t.killProducer()
 		t.killConsumer()

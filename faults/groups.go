@@ -15,8 +15,8 @@ import (
 var groups = []scenario{
 	{
 		name: "groups: consumers killed, replies lost",
-		holds: "four producers append to 10 groups: each part is in one message, once, in the order of the sends; and each message is " +
-			"handled with all of its parts",
+		holds: "four producers append to 10 groups: each part is in one message, once, in the order of the sends; and " +
+			"each message is handled with all of its parts",
 		setUp: wired(),
 		load:  grouped,
 		hit:   losing(often, (*trial).killConsumer),

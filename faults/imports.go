@@ -19,8 +19,8 @@ import (
 var imports = []scenario{
 	{
 		name: "imports: consumers and producers killed, replies lost",
-		holds: "200 imports of 500 rows: each parent is handled when all rows of its import are acked, or at its time limit, and never later; " +
-			"each row that is acked is in the sums of its import, once",
+		holds: "200 imports of 500 rows: each parent is handled when all rows of its import are acked, or at its time " +
+			"limit, and never later; each row that is acked is in the sums of its import, once",
 		setUp: wired(),
 		load:  imported,
 		hit:   losing(4*often, (*trial).killConsumer, (*trial).killProducer),
@@ -47,8 +47,8 @@ var imports = []scenario{
 	},
 	{
 		name: "imports: Sentinel: primary killed, WithReplicaAck(1)",
-		holds: "and the same, beside consumers and producers that are killed: what the promoted replica had not heard of, it forgets " +
-			"together: an ack, its count, and what it added",
+		holds: "and the same, beside consumers and producers that are killed: what the promoted replica had not heard of, " +
+			"it forgets together: an ack, its count, and what it added",
 		setUp: sentinel,
 		load:  confirmed(1, imported, keeping),
 		hit:   amongKills((*trial).failOver),

@@ -17,8 +17,8 @@ import (
 var lanes = []scenario{
 	{
 		name: "lanes: consumers killed, replies lost",
-		holds: "50 lanes, of which half have the width 3: no message starts before those of its lane that are due before it have ended for " +
-			"good, but for as many as its width allows; and no more are begun and not ended",
+		holds: "50 lanes, of which half have the width 3: no message starts before those of its lane that are due before " +
+			"it have ended for good, but for as many as its width allows; and no more are begun and not ended",
 		setUp: wired(),
 		load:  laned,
 		hit:   losing(2*often, (*trial).killConsumer),
@@ -27,8 +27,9 @@ var lanes = []scenario{
 		check: func(t *trial, v *verdict) { v.wantTurns(t.load.Messages) },
 	},
 	{
-		name:  "lanes: consumer frozen past its lease",
-		holds: "and the same, but for handlers that run on when their messages have started elsewhere; their results are void",
+		name: "lanes: consumer frozen past its lease",
+		holds: "and the same, but for handlers that run on when their messages have started elsewhere; their results are " +
+			"void",
 		load: func(l *load) {
 			laned(l)
 			l.Messages, l.Slow, l.Workers, l.RunOn = 60*laneCount, 2*time.Second, 96, true
@@ -45,8 +46,8 @@ var lanes = []scenario{
 	},
 	{
 		name: "lanes: Sentinel: primary killed, WithReplicaAck(1)",
-		holds: "and the same before a failover, and a lease after it, beside consumers that are killed: what the promoted replica had not " +
-			"heard of, it forgets together: an ack, and the turn of the next message",
+		holds: "and the same before a failover, and a lease after it, beside consumers that are killed: what the promoted " +
+			"replica had not heard of, it forgets together: an ack, and the turn of the next message",
 		setUp: sentinel,
 		load: func(l *load) {
 			laned(l)

@@ -10,8 +10,9 @@ import (
 // Limits of the whole queue, which all consumers ask for.
 var limits = []scenario{
 	{
-		name:  "limits: consumers killed",
-		holds: "600 a second, 20 at once, 16 at a time: never over by the server's clock, and what a dead consumer held is free with its lease",
+		name: "limits: consumers killed",
+		holds: "600 a second, 20 at once, 16 at a time: never over by the server's clock, and what a dead consumer held " +
+			"is free with its lease",
 		load: func(l *load) {
 			l.Messages, l.Over, l.MaxDelay = 4_200, 8*time.Second, time.Second
 			l.Limits = ops.Limits{Rate: 600, Per: time.Second, Burst: 20, Concurrency: 16}
@@ -38,8 +39,8 @@ local history = redis.call('HGETALL', KEYS[2])
 for i = 1, #history, 2 do
   if string.sub(history[i], 1, 1) ~= 'd' then delivered = delivered + string.match(history[i + 1], '^%d+ (%d+)') end
 end
-local held = redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[4]) - redis.call('LLEN', KEYS[5]) - redis.call('ZCARD', KEYS[6])
-  - redis.call('ZCARD', KEYS[7]) - redis.call('ZCARD', KEYS[8])
+local held = redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[4]) - redis.call('LLEN', KEYS[5])
+  - redis.call('ZCARD', KEYS[6]) - redis.call('ZCARD', KEYS[7]) - redis.call('ZCARD', KEYS[8])
 return {time[1] * 1000000 + time[2], delivered, held}`
 
 func (t *trial) look() {

@@ -57,8 +57,9 @@ var schedules = []scenario{
 		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
-		name:  "schedules: Cluster, WithShards(6), primary of the third killed",
-		holds: "four replicas run 60 entries of 1 to 3 s: what that primary's replica had not heard of is sent again, and none is left out",
+		name: "schedules: Cluster, WithShards(6), primary of the third killed",
+		holds: "four replicas run 60 entries of 1 to 3 s: what that primary's replica had not heard of is sent again, and " +
+			"none is left out",
 		setUp: withEntries(nodes(3, 1)),
 		load:  func(l *load) { replicas(l, 4, 16*time.Second, 0); l.Shards = 6 },
 		hit: func(t *trial) {
@@ -74,8 +75,8 @@ var schedules = []scenario{
 	},
 	{
 		name: "schedules: Cluster, WithShards(6), node of the third frozen for 10 s, no replica",
-		holds: "replicas that start meanwhile run the entries of the other nodes within 2 s of each instant, and when the node is back, those that " +
-			"lie there: none is left out",
+		holds: "replicas that start meanwhile run the entries of the other nodes within 2 s of each instant, and when the " +
+			"node is back, those that lie there: none is left out",
 		setUp: withEntries(nodes(3, 0)),
 		load:  func(l *load) { replicas(l, 2, 22*time.Second, 0); l.Shards, l.Lease = 6, 20*time.Second },
 		hit:   (*trial).startWithoutNode,

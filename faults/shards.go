@@ -15,8 +15,8 @@ import (
 var shards = []scenario{
 	{
 		name: "shards: Cluster: primary killed, WithReplicaAck(1)",
-		holds: "six shards on three nodes: the other shards go on meanwhile, and those of that primary within 5 s of the promotion; every send " +
-			"that returned nil survives, and no two live messages have one key",
+		holds: "six shards on three nodes: the other shards go on meanwhile, and those of that primary within 5 s of the " +
+			"promotion; every send that returned nil survives, and no two live messages have one key",
 		setUp: nodes(3, 1),
 		load:  confirmed(1, spread(6)),
 		hit: func(t *trial) {
@@ -35,8 +35,8 @@ var shards = []scenario{
 	},
 	{
 		name: "shards: Cluster: primary frozen for 20 s, no replica",
-		holds: "twelve shards on six nodes: no send without a key fails; a send with a key of the frozen node says so when its time is over; " +
-			"the messages of all other shards are on time; a consumer that starts meanwhile works",
+		holds: "twelve shards on six nodes: no send without a key fails; a send with a key of the frozen node says so " +
+			"when its time is over; the messages of all other shards are on time; a consumer that starts meanwhile works",
 		setUp: nodes(6, 0),
 		load: func(l *load) {
 			spread(12)(l)

@@ -57,8 +57,9 @@ func soak(ctx context.Context, minutes int) error {
 	}
 	text := fmt.Sprintf(
 		"\n%s. %v, with %d messages a second. Every 3 to 5 s one of these faults strikes at random: a consumer is killed, "+
-			"or frozen past its lease. Redis is killed and started again (appendfsync always), or its scripts are flushed. A reply is lost. "+
-			"Connections are cut, frozen, slow, one byte at a time, half open, or closed on one side.\n\n| %s |\n|%s\n| %s |\n\nDuplicates: %s.\n",
+			"or frozen past its lease. Redis is killed and started again (appendfsync always), or its scripts are flushed. A "+
+			"reply is lost. Connections are cut, frozen, slow, one byte at a time, half open, or closed on one side.\n\n| %s "+
+			"|\n|%s\n| %s |\n\nDuplicates: %s.\n",
 		about(), length, soakRate, strings.Join(head, " | "), strings.Repeat("--:|", len(head)),
 		strings.Join(rows[0].cells(), " | "),
 		strings.Join(v.causes, ", or "))

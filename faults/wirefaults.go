@@ -66,8 +66,9 @@ var wireFaults = []scenario{
 		check: wantNoRefusals,
 	},
 	{
-		name:  "wire: nothing is answered for 40 s",
-		holds: "sends and consuming go on within 2 s, also sends that begin at the very end; connections stay open, and stay dead",
+		name: "wire: nothing is answered for 40 s",
+		holds: "sends and consuming go on within 2 s, also sends that begin at the very end; connections stay open, and " +
+			"stay dead",
 		setUp: wired(),
 		load: func(l *load) {
 			longLease(l)

@@ -12,7 +12,8 @@ import (
 // Unaccounted at any instant while they are open, and Unaccounted is 0 unless something else has deleted or made
 // messages.
 type Balance struct {
-	Since time.Time // when the books were opened: at the first send or fetch. Zero: they are not open, and Here alone is known
+	// when the books were opened: at the first send or fetch. Zero: they are not open, and Here alone is known
+	Since time.Time
 
 	Entered   int64 // the sum of the next five
 	Sent      int64 // messages that were sent

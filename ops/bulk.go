@@ -84,7 +84,8 @@ type Reason string
 
 // The reasons.
 const (
-	PassedMoved Reason = "moved"     // the message had left its state when its turn came, or had been changed by another send
+	// the message had left its state when its turn came, or had been changed by another send
+	PassedMoved Reason = "moved"
 	PassedNew   Reason = "new"       // the message came into its state after the call had begun, or after Bulk.Before
 	PassedKey   Reason = "key taken" // another live message has the key, or an acked message holds it
 
@@ -93,8 +94,9 @@ const (
 
 // A BulkResult says how far a call for many has come.
 type BulkResult struct {
-	Total  int64            // messages in these states, and between From and To, when the call began
-	Looked int64            // messages looked at until now; messages that come and go meanwhile make it differ from Total in the end
+	Total int64 // messages in these states, and between From and To, when the call began
+	// messages looked at until now; messages that come and go meanwhile make it differ from Total in the end
+	Looked int64
 	Done   int64            // messages changed, or counted by a dry run
 	Passed map[Reason]int64 // messages that match but were passed over
 	Entry  string           // ID of the entry in the journal; "" if there is none, or if it can no longer be written

@@ -17,15 +17,18 @@ type Counts struct {
 	PausedUntil time.Time // zero: until Resume
 	PausedSince time.Time // zero: not known
 	PausedBy    string    // the operator of the pause (WithOperator); "" if not known
-	PauseReason string    // its reason (WithReason); "" if none was given. It begins with "only in 4 of 6 shards" if others are not paused
+	// its reason (WithReason); "" if none was given. It begins with "only in 4 of 6 shards" if others are not paused
+	PauseReason string
 
 	Limited      bool      // ready messages wait for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known
-	LimitedUntil time.Time // when the next message may go; zero: when the next handler returns (delayqueue.DelayQueue.WithQueueConcurrency)
+	// when the next message may go; zero: when the next handler returns (delayqueue.DelayQueue.WithQueueConcurrency)
+	LimitedUntil time.Time
 
 	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
 
-	ThrottledUntil time.Time // nothing is handed out before this instant, because a handler returned Throttle; zero: none has
+	// nothing is handed out before this instant, because a handler returned Throttle; zero: none has
+	ThrottledUntil time.Time
 }
 
 // Counts counts the messages with one script call of O(log n). It returns ErrNoQueue for a queue that has no key.

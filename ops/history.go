@@ -22,8 +22,9 @@ type Tally struct {
 	// handled. They count neither as acked nor as garbage, however the delivery ended.
 	Superseded int64
 
-	Started     int64         // messages that were handed out for the first time
-	Lateness    time.Duration // how long after they were due, in the mean, to a millisecond; of one fetch about 16 messages are looked at
+	Started int64 // messages that were handed out for the first time
+	// how long after they were due, in the mean, to a millisecond; of one fetch about 16 messages are looked at
+	Lateness    time.Duration
 	MaxLateness time.Duration // the longest of these times, to a millisecond
 }
 

@@ -18,8 +18,9 @@ import (
 // A Lane says what a lane is doing (WithLane): which messages have a turn, so that they may be handled, and how many
 // wait behind them.
 type Lane struct {
-	Name    string    // as given to WithLane
-	Width   int       // how many messages may have a turn: the smallest of the widths of those that have one, and of the next
+	Name string // as given to WithLane
+	// how many messages may have a turn: the smallest of the widths of those that have one, and of the next
+	Width   int
 	Turns   int64     // how many messages have a turn
 	Waiting int64     // how many wait for one, due or not
 	Since   time.Time // when the first of these was due, or will be; zero: none waits

@@ -22,7 +22,9 @@ import (
 // messages. A message must match each field that is set, and each text as a whole, but for the fields in whose name
 // is "Contain".
 type Filter struct {
-	From, To  time.Time         // bounds of MessageStatus.At, both included; a message in StateReady has the instant since when it is ready; zero: no bound
+	// bounds of MessageStatus.At, both included; a message in StateReady has the instant since when it is ready; zero: no
+	// bound
+	From, To  time.Time
 	Key       string            // the key of the message (WithKey), live or dead; "": any
 	Headers   map[string]string // the message has each of these headers, with exactly this value
 	Error     string            // the last error; "": any

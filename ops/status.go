@@ -28,24 +28,30 @@ type MessageStatus struct {
 	// more than 5,000 leases.
 	At time.Time
 
-	LaneWidth  int           // how many messages of Lane are handled at a time at most (WithLane); 0: the message has no lane
-	TTL        time.Duration // how long after Due the first delivery may begin (WithMsgTTL); 0: for ever
-	Deadline   time.Time     // the instant from which on there is no delivery (WithDeadline); zero: none
-	Retention  time.Duration // how long the message is kept after its ack (WithRetention); 0: it is deleted
-	Timeout    time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
-	PartCount  int           // how many parts a group has (Append); only Get reads them; 0: the message is no group
-	PartBytes  int           // how many bytes the parts have
-	Countdown  int           // for how many acks the message was to wait (WithCountdown), of which CountdownLeft are missing now; 0: none
-	Counts     string        // the key of the message for whose countdown the ack counts (WithCounts); "": none
-	Earlier    []string      // GetKey: ids of live groups that have left the key by which this one was found, the newest first
-	Losses     int           // in a row
-	LastError  string        // the first of LastErrors; "" if there is none
-	LastErrors []KeptError   // why deliveries ended without an ack: the newest first, at most five
-	Superseded bool          // another send took the key (Replace, Reschedule); in unack the message will end with this delivery, in done it ended so, without an ack
-	Result     string        // Get, in done: the result of the handler (SetResult); "" if there is none
-	EndedAt    time.Time     // when the last delivery ended; zero before the second delivery
-	Consumer   string        // Get, in unack: the ID of the Consumer that handles the message; "" if that is not known
-	Broken     error         // why payload and headers cannot be read: a newer version of this library or another program wrote them, or ErrNotRead
+	// how many messages of Lane are handled at a time at most (WithLane); 0: the message has no lane
+	LaneWidth int
+	TTL       time.Duration // how long after Due the first delivery may begin (WithMsgTTL); 0: for ever
+	Deadline  time.Time     // the instant from which on there is no delivery (WithDeadline); zero: none
+	Retention time.Duration // how long the message is kept after its ack (WithRetention); 0: it is deleted
+	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
+	PartCount int           // how many parts a group has (Append); only Get reads them; 0: the message is no group
+	PartBytes int           // how many bytes the parts have
+	// for how many acks the message was to wait (WithCountdown), of which CountdownLeft are missing now; 0: none
+	Countdown int
+	Counts    string // the key of the message for whose countdown the ack counts (WithCounts); "": none
+	// GetKey: ids of live groups that have left the key by which this one was found, the newest first
+	Earlier    []string
+	Losses     int         // in a row
+	LastError  string      // the first of LastErrors; "" if there is none
+	LastErrors []KeptError // why deliveries ended without an ack: the newest first, at most five
+	// another send took the key (Replace, Reschedule); in unack the message will end with this delivery, in done it ended
+	// so, without an ack
+	Superseded bool
+	Result     string    // Get, in done: the result of the handler (SetResult); "" if there is none
+	EndedAt    time.Time // when the last delivery ended; zero before the second delivery
+	Consumer   string    // Get, in unack: the ID of the Consumer that handles the message; "" if that is not known
+	// why payload and headers cannot be read: a newer version of this library or another program wrote them, or ErrNotRead
+	Broken error
 }
 
 // A KeptError says why a delivery of a message ended: with a failure, a loss, or in garbage. The message keeps its

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-const apiChanged = `the API is not the one that api/ lists ("-" is gone: who uses it does not compile any more; "+" is new).
+const apiChanged = `the API is not the one that api/ lists ("-" is gone: who uses it does not compile any more;
+"+" is new).
 If that is meant: make api, commit api/ with the change, and say in CHANGELOG.md what users see, and do about it:
 `
 

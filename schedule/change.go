@@ -14,10 +14,10 @@ import (
 // it until it is complete, and any replica can complete it, at any point and several at once, for what each step
 // finds does not depend on who takes it:
 //
-//  1. fence: the sequence passes the generation before, so nothing is stored for that any more. Where it was stays in the
-//     number: that of the generation between the two, which is nobody's, and the last instant that was sent.
-//  2. decide: what was sent ahead is put off for long, the last instant first, up to one that is not there any more: that was
-//     handed out, and those before it stay. What was put off is not handed out, whoever looks.
+//  1. fence: the sequence passes the generation before, so nothing is stored for that any more. Where it was stays in
+//     the number: that of the generation between the two, which is nobody's, and the last instant that was sent.
+//  2. decide: what was sent ahead is put off for long, the last instant first, up to one that is not there any more:
+//     that was handed out, and those before it stay. What was put off is not handed out, whoever looks.
 //  3. sweep: what was put off is deleted.
 
 // errSame: there is nothing to change.

@@ -47,8 +47,8 @@ func (p *part) beginAnew(ctx context.Context, now *reading) {
 		return
 	}
 	if p.odd == nil {
-		log.Error("schedule: the server's clock was ahead, or is behind: what was sent last lies too far ahead; unless the clock changes, "+
-			"these entries begin anew within a minute",
+		log.Error("schedule: the server's clock was ahead, or is behind: what was sent last lies too far ahead; unless "+
+			"the clock changes, these entries begin anew within a minute",
 			slog.String("entry", far[0].name), slog.Time("sent", time.Unix(far[0].last, 0)),
 			slog.Time("now", time.UnixMicro(now.us)))
 		p.odd = now

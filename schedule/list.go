@@ -69,14 +69,16 @@ type Status struct {
 	ChangeReason string    // why (WithReason); "": not known
 	Program      string    // the program on whose list the entry is (SetAll); "": none
 
-	Broken error // the entry cannot be read or sent, because another program wrote it. All but Name, Trouble and Looked is zero then
+	// the entry cannot be read or sent, because another program wrote it. All but Name, Trouble and Looked is zero then
+	Broken error
 }
 
 // Skipped are instants of an entry that have no message. An entry that is removed begins anew.
 type Skipped struct {
 	Overlap int64 // while the last message lived (Skip)
-	Missed  int64 // nobody ran the entry in time: beyond CatchUp, or beyond the TTL; of a Cron 1,000 at a time stand for 1,000 or more
-	Paused  int64 // while it was paused; of a Cron 1,000 stand for 1,000 or more of each pause
+	// nobody ran the entry in time: beyond CatchUp, or beyond the TTL; of a Cron 1,000 at a time stand for 1,000 or more
+	Missed int64
+	Paused int64 // while it was paused; of a Cron 1,000 stand for 1,000 or more of each pause
 }
 
 // List returns all entries of a queue, by name. A user of Redis needs no more rights for it than a reader in

@@ -19,10 +19,11 @@ type part struct {
 
 	reading *reading // nothing is sent without one
 	entries []*entry
-	history string           // of the server that the instants of entries were asked of
-	odd     *reading         // the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
-	open    map[string]int64 // generations of changes that cannot be completed, which the log knows
-	marked  time.Time        // when remember did something last
+	history string // of the server that the instants of entries were asked of
+	// the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
+	odd    *reading
+	open   map[string]int64 // generations of changes that cannot be completed, which the log knows
+	marked time.Time        // when remember did something last
 }
 
 // A view is what a look has found of one shard.

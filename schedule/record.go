@@ -16,18 +16,20 @@ import (
 
 // A record is what Redis keeps of an entry: a value of the hash schedules, by its name.
 type record struct {
-	Version int     `json:"v"`                 // of what is written here: see recordVersion
-	Gen     int64   `json:"gen"`               // its generation, rising by two or more with each change
-	Since   int64   `json:"since"`             // unix s: its instants come after this one
-	Paused  bool    `json:"paused,omitempty"`  // instants pass
-	Passed  int64   `json:"passed,omitempty"`  // in pauses that have ended
-	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
-	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: messages of the generation before may be there
+	Version int   `json:"v"`                 // of what is written here: see recordVersion
+	Gen     int64 `json:"gen"`               // its generation, rising by two or more with each change
+	Since   int64 `json:"since"`             // unix s: its instants come after this one
+	Paused  bool  `json:"paused,omitempty"`  // instants pass
+	Passed  int64 `json:"passed,omitempty"`  // in pauses that have ended
+	Removed bool  `json:"removed,omitempty"` // it is deleted once it is no longer open
+	// unix us of a change that is not complete: messages of the generation before may be there
+	Open    int64   `json:"open,omitempty"`
 	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent for that
 	Decided bool    `json:"decided,omitempty"` // of an open one: Since is after what has run of them
-	Anew    bool    `json:"anew,omitempty"`    // of an open one: it begins at Since, whatever was sent last (clock.go, goOn)
-	Ran     []int64 `json:"ran,omitempty"`     // instants to come that have run early, by a clock that was ahead
+	// of an open one: it begins at Since, whatever was sent last (clock.go, goOn)
+	Anew bool    `json:"anew,omitempty"`
+	Ran  []int64 `json:"ran,omitempty"` // instants to come that have run early, by a clock that was ahead
 
 	At      int64  `json:"at,omitempty"`      // unix s of the last change, but for one with Anew
 	By      string `json:"by,omitempty"`      // who made that (WithOperator)
@@ -180,20 +182,22 @@ const mostSkips = 100
 // skipped: what was counted last for an entry is not counted again, so it may be sent again. A replica's look is
 // noted, so that all see that somebody runs the entries: at most every three seconds, for that is a write.
 //
-// KEYS: schedules ARGV: 1 '1': a replica looks, and asks for the history of the server, too. Then of each skip: name,
-// number, overlap, missed Returns {s, us, text of the last change, that history: after a failover or restart it has
-// another}; empty texts for what there is not Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3.
-// Writes nothing without skips, but that note; a server that is
-//
-//	full counts and notes none. Where there is no hash none is made. A server that has become a replica answers READONLY, so that the
-//	client looks for the primary.
+//   - KEYS: schedules.
+//   - ARGV: 1 '1': a replica looks, and asks for the history of the server, too. Then of each skip: name, number,
+//     overlap, missed.
+//   - Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty
+//     texts for what there is not.
+//   - Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3. Without skips it writes nothing but that
+//     note. A server that is full counts and notes none. Where there is no hash none is made. A server that has
+//     become a replica answers READONLY, so that the client looks for the primary.
 var lookScript = script.New("schedules", `
 for i = 2, #ARGV - 3, 4 do
   if redis.call('HGET', KEYS[1], ARGV[i]) then
     local field = '\0skipped/' .. ARGV[i]
     local overlap, missed, last = string.match(redis.call('HGET', KEYS[1], field) or '', '^(%d+) (%d+) (%d+)$')
     if last ~= ARGV[i + 1] then
-      overlap, missed = (tonumber(overlap) or 0) + tonumber(ARGV[i + 2]), (tonumber(missed) or 0) + tonumber(ARGV[i + 3])
+      overlap = (tonumber(overlap) or 0) + tonumber(ARGV[i + 2])
+      missed = (tonumber(missed) or 0) + tonumber(ARGV[i + 3])
       redis.pcall('HSET', KEYS[1], field, string.format('%.0f %.0f ', overlap, missed) .. ARGV[i + 1])
     end
   end
@@ -203,7 +207,9 @@ if ARGV[1] == '1' and redis.call('HLEN', KEYS[1]) > 0 then
   local looked, now = tonumber(redis.call('HGET', KEYS[1], '\0looked') or ''), tonumber(time[1])
   if not looked or looked > now or looked < now - 2 then
     local noted = redis.pcall('HSET', KEYS[1], '\0looked', time[1])
-    if type(noted) == 'table' and string.find(noted.err or '', 'READONLY', 1, true) then return noted end -- a primary that is one no more
+    if type(noted) == 'table' and string.find(noted.err or '', 'READONLY', 1, true) then
+      return noted -- a primary that is one no more
+    end
   end
 end
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''

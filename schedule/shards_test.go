@@ -81,7 +81,8 @@ func TestKeysOfShards(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"e", "a/b", "a{b", "{customer}x", "x{customer}", "schedule/e}"} {
 		key := keyOf(name, 7, 1000)
-		if lies := script.HashTag(key) == script.HashTag(sequenceOf(name)); lies != (name != "schedule/e}") { // which is refused
+		// which is refused
+		if lies := script.HashTag(key) == script.HashTag(sequenceOf(name)); lies != (name != "schedule/e}") {
 			t.Errorf("%s does not lie with %s", key, sequenceOf(name))
 		}
 		if seen[key] {

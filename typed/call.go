@@ -13,8 +13,9 @@ var ErrGarbage = errors.New("the message was given up on")
 
 // A CallError is why there is no result of a message that was sent.
 type CallError struct {
-	ID  string // of the message, for an Await later
-	Err error  // ErrGarbage, ErrCodec, delayqueue.ErrNoResult, delayqueue.ErrSuperseded, ctx's error, or what Redis answered
+	ID string // of the message, for an Await later
+	// ErrGarbage, ErrCodec, delayqueue.ErrNoResult, delayqueue.ErrSuperseded, ctx's error, or what Redis answered
+	Err error
 }
 
 // Error is that of Err.

@@ -6,7 +6,7 @@
 //
 //	mux := typed.NewMux()
 //	typed.Handle(mux, CloseOrder, func(ctx context.Context, o Order, msg *delayqueue.Message) error {
-//		return closeIfUnpaid(ctx, o.ID) // errors mean what they mean to any Handler: Snooze, Again, RetryAfter, ErrSkipRetry
+//		return closeIfUnpaid(ctx, o.ID) // an error means what it means to any Handler
 //	})
 //	queue.WithHandler(mux.Handler)
 //

@@ -128,7 +128,8 @@ func TestJobIsRefused(t *testing.T) {
 func TestJobThatFailed(t *testing.T) {
 	f := newFixture(t, Config{})
 	entry := fmt.Sprintf(
-		`0123456789abcdef done %d {"act":"delete","n":1,"bulk":{"is":"failed","of":2,"looked":1,"error":"dial tcp 10.1.2.3:6379: <refused>"}}`, time.Now().UnixMicro())
+		`0123456789abcdef done %d {"act":"delete","n":1,"bulk":{"is":"failed","of":2,"looked":1,`+
+			`"error":"dial tcp 10.1.2.3:6379: <refused>"}}`, time.Now().UnixMicro())
 	ok(t, f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: 1_700_000_000_000_000, Member: entry}).Err())
 	body := f.get(address("job", "q", "orders", "id", "1700000000000000-0123456789abcdef")).body
 	f.sees(body, "failed", "dial tcp …: &lt;refused&gt;")

@@ -70,7 +70,8 @@ func (l *language) exact(d time.Duration) string {
 
 // errLimits: a form asks for limits that cannot be.
 var errLimits = &httpError{http.StatusBadRequest,
-	"Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at least 1"}
+	"Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at " +
+		"least 1"}
 
 // limitsOf reads a form. What is empty is left to consumers; a rate without a burst has one of 1.
 func limitsOf(form url.Values) (l ops.Limits, err error) {

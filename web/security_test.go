@@ -311,11 +311,12 @@ func TestRefusalsHideRedis(t *testing.T) {
 	f.sees(got, "NOPERM", "may be incomplete")
 	f.lacks(got, f.server.Addr(), "127.0.0.1", "localhost:")
 	for text, want := range map[string]string{
-		"delayqueue: MOVED 866 10.1.2.3:6379":                                "MOVED 866 …",
-		"redis: all sentinels are unreachable: dial tcp [fe80::1]:26379: no": "redis: all sentinels are unreachable: dial tcp …: no",
-		"dial unix /run/redis/a.sock: permission denied":                     "dial unix …: permission denied",
-		"redis-0.prod.internal:6379: LOADING":                                "…: LOADING",
-		"not a time: 12 of 13":                                               "not a time: 12 of 13",
+		"delayqueue: MOVED 866 10.1.2.3:6379": "MOVED 866 …",
+		"redis: all sentinels are unreachable: dial tcp [fe80::1]:26379: no": "redis: all sentinels are unreachable: dial " +
+			"tcp …: no",
+		"dial unix /run/redis/a.sock: permission denied": "dial unix …: permission denied",
+		"redis-0.prod.internal:6379: LOADING":            "…: LOADING",
+		"not a time: 12 of 13":                           "not a time: 12 of 13",
 	} {
 		if got := languages[0].trouble(errors.New(text)); got != want {
 			t.Errorf("%q: %q", text, got)

@@ -136,7 +136,8 @@ var notWords = regexp.MustCompile(
 
 // foreign are elements whose text is somebody else's, or is the same in all languages.
 var foreign = regexp.MustCompile(
-	`(?s)<(code|pre|bdi|time|title)\b.*?</(code|pre|bdi|time|title)>|<\w+ [^>]*class="[^"]*\bforeign\b[^"]*"[^>]*>[^<]*</\w+>`)
+	`(?s)<(code|pre|bdi|time|title)\b.*?</(code|pre|bdi|time|title)>|` +
+		`<\w+ [^>]*class="[^"]*\bforeign\b[^"]*"[^>]*>[^<]*</\w+>`)
 
 // englishOf are the English words that a page says itself, not in a text of somebody else's or an id.
 func englishOf(page string) (found []string) {

@@ -217,9 +217,10 @@ type bulkJSON struct {
 	Done   int64                `json:"done"`
 	Looked int64                `json:"looked"`
 	Passed map[ops.Reason]int64 `json:"passed_over,omitempty"`
-	Before *time.Time           `json:"before,omitempty"` // the same command with --before, and with --most, does what was counted, or the rest
-	Most   int64                `json:"most,omitempty"`   // 0: any number
-	Sample []messageJSON        `json:"sample,omitempty"`
+	// the same command with --before, and with --most, does what was counted, or the rest
+	Before *time.Time    `json:"before,omitempty"`
+	Most   int64         `json:"most,omitempty"` // 0: any number
+	Sample []messageJSON `json:"sample,omitempty"`
 }
 
 // inSentence says why messages were passed over.
@@ -270,9 +271,10 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 // sayNone says why perhaps nothing matches.
 func (a *app) sayNone() {
 	for flag, hint := range map[string]string{
-		"error-like": "no message has an error like that: take the text from delayqueue errors --json, because a terminal may cut it",
-		"error":      "--error is the whole text of the last error; --error-contains is a part of it",
-		"header":     "--header is the whole value of the header; --header-contains is a part of it",
+		"error-like": "no message has an error like that: take the text from delayqueue errors --json, because a terminal " +
+			"may cut it",
+		"error":  "--error is the whole text of the last error; --error-contains is a part of it",
+		"header": "--header is the whole value of the header; --header-contains is a part of it",
 	} {
 		if a.command.Flags().Changed(flag) {
 			fmt.Fprintln(os.Stderr, hint)

@@ -32,9 +32,11 @@ func (a *app) consumersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "consumers QUEUE",
 		Short: "Show the consumers of a queue, and the messages they are handling",
-		Long: `consumers lists the consumers that are alive, the oldest first, with the time of their last sign of life and the messages they
-are handling, the longest first. A consumer gives a sign of life each second, an idle one in a process with many queues every
-few seconds. A consumer that was killed counts as alive until its lease has run out.`,
+		Long: `consumers lists the consumers that are alive, the oldest first, with the time of
+their last sign of life and the messages they are handling, the longest first. A
+consumer gives a sign of life each second, an idle one in a process with many
+queues every few seconds. A consumer that was killed counts as alive until its
+lease has run out.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			alive, err := m.Consumers(c.Context())

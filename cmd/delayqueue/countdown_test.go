@@ -40,7 +40,8 @@ func tellCountdown(w *world) {
 	evil := w.sends("orders", "a", "--delay", "1h", "--counts", "k\x1b[31m\nl")
 	w.contains(w.must("get", "orders", evil), "counts for  k·[31m l\n")
 
-	w.refused(exitUsage, "bad option or argument: WithCountdown(5) without a key: WithCounts names the key", "send", "orders",
+	w.refused(exitUsage, "bad option or argument: WithCountdown(5) without a key: WithCounts names the key",
+		"send", "orders",
 		"x",
 		"--delay", "1h", "--countdown", "5")
 	w.refused(exitUsage, "WithCountdown(-1): from 0", "send", "orders", "x", "--key", "k", "--delay", "1h",

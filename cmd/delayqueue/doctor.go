@@ -23,22 +23,28 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor QUEUE",
 		Short: "Check a queue against its invariants, and repair what can be",
-		Long: `doctor reads a whole queue, page by page, of messages only the heads. It checks the invariants of the library and says what is
-wrong, what that means, and what to do. It also finds a standstill: due messages or old leases and no consumer, schedules
-that are not sent, and a server in trouble, if the server tells.
+		Long: `doctor reads a whole queue, page by page, of messages only the heads. It checks
+the invariants of the library and says what is wrong, what that means, and what
+to do. It also finds a standstill: due messages or old leases and no consumer,
+schedules that are not sent, and a server in trouble, if the server tells.
 
-A queue over several shards is checked shard by shard, and for what may not be in two of them. Shards that cannot be read are named.
+A queue over several shards is checked shard by shard, and for what may not be
+in two of them. Shards that cannot be read are named.
 
-doctor writes nothing and may run while the queue is in use. A call holds Redis for some milliseconds at most, and doctor rests
-after each call as long as the call took. It checks each finding twice.
+doctor writes nothing and may run while the queue is in use. A call holds Redis
+for some milliseconds at most, and doctor rests after each call as long as the
+call took. It checks each finding twice.
 
---repair prints its plan, asks, and then works in small steps. Each step checks again before it writes, so consumers may go on.
-It repairs only what is safe: it drops entries that name no message, brings back messages that are in no structure, deletes
-records and keys without a message, puts messages into their lanes, sets the alarm, and accepts what the books
-do not explain. It refuses a queue that a newer version of the library writes.
+--repair prints its plan, asks, and then works in small steps. Each step checks
+again before it writes, so consumers may go on. It repairs only what is safe: it
+drops entries that name no message, brings back messages that are in no
+structure, deletes records and keys without a message, puts messages into their
+lanes, sets the alarm, and accepts what the books do not explain. It refuses a
+queue that a newer version of the library writes.
 
-The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left. If a shard cannot be read,
-it is that of the error.`,
+The exit code is 7 if something is wrong, or after a repair if a finding of the
+library's invariants is left. If a shard cannot be read, it is that of the
+error.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()

@@ -36,8 +36,8 @@ const exitHelp = `Exit codes:
   2    the command line is wrong
   3    Redis cannot be reached, or its address is wrong
   4    there is no such queue, message or key
-  5    refused: a message is in the wrong state, its key is taken, its number was reached, consumers are alive, or a newer
-       version writes the queue
+  5    refused: a message is in the wrong state, its key is taken, its number
+       was reached, consumers are alive, or a newer version writes the queue
   6    not confirmed: the answer was no, or there was no terminal and no --yes
   7    doctor found something wrong
   130  interrupted; a command that was cut off says how to do the rest`

@@ -16,9 +16,10 @@ func (a *app) eventsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "events QUEUE",
 		Short: "Follow what happens to messages, until interrupted",
-		Long: `events prints what happens to the messages of a queue from now on, until it is interrupted. It hears processes that called
-EnableReport, and the acts of people by this command and the page, with their names. Redis keeps no events: after the connection
-was lost, a line says that there is a gap.`,
+		Long: `events prints what happens to the messages of a queue from now on, until it is
+interrupted. It hears processes that called EnableReport, and the acts of people
+by this command and the page, with their names. Redis keeps no events: after the
+connection was lost, a line says that there is a gap.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			heard := make(chan delayqueue.Event)

@@ -38,9 +38,11 @@ func (a *app) exporterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exporter [QUEUE...]",
 		Short: "Serve the gauges of queues to Prometheus, also while their services are down",
-		Long: `exporter serves /metrics: the gauges of the named queues, or of all queues of the prefix, which it looks for every --discover. Totals
-and histograms come from the services themselves. exporter goes on while Redis is away: then delayqueue_up is 0, or missing
-if Redis was never reached. The alerts are in metrics/alerts.yml.`,
+		Long: `exporter serves /metrics: the gauges of the named queues, or of all queues of
+the prefix, which it looks for every --discover. Totals and histograms come from
+the services themselves. exporter goes on while Redis is away: then
+delayqueue_up is 0, or missing if Redis was never reached. The alerts are in
+metrics/alerts.yml.`,
 		Example: "  delayqueue exporter --listen :9469",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {

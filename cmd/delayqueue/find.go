@@ -24,9 +24,11 @@ func (a *app) findCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "find QUEUE TEXT",
 		Short: "Look for a text in all messages of a queue",
-		Long: `find looks for an id, or for a text in keys, headers, payloads (of a group: the first part) and last errors. It looks at all
-messages, garbage first, until --limit are found. It reads the queue in small pages and rests after each as long as the page
-took. Ctrl-C ends it: it prints what it has found, and how to go on.`,
+		Long: `find looks for an id, or for a text in keys, headers, payloads (of a group: the
+first part) and last errors. It looks at all messages, garbage first, until
+--limit are found. It reads the queue in small pages and rests after each as
+long as the page took. Ctrl-C ends it: it prints what it has found, and how to
+go on.`,
 		Example: "  delayqueue find orders order-42",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -95,10 +97,12 @@ func (a *app) errorsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "errors QUEUE",
 		Short: "Group garbage, or messages that wait for a retry, by error",
-		Long: `errors counts the messages in garbage, or in retry, by their last error. In the error, numbers and ids are #, and text in
-quotes is left out. Each group shows how many, since when, and the last message. How many messages are in groups that are
-not shown is said on the standard error. --error-like takes a text of the column ERROR
-and selects that group, here and in requeue, purge, cancel, run and reschedule. Ctrl-C ends it with what it has counted.`,
+		Long: `errors counts the messages in garbage, or in retry, by their last error. In the
+error, numbers and ids are #, and text in quotes is left out. Each group shows
+how many, since when, and the last message. How many messages are in groups that
+are not shown is said on the standard error. --error-like takes a text of the
+column ERROR and selects that group, here and in requeue, purge, cancel, run and
+reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

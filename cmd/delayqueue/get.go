@@ -24,8 +24,8 @@ func (a *app) getCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get QUEUE ID",
 		Short: "Show one message",
-		Long: `get shows one message, by its id, or with --key by its message key: the live message with that key, else the one that died
-last.`,
+		Long: `get shows one message, by its id, or with --key by its message key: the live
+message with that key, else the one that died last.`,
 		Example: "  delayqueue get orders order-42 --key",
 		Args:    cobra.ExactArgs(2),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {

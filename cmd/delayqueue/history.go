@@ -17,8 +17,10 @@ func (a *app) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history QUEUE",
 		Short: "Show how many messages were sent, handled and failed by hour or day",
-		Long: `history shows the counts of the last 24 hours (--last, at most 48) in local time, or with --days of days of UTC (at most 30). The
-last hour or day is not over yet. LATE is the average time from due to handed out for the first time, and AT MOST is the longest.`,
+		Long: `history shows the counts of the last 24 hours (--last, at most 48) in local
+time, or with --days of days of UTC (at most 30). The last hour or day is not
+over yet. LATE is the average time from due to handed out for the first time,
+and AT MOST is the longest.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			by, most := ops.Hourly, 48

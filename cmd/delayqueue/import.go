@@ -33,24 +33,33 @@ func (a *app) importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import QUEUE --from asynq|hdt3213",
 		Short: "Move what waits in a queue of another library",
-		Long: `import moves the waiting messages of a queue of another library, on the same Redis, into a queue of this library, each message
-once. It makes the queue if there is none. A message is taken out of their queue, stored here, and only then deleted there. If
-the command is cut off, the same command goes on. Two at a time do no harm, and their consumers may go on meanwhile. import
-waits for the end of an outage of Redis.
+		Long: `import moves the waiting messages of a queue of another library, on the same
+Redis, into a queue of this library, each message once. It makes the queue if
+there is none. A message is taken out of their queue, stored here, and only then
+deleted there. If the command is cut off, the same command goes on. Two at a
+time do no harm, and their consumers may go on meanwhile. import waits for the
+end of an outage of Redis.
 
-With --follow it also moves the messages that their senders still send. It waits for a queue that is not there yet, asks nobody
-if there is no terminal, and says each minute how far it is.
+With --follow it also moves the messages that their senders still send. It waits
+for a queue that is not there yet, asks nobody if there is no terminal, and says
+each minute how far it is.
 
-From asynq it moves the tasks that are pending, scheduled or waiting for a retry, and active tasks whose server has been gone for a
-minute. A message gets the payload, headers, due time, timeout, deadline, retention and remaining retries of its task. The type of
-a task is the header "kind", for handlers of the package typed. The key is an id that was chosen by asynq.TaskID, else the lock of
-asynq.Unique; if there is a message with that key already, that message stays and the task is dropped. Tasks that are active,
-archived, completed or in a group are left, and counted. If our queue has several shards, each key leaves a sequence behind ("import
-{key} …"). delayqueue sequences deletes it once the import is over.
+From asynq it moves the tasks that are pending, scheduled or waiting for a
+retry, and active tasks whose server has been gone for a minute. A message gets
+the payload, headers, due time, timeout, deadline, retention and remaining
+retries of its task. The type of a task is the header "kind", for handlers of
+the package typed. The key is an id that was chosen by asynq.TaskID, else the
+lock of asynq.Unique; if there is a message with that key already, that message
+stays and the task is dropped. Tasks that are active, archived, completed or in
+a group are left, and counted. If our queue has several shards, each key leaves
+a sequence behind ("import {key} …"). delayqueue sequences deletes it once the
+import is over.
 
-From github.com/hdt3213/delayqueue it moves the messages that are pending, ready or to be retried, and those that were handed out
-and are due again by now. A message gets the payload, time and remaining retries. Messages that were just handed out are left; once
-their consumer has finished or was stopped, the same command moves the rest.`,
+From github.com/hdt3213/delayqueue it moves the messages that are pending, ready
+or to be retried, and those that were handed out and are due again by now. A
+message gets the payload, time and remaining retries. Messages that were just
+handed out are left; once their consumer has finished or was stopped, the same
+command moves the rest.`,
 		Example: "  delayqueue import default --from asynq --into orders --dry-run\n" +
 			"  delayqueue import default --from asynq --into orders --follow",
 		Args: cobra.ExactArgs(1),

@@ -18,7 +18,7 @@ import (
 //
 //	asynq:queues                the set of the names of all queues
 //	asynq:{<queue>}:pending     list of ids, the oldest at the end; also active
-//	asynq:{<queue>}:scheduled   sorted set of ids by unix seconds; also retry, archived, completed, and lease of what is active
+//	asynq:{<queue>}:scheduled   sorted set of ids by unix seconds; also retry, archived, completed, lease
 //	asynq:{<queue>}:g:<group>   sorted set of ids that wait for others of their group; the set groups has the names
 //	asynq:{<queue>}:t:<id>      hash of a task: msg is its protobuf message; state, unique_key (the key of its lock), …
 //	asynq:servers               sorted set of the keys of server infos, by the unix seconds at which they end
@@ -108,7 +108,8 @@ redis.call('ZCARD', KEYS[1])
 for i = 2, #KEYS do
   if redis.call('ZREM', KEYS[1], ARGV[2 * i - 3]) == 1 and redis.call('TYPE', KEYS[i]).ok == 'hash' then
     local lock = redis.call('HGET', KEYS[i], 'unique_key')
-    if lock and lock ~= '' and redis.call('TYPE', lock).ok == 'string' and redis.call('GET', lock) == ARGV[2 * i - 2] then
+    if lock and lock ~= '' and redis.call('TYPE', lock).ok == 'string' and
+      redis.call('GET', lock) == ARGV[2 * i - 2] then
       redis.call('DEL', lock)
     end
     redis.call('DEL', KEYS[i])

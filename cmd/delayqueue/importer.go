@@ -18,11 +18,11 @@ import (
 
 // How a message is moved once, whoever is killed when, and however many imports run at a time:
 //
-//  1. A claim takes it out of their structure and gives it the next number, in one step (import.lua). From then on none of
-//     their consumers can get it, and it stands in the claims until the last step.
-//  2. The claims with the lowest numbers are sent, each as that number of a sequence (WithSequence), so that it is stored
-//     once, however often it is sent. No number is sent before all lower ones are stored, for claims are sent from the
-//     lowest on, and leave only when they were stored.
+//  1. A claim takes it out of their structure and gives it the next number, in one step (import.lua). From then on
+//     none of their consumers can get it, and it stands in the claims until the last step.
+//  2. The claims with the lowest numbers are sent, each as that number of a sequence (WithSequence), so that it is
+//     stored once, however often it is sent. No number is sent before all lower ones are stored, for claims are sent
+//     from the lowest on, and leave only when they were stored.
 //  3. What was stored is deleted of theirs.
 //
 // Whoever comes next begins with the claims that are there.

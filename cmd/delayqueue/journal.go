@@ -17,12 +17,15 @@ func (a *app) journalCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "journal QUEUE",
 		Short: "Show who did what to a queue, when and why, the newest first",
-		Long: `journal lists the acts of this command, the page and programs on a queue: who (--operator), why (--reason), what, and how many
-messages. Redis keeps the last 1,000 acts. Sends, deliveries, and messages that services take back are not in the journal.
+		Long: `journal lists the acts of this command, the page and programs on a queue: who
+(--operator), why (--reason), what, and how many messages. Redis keeps the last
+1,000 acts. Sends, deliveries, and messages that services take back are not in
+the journal.
 
-An act of --all is a job. Its line says how far it is. A job that is not heard of for a minute was interrupted with its process:
-the command that began it does the rest, with the --before (and --most) that is shown. journal stop stops a job of any
-process.`,
+An act of --all is a job. Its line says how far it is. A job that is not heard
+of for a minute was interrupted with its process: the command that began it does
+the rest, with the --before (and --most) that is shown. journal stop stops a job
+of any process.`,
 		Example: "  delayqueue journal orders --limit 20",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -20,9 +20,11 @@ func (a *app) lanesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lanes QUEUE [NAME]",
 		Short: "Show what lanes are doing, or end a turn",
-		Long: `lanes lists the lanes of a queue (WithLane, send --lane), those in which most messages wait first: how many messages wait, since
-when the first of them is due, how many messages have a turn of how many that may have one, and where one of these is. With the
-name of a lane it shows all messages that have a turn. lanes skip lets the next message of a lane pass.`,
+		Long: `lanes lists the lanes of a queue (WithLane, send --lane), those in which most
+messages wait first: how many messages wait, since when the first of them is
+due, how many messages have a turn of how many that may have one, and where one
+of these is. With the name of a lane it shows all messages that have a turn.
+lanes skip lets the next message of a lane pass.`,
 		Example: "  delayqueue lanes orders\n  delayqueue lanes orders customer-42",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
@@ -140,9 +142,10 @@ func (a *app) skipCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "skip QUEUE ID (--end | --garbage)",
 		Short: "End the turn of a message, so that the next of its lane passes",
-		Long: `skip ends the turn that a message has in its lane. --end puts the message behind all messages of the lane that are due now.
---garbage gives the message up; its last error says who skipped it, and why (--reason). A message that is being handled is
-refused: cancel ends it. The command asks first.`,
+		Long: `skip ends the turn that a message has in its lane. --end puts the message behind
+all messages of the lane that are due now. --garbage gives the message up; its
+last error says who skipped it, and why (--reason). A message that is being
+handled is refused: cancel ends it. The command asks first.`,
 		Example: "  delayqueue lanes skip orders 0190f3a0-0000-7000-8000-000000000001 --end",
 		Args:    cobra.ExactArgs(2),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {

@@ -18,8 +18,9 @@ func (a *app) limitsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits QUEUE",
 		Short: "Show and set the limits of a queue",
-		Long: `limits shows the limits of a whole queue, over all its consumers: the limits that consumers ask for, the limits that were set
-here and go before them, and how long a handler has throttled the queue (limits lift ends that).`,
+		Long: `limits shows the limits of a whole queue, over all its consumers: the limits
+that consumers ask for, the limits that were set here and go before them, and
+how long a handler has throttled the queue (limits lift ends that).`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error { return a.sayLimits(ctx, m) }),
 	}
@@ -33,8 +34,9 @@ func (a *app) setLimitsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set QUEUE",
 		Short: "Set limits, in place of all that were set before",
-		Long: `set sets limits that hold instead of the limits that consumers ask for, until limits clear. A limit without a flag is left to the
-consumers. Consumers obey with the next delivery.`,
+		Long: `set sets limits that hold instead of the limits that consumers ask for, until
+limits clear. A limit without a flag is left to the consumers. Consumers obey
+with the next delivery.`,
 		Example: "  delayqueue limits set orders --rate 100/1s --burst 10\n  delayqueue limits set orders --concurrency 5",
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -83,8 +85,9 @@ func (a *app) liftCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lift QUEUE",
 		Short: "End the throttle of a handler",
-		Long: `lift ends a throttle: the queue goes on as far as its limits allow. The message whose handler returned Throttle stays due when
-that handler said; delayqueue run brings it sooner.`,
+		Long: `lift ends a throttle: the queue goes on as far as its limits allow. The message
+whose handler returned Throttle stays due when that handler said; delayqueue run
+brings it sooner.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
 			lifted, err := m.Unthrottle(ctx)
@@ -166,8 +169,9 @@ func (a *app) pauseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pause QUEUE",
 		Short: "Hand out nothing until resume",
-		Long: `pause makes all consumers of a queue hand out nothing, within a second. Running handlers go on, and sends are accepted. stats
-shows who paused the queue and why.`,
+		Long: `pause makes all consumers of a queue hand out nothing, within a second. Running
+handlers go on, and sends are accepted. stats shows who paused the queue and
+why.`,
 		Example: "  delayqueue pause orders --until 30m --reason 'card provider down'",
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return until.ahead("until", "delayqueue resume ends a pause", 0) },

@@ -34,9 +34,11 @@ func (a *app) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
-		Long: `ls lists the messages in a state (pending, ready, waiting, unack, retry, garbage or done) in order of their
-time (unack: in an order that renewals of leases do not change), until --limit messages match. It looks at up to 100
-messages in each call of Redis, and rests between calls. Ctrl-C ends it: it prints what it has found, and how to go on.`,
+		Long: `ls lists the messages in a state (pending, ready, waiting, unack, retry, garbage
+or done) in order of their time (unack: in an order that renewals of leases do
+not change), until --limit messages match. It looks at up to 100 messages in
+each call of Redis, and rests between calls. Ctrl-C ends it: it prints what it
+has found, and how to go on.`,
 		Example: "  delayqueue ls orders garbage --error-contains timeout --from -24h",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -36,9 +36,11 @@ func (a *app) schedulesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schedules QUEUE",
 		Short: "Show periodic messages",
-		Long: `schedules lists the schedules of a queue with their next instants. SKIPPED counts the instants without a message: the last
-message still lived (overlap), nobody ran the schedules in time (missed), or a pause. A process of yours must run the
-schedules (Run of the package schedule). STATE says which schedules are not sent and why, and which are overdue.`,
+		Long: `schedules lists the schedules of a queue with their next instants. SKIPPED
+counts the instants without a message: the last message still lived (overlap),
+nobody ran the schedules in time (missed), or a pause. A process of yours must
+run the schedules (Run of the package schedule). STATE says which schedules are
+not sent and why, and which are overdue.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onSchedules(func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, _ []string) error {
 			all, err := schedule.List(ctx, m)

@@ -51,8 +51,9 @@ func (a *app) sendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "send QUEUE [PAYLOAD]",
 		Short: "Send a message",
-		Long: `send sends a message and prints its id. Without PAYLOAD the payload is read from the input. A queue that does not exist is made
-only with --create, because its name may be mistyped.`,
+		Long: `send sends a message and prints its id. Without PAYLOAD the payload is read from
+the input. A queue that does not exist is made only with --create, because its
+name may be mistyped.`,
 		Example: "  delayqueue send orders 42 --delay 15m --key order-42",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE:    func(c *cobra.Command, args []string) error { return a.send(c, args, &f) },

@@ -21,9 +21,10 @@ func (a *app) sequencesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sequences QUEUE [NAME...]",
 		Short: "Show how far sequences have come, or drop them",
-		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with the last number of each, in no order, page by page.
-With names it shows only these. --drop forgets the named sequences, after it has asked: any number may come next, also one
-that was sent before.`,
+		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with
+the last number of each, in no order, page by page. With names it shows only
+these. --drop forgets the named sequences, after it has asked: any number may
+come next, also one that was sent before.`,
 		Example: "  delayqueue sequences orders\n  delayqueue sequences orders outbox --drop",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

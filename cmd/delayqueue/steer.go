@@ -18,10 +18,13 @@ func (a *app) cancelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cancel QUEUE (ID... | --all)",
 		Short: "Take messages out, in any state",
-		Long: `cancel takes messages out, in any state: they are never delivered again. If a message is being handled, its handler's context
-ends within a third of a lease; what the handler has done is not undone. --all takes out all messages in pending, ready,
-retry and waiting, or in the states of --state. The command asks first.`,
-		Example: "  delayqueue cancel orders order-42 --key\n  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
+		Long: `cancel takes messages out, in any state: they are never delivered again. If a
+message is being handled, its handler's context ends within a third of a lease;
+what the handler has done is not undone. --all takes out all messages in
+pending, ready, retry and waiting, or in the states of --state. The command asks
+first.`,
+		Example: "  delayqueue cancel orders order-42 --key\n" +
+			"  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
 			"  delayqueue cancel orders --all --state unack,ready --dry-run",
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
@@ -63,13 +66,14 @@ func (a *app) rescheduleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
 		Short: "Make messages due at another time",
-		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that
-waits for a retry is delivered at that time. A message that is being handled or lies in garbage is
-refused, and so is a message that is past its deadline by then, unless --anew lifts the deadline. --all
-takes all messages in pending, ready, retry and waiting, or in the states of --state, and asks if they may
-be more than 100.`,
-		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
-			"--spread 1h",
+		Long: `reschedule makes messages due at another time. They keep their ids, keys and
+failures. A message that waits for a retry is delivered at that time. A message
+that is being handled or lies in garbage is refused, and so is a message that is
+past its deadline by then, unless --anew lifts the deadline. --all takes all
+messages in pending, ready, retry and waiting, or in the states of --state, and
+asks if they may be more than 100.`,
+		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n" +
+			"  delayqueue reschedule orders --all --state ready --at now --spread 1h",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, byDuration := c.Context(), c.Flags().Changed("by")
@@ -121,9 +125,9 @@ func (a *app) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run QUEUE (ID... | --all)",
 		Short: "Make messages due now",
-		Long: `run makes messages due now. A message that is past its deadline is refused, unless --anew lifts the
-deadline. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
-they may be more than 100.`,
+		Long: `run makes messages due now. A message that is past its deadline is refused,
+unless --anew lifts the deadline. --all takes all messages in pending, retry and
+waiting, or in the states of --state, and asks if they may be more than 100.`,
 		Example: "  delayqueue run orders --all --state retry --error-contains timeout --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
@@ -148,9 +152,10 @@ func (a *app) requeueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requeue QUEUE (ID... | --all)",
 		Short: "Bring messages back from garbage, with all their retries",
-		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key
-belongs to another message now is refused, and so is a message past its deadline, unless --anew lifts the
-deadline. --all passes these over, says so, and has exit code 5. --key takes the message with that key
+		Long: `requeue brings messages back from garbage: they are due now, with all their
+retries. A message whose key belongs to another message now is refused, and so
+is a message past its deadline, unless --anew lifts the deadline. --all passes
+these over, says so, and has exit code 5. --key takes the message with that key
 that died last. --all asks if the messages may be more than 100.`,
 		Example: "  delayqueue requeue orders --all --error-contains 'connection refused' --from -2h",
 		Args:    cobra.MinimumNArgs(1),
@@ -176,8 +181,9 @@ func (a *app) purgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "purge QUEUE (ID... | --all | --whole-queue)",
 		Short: "Delete garbage, or a whole queue",
-		Long: `purge deletes garbage for good: by its ids, all of it, or what matches. With --whole-queue it deletes the queue with
-everything in it, which is refused while consumers are alive, unless --force is given. The command asks first.`,
+		Long: `purge deletes garbage for good: by its ids, all of it, or what matches. With
+--whole-queue it deletes the queue with everything in it, which is refused while
+consumers are alive, unless --force is given. The command asks first.`,
 		Example: "  delayqueue purge orders --all --to -3d --yes",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -22,15 +22,18 @@ func (a *app) topCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [QUEUE...]",
 		Short: "Show all queues live, the worst first",
-		Long: `top has a row for each named queue, or for all queues of the prefix that are found at the start, the worst first: a verdict in
-words, how many messages wait to be delivered (LANES: of these, behind others of their lanes, if there are any), how many come
-in and go out a second, what share of the deliveries of the last hour failed, how many of all workers are busy, and how long the
-oldest message that is due has waited. A queue takes three calls of Redis every --interval, and a fourth if a message has waited
-long for its lane.
+		Long: `top has a row for each named queue, or for all queues of the prefix that are
+found at the start, the worst first: a verdict in words, how many messages wait
+to be delivered (LANES: of these, behind others of their lanes, if there are
+any), how many come in and go out a second, what share of the deliveries of the
+last hour failed, how many of all workers are busy, and how long the oldest
+message that is due has waited. A queue takes three calls of Redis every
+--interval, and a fourth if a message has waited long for its lane.
 
-With --json, or if the output is no terminal, top looks twice, a second apart, to know the rates, and prints once. If
-a queue cannot be read, its row says why, the others are shown, and the exit code is not 0. If some shards of a queue do not
-answer, the numbers of its row are those of the others.`,
+With --json, or if the output is no terminal, top looks twice, a second apart,
+to know the rates, and prints once. If a queue cannot be read, its row says why,
+the others are shown, and the exit code is not 0. If some shards of a queue do
+not answer, the numbers of its row are those of the others.`,
 		Example: "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {

@@ -19,12 +19,15 @@ func (a *app) webCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "web [QUEUE...]",
 		Short: "Serve a page about queues",
-		Long: `web serves a page about the named queues, or all queues of the prefix, until Ctrl-C. At a loopback address, all users of this
-machine may look and act, in the name of --operator. At any other address it needs --read-only: everybody who can reach the page
-may look, and nobody may change anything. To let some people act, mount the package web in a service.
+		Long: `web serves a page about the named queues, or all queues of the prefix, until
+Ctrl-C. At a loopback address, all users of this machine may look and act, in
+the name of --operator. At any other address it needs --read-only: everybody who
+can reach the page may look, and nobody may change anything. To let some people
+act, mount the package web in a service.
 
-The page answers only to addresses, localhost, the name of this machine and the names of --host. Otherwise another site could
-lead its own name to this address and read the page through a visitor's browser.`,
+The page answers only to addresses, localhost, the name of this machine and the
+names of --host. Otherwise another site could lead its own name to this address
+and read the page through a visitor's browser.`,
 		Example: "  delayqueue web --listen 127.0.0.1:9000",
 		RunE: func(c *cobra.Command, names []string) error {
 			if err := validNames(names); err != nil {

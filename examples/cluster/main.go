@@ -81,7 +81,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	if flags.NArg() > 0 || min(s.phases[before], s.phases[down], s.phases[after]) <= 0 || s.shards < 2 || s.shards > 64 ||
 		s.rate < 1 {
 		fmt.Fprintln(errs,
-			"cluster: no arguments, -before, -down and -after more than 0, -shards from 2 to 64, -rate at least 1; -h tells more")
+			"cluster: no arguments, -before, -down and -after more than 0, -shards from 2 to 64, -rate at least 1; -h tells "+
+				"more")
 		return 2
 	}
 	fmt.Fprintln(out, "starting a Redis Cluster of three primaries and three replicas …")

@@ -48,7 +48,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	flags.SetOutput(errs)
 	flags.Usage = func() {
 		fmt.Fprintln(errs,
-			"usage: import [flags] file\n\nThe first line of the file is ignored, the others are like A-1001,1250 (an id and cents).")
+			"usage: import [flags] file\n\nThe first line of the file is ignored, the others are like A-1001,1250 (an id and "+
+				"cents).")
 		flags.PrintDefaults()
 	}
 	work := flags.Duration("work", 200*time.Millisecond, "how long the work of a row takes")

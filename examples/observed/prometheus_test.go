@@ -61,7 +61,8 @@ func startPrometheus(t *testing.T, target string) *prometheusServer {
 		text, err := os.ReadFile(output.Name())
 		return fmt.Sprint(string(text), err)
 	}
-	for begun := testkit.Worked(); testkit.Worked()-begun < testkit.Patience; { // a free port may be taken before it is used
+	// a free port may be taken before it is used
+	for begun := testkit.Worked(); testkit.Worked()-begun < testkit.Patience; {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

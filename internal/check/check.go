@@ -32,10 +32,10 @@
 //     type, time to live, stray key.
 //  11. Every field and record is one of the page, and so is the layout. Breaches: unknown layout, bad state, bad
 //     consumer, bad history, bad journal.
-//  12. A number of a sequence makes one message at most, until the sequence is dropped: message and number are stored in
-//     one call, so a failover forgets both. Breaches: bad sequence; TestSequenceManyRelays, TestModel.
-//  13. A lane is handled in order, at most so many at a time as its width says. A live message with a lane has a turn or
-//     is in waiting. No turn is free while one waits. Breaches: stray lane member, not in its lane, wrong lane;
+//  12. A number of a sequence makes one message at most, until the sequence is dropped: message and number are stored
+//     in one call, so a failover forgets both. Breaches: bad sequence; TestSequenceManyRelays, TestModel.
+//  13. A lane is handled in order, at most so many at a time as its width says. A live message with a lane has a turn
+//     or is in waiting. No turn is free while one waits. Breaches: stray lane member, not in its lane, wrong lane;
 //     TestModel.
 //  14. The books balance. Breaches: books do not balance; TestModel.
 //  15. No id and no key is in two shards, and each id and name lies in the shard that it says. Breaches: many shards,
@@ -104,15 +104,16 @@ type State struct {
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
 	Parts    map[string]int      // <id>:<n> -> bytes, of groups
-	Counted  map[string]string   // id -> '<acks that have counted> <acks for which it waits>', of a message with a countdown
-	Missing  map[string]int64    // id -> how many of these are missing
-	Left     map[string]string   // message key -> ids of the groups that have left it, with blanks between
-	Holds    []Marker            // keys that acked messages keep taken, each until its score; in that order
-	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
-	Markers  []Marker            // every member of wake, "w" included
-	Fields   map[string]string   // the hash state
-	whole    bool                // all of it was read at one instant
-	expected int64               // so many are missing by the books, as is known
+	// id -> '<acks that have counted> <acks for which it waits>', of a message with a countdown
+	Counted  map[string]string
+	Missing  map[string]int64  // id -> how many of these are missing
+	Left     map[string]string // message key -> ids of the groups that have left it, with blanks between
+	Holds    []Marker          // keys that acked messages keep taken, each until its score; in that order
+	Wake     int64             // instant of the member "w" of wake, unix us; 0: none
+	Markers  []Marker          // every member of wake, "w" included
+	Fields   map[string]string // the hash state
+	whole    bool              // all of it was read at one instant
+	expected int64             // so many are missing by the books, as is known
 
 	Sequences map[string]string // name -> digits
 

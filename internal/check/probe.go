@@ -9,18 +9,20 @@ import (
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry, ready and holds.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lease, lanes, waiting
-// ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease', 'count', 'member' or 'lane' and what it is, any number of times; of
-// 'lease' and 'count' a member of unack or a field of lease, of 'member' a member of lanes
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, holds, parts, lease,
+// lanes, waiting
+// ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease', 'count', 'member' or 'lane' and what it is, any
+// number of times; of 'lease' and 'count' a member of unack or a field of lease, of 'member' a member of lanes
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
-//	'pending' … 'garbage', 'done', tag, score; 'unack', member, score; 'lease', field, value; 'count', lease, how many are held;
+//	'pending' … 'garbage', 'done', tag, score; 'unack', member, score; 'lease', field, value;
+//	'count', lease, how many are held;
 //	'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'holds', key, score;
 //	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids;
 //	'lanes', member, score}
 //
-// Cost     O(log n) for each, for each message of a 'count', and for each that has a turn of the lane of a message; O(ready) for each
-// tag, O(wake) and O(state)
+// Cost     O(log n) for each, for each message of a 'count', and for each that has a turn of the lane of a message;
+// O(ready) for each tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
 const probeScript = `
 local bytes = tonumber(ARGV[1])
@@ -92,7 +94,8 @@ local function lane(name) -- its turns, and the first that wait
   if lanes[name] then return end
   lanes[name] = true
   local wait = 0
-  for _, each in ipairs(redis.call('ZRANGEBYLEX', KEYS[16], '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', 0, 106)) do
+  local from, to = '[' .. name .. '\0', '(' .. name .. '\1'
+  for _, each in ipairs(redis.call('ZRANGEBYLEX', KEYS[16], from, to, 'LIMIT', 0, 106)) do
     if string.byte(each, #name + 2) ~= 0 then wait = wait + 1 end
     if wait < 6 then member(each) end
   end
@@ -104,7 +107,9 @@ local function inlane(id, envelope, current) -- of a message
   lane(name)
   for _, n in ipairs({'1', current}) do
     local due = redis.call('ZSCORE', KEYS[17], n == '1' and id or n .. ':' .. id)
-    if due then member(name .. '\0' .. string.format('%016.0f', tonumber(due) or 0) .. id .. ' ' .. n .. ' ' .. width) end
+    if due then
+      member(name .. '\0' .. string.format('%016.0f', tonumber(due) or 0) .. id .. ' ' .. n .. ' ' .. width)
+    end
   end
 end
 local function key(name)
@@ -160,7 +165,8 @@ local function count(field)
   end
   add('count', name, held)
 end
-local look = {id = message, tag = tag, key = key, part = part, lease = lease, count = count, member = member, lane = lane}
+local look = {id = message, tag = tag, key = key, part = part, lease = lease, count = count,
+  member = member, lane = lane}
 for i = 2, #ARGV, 2 do look[ARGV[i]](ARGV[i + 1]) end
 member('') -- which no ARGV says
 for _, i in ipairs({1, 4, 11}) do

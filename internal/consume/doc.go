@@ -20,9 +20,9 @@
 //	                                 Handle, verdict ◄─┘   ▼                 ▼ garbage
 //	                                                                      notices ──► garbage handler
 //
-// Consumer.run is always a goroutine, and polls. The settler and the notices are goroutines while they have something to read.
-// Leases are a timer while anything is held. A worker is a goroutine while it has a delivery. Package wake has the
-// connections that wait for markers.
+// Consumer.run is always a goroutine, and polls. The settler and the notices are goroutines while they have something
+// to read. Leases are a timer while anything is held. A worker is a goroutine while it has a delivery. Package wake has
+// the connections that wait for markers.
 //
 // Who owns which state:
 //   - The poller owns when to fetch, and what it knows of the queue (pollState).

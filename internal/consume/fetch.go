@@ -296,7 +296,7 @@ func (p *poller) remember(got *script.FetchReply) {
 		attrs = append(attrs, slog.Time("since", message.InstantTime(int64(back.since)).UTC()))
 	}
 	p.settings.Log.Error(
-		"delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of the sends "+
-			"and acks that this consumer had seen are forgotten", attrs...)
+		"delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of "+
+			"the sends and acks that this consumer had seen are forgotten", attrs...)
 	p.events.RolledBack(int(back.sent+back.acked), message.InstantTime(int64(back.since)))
 }

@@ -63,14 +63,15 @@ type poller struct {
 
 // pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
 type pollState struct {
-	interval  time.Duration      // the longest time between two polls, unless the consumer is idle
-	idleLooks bool               // the consumer is idle, and looks less often
-	nextPoll  time.Time          // the latest instant for the next poll
-	rtt       time.Duration      // of fetches, a moving average; 0: not known yet
-	moreDue   bool               // something is due that was not fetched
-	pollAt    message.ServerTime // the instant of the marker that was taken; without wake-ups, of the next message that is known; 0: none
-	clock     message.ServerTime // Redis's clock …
-	clockAt   time.Time          // … at this instant of this machine's clock
+	interval  time.Duration // the longest time between two polls, unless the consumer is idle
+	idleLooks bool          // the consumer is idle, and looks less often
+	nextPoll  time.Time     // the latest instant for the next poll
+	rtt       time.Duration // of fetches, a moving average; 0: not known yet
+	moreDue   bool          // something is due that was not fetched
+	// the instant of the marker that was taken; without wake-ups, of the next message that is known; 0: none
+	pollAt  message.ServerTime
+	clock   message.ServerTime // Redis's clock …
+	clockAt time.Time          // … at this instant of this machine's clock
 
 	wakeUpsOff atomic.Bool // wake-ups do not work; written by the poller, also read by senders and the settler
 	waiting    bool        // the wake listener is waiting for one

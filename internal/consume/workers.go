@@ -23,16 +23,17 @@ type Workers struct {
 
 	strict   bool // in the order of the queues
 	size     int
-	used     int         // workers that have a delivery, except those that were replaced
-	running  []*worker   // workers with a goroutine, also those that were replaced, each at its index
-	members  []*member   // of consumers that have not ended
-	filled   []*member   // members with something in their buffer
-	hungry   []*member   // members whose queues have more that is due than they hold
-	weights  float64     // of the hungry together
-	heaviest float64     // the largest of these
-	stuck    map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
-	clock    float64     // the highest time at which a member had something handled
-	alone    alone       // see alone.go
+	used     int       // workers that have a delivery, except those that were replaced
+	running  []*worker // workers with a goroutine, also those that were replaced, each at its index
+	members  []*member // of consumers that have not ended
+	filled   []*member // members with something in their buffer
+	hungry   []*member // members whose queues have more that is due than they hold
+	weights  float64   // of the hungry together
+	heaviest float64   // the largest of these
+	// handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
+	stuck map[int]int
+	clock float64 // the highest time at which a member had something handled
+	alone alone   // see alone.go
 
 	// If several consumers share the workers:
 	gap     time.Duration // between the ends of two handlers, a moving average

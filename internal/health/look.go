@@ -33,8 +33,9 @@ type Look struct {
 	Counts    ops.Counts
 	Consumers []ops.Consumer
 	Hours     []ops.Tally // the last 48, oldest first
-	Lane      string      // of the message that has waited longest for others of its lane; "" if that is not long, or not known
-	Samples   []Sample    // of a Watcher: oldest first, this look's is the last
+	// of the message that has waited longest for others of its lane; "" if that is not long, or not known
+	Lane    string
+	Samples []Sample // of a Watcher: oldest first, this look's is the last
 }
 
 // A Sample is what is remembered of a look.

@@ -9,7 +9,8 @@
 //   - The connections are the library's own. So no stranger can use them up, and a call ends in time by itself. On the
 //     user's client a goroutine would have to wait beside each call, because go-redis has no time limit for one call.
 //   - The client's retries are off. The library repeats a call itself, with its call number.
-//   - An attempt has one bound: a second, or less (attempt.go), a second for each MB, and the time of WAIT (Effort.Extra).
+//   - An attempt has one bound: a second, or less (attempt.go), a second for each MB, and the time of WAIT
+//     (Effort.Extra).
 //   - An attempt's clock starts when it gets a connection. Waiting for a connection is bounded only by the caller's
 //     context, and never counts against the server.
 //   - A connection that gave no answer is not trusted, nor are its neighbours. Their pool is retired, waiting callers

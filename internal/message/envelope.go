@@ -43,14 +43,16 @@ const (
 	flagTTL     = 1
 	flagHeaders = 2
 
-	fieldPayload   = 1
-	fieldHeaders   = 2 // as in version 1; absent: none
-	fieldRetries   = 3 // as in version 1; absent: 0
-	fieldTTL       = 4 // as in version 1; absent: none
-	fieldLatest    = 5 // 16 decimal digits, unix us, which put fills in; absent: none
-	fieldSince     = 6 // 16 decimal digits, unix us, from which the TTL counts if that is after due: put fills them in; absent: due
-	fieldCritical  = 128
-	fieldParts     = 129 // of a group: 4 digits, how many parts; 7, bytes of all but the first; the key that it had; absent: no group
+	fieldPayload = 1
+	fieldHeaders = 2 // as in version 1; absent: none
+	fieldRetries = 3 // as in version 1; absent: 0
+	fieldTTL     = 4 // as in version 1; absent: none
+	fieldLatest  = 5 // 16 decimal digits, unix us, which put fills in; absent: none
+	// 16 decimal digits, unix us, from which the TTL counts if that is after due: put fills them in; absent: due
+	fieldSince    = 6
+	fieldCritical = 128
+	// of a group: 4 digits, how many parts; 7, bytes of all but the first; the key that it had; absent: no group
+	fieldParts     = 129
 	fieldDeadline  = 130 // 16 decimal digits, unix us; absent: none
 	fieldTimeout   = 131 // uvarint, us, 0: none; absent: the queue's own
 	fieldKeyHold   = 132 // uvarint, us; absent: none

@@ -60,7 +60,8 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 	for range sentinels {
 		s.Sentinels = append(s.Sentinels, start(t, &Server{conf: fmt.Sprintf(
 			"sentinel monitor %[1]s 127.0.0.1 %[2]s %[3]d\n"+
-				"sentinel down-after-milliseconds %[1]s %[5]d\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs %[1]s %[4]d\n",
+				"sentinel down-after-milliseconds %[1]s %[5]d\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs "+
+				"%[1]s %[4]d\n",
 			SentinelMaster, port, sentinels/2+1, max(replicas, 1), testkit.Scaled(downAfter).Milliseconds())}))
 	}
 	if err := await(ctx, func() error { return s.watched(ctx) }); err != nil {

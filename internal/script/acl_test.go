@@ -119,7 +119,8 @@ func TestRolesAreDocumented(t *testing.T) {
 		if *writeACL {
 			rewrite(t, line, want)
 		} else if line != want {
-			t.Errorf("docs/acl.md: the line of %s should be (go test -run TestRolesAreDocumented ./internal/script -acl.write)\n%s\nand is\n%s",
+			t.Errorf("docs/acl.md: the line of %s should be (go test -run TestRolesAreDocumented ./internal/script "+
+				"-acl.write)\n%s\nand is\n%s",
 				r.name, want, line)
 		}
 	}

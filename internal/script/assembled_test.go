@@ -17,9 +17,10 @@ import (
 // This file puts the scripts of assembled/ together of the files in lua/. Each says what it does, takes, returns (a
 // flat list), costs and keeps. Two things in a text stand for others:
 //
-//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua (settle/scan: lua/settle/scan.lua)
-//	                                and what they need, but for what is there already. Within a function they are made
-//	                                when it runs, so that a call which does not need them pays nothing
+//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua (settle/scan:
+//	                                lua/settle/scan.lua) and what they need, but for what is there already. Within
+//	                                a function they are made when it runs, so that a call which does not need them
+//	                                pays nothing
 //	KEYS.pending                    the key of that name
 //
 // No part stands twice in a script. If two functions need it, the line stands before both. A part is written behind

@@ -10,8 +10,8 @@
 //
 // Rules:
 //   - Redis decides who holds a delivery, and what a repeat of a call does: by tags, lease ends and call numbers.
-//   - Scripts are not rolled back. So a script reads all keys that it may touch before its first write, and nothing that
-//     is read may raise. Only single undoes its writes.
+//   - Scripts are not rolled back. So a script reads all keys that it may touch before its first write, and nothing
+//     that is read may raise. Only single undoes its writes.
 //   - The first write of a send is a ZADD, which a server that is out of memory refuses, with nothing stored. That of
 //     what consumes or takes away is a ZREM, HDEL or LPOP, which such a server lets pass, and all that follows.
 //   - No script compares two clocks. Durations go to the server, which makes instants of them, and instants that

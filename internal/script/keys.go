@@ -12,8 +12,8 @@ import (
 
 // NameRule says what a queue may be called: what a person can read, copy and type, so that two names that look alike
 // are one. One queue over several slots will lie under a name for each part.
-const NameRule = "a name is UTF-8, needs at least one character, none of { } and no control characters, begins and ends with " +
-	"no blank, and must not end in a slash and digits, which is kept for the parts of a queue"
+const NameRule = "a name is UTF-8, needs at least one character, none of { } and no control characters, begins and " +
+	"ends with no blank, and must not end in a slash and digits, which is kept for the parts of a queue"
 
 var partName = regexp.MustCompile(`/[0-9]+$`)
 

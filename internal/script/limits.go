@@ -24,7 +24,8 @@ type RateLimits struct {
 const (
 	maxRate  = 1_000_000 // a second, and the largest burst
 	maxPer   = 365 * 24 * time.Hour
-	RateRule = "needs a rate of at least 1 and at most a million a second, a time of 1ms to 365 days, and a burst of 1 to a million"
+	RateRule = "needs a rate of at least 1 and at most a million a second, a time of 1ms to 365 days, and a burst of 1 " +
+		"to a million"
 )
 
 // RatePer is a time as the scripts know it: in whole us, and not shorter than it is.

@@ -144,7 +144,8 @@ type Listed struct {
 	Spot
 	Text, Record string // its envelope, or what unread reads, "" if somebody else has deleted it; its fail record
 	Missing      int    // how many acks it still waits for
-	Next         Spot   // behind which the next page begins: Spot, but of what is held a place in a scan, and in ready how many stand behind
+	// behind which the next page begins: Spot, but of what is held a place in a scan, and in ready how many stand behind
+	Next Spot
 }
 
 // Target is the entry for steer, which passes over it if the message stands elsewhere by then, or was changed by a

@@ -78,10 +78,12 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.holds, KEYS.waiting, KEYS.lanes}) do
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.done, KEYS.holds,
+  KEYS.waiting, KEYS.lanes}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
-for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
+for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts,
+  KEYS.lease, KEYS.history}) do
   put(redis.call('HGETALL', key))
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))

@@ -44,8 +44,9 @@ type contents struct {
 	parts, listed                        map[string]string // listed: the hash lease
 	holds                                map[string]int64  // message key -> until when an acked message keeps it
 	holdAt                               int64             // the first of these
-	limited                              [5]string         // fields of state about limits; of the model, modelLimits.fields
-	wake                                 int64             // instant on the marker; 0: somebody took it, or there is none
+	// fields of state about limits; of the model, modelLimits.fields
+	limited [5]string
+	wake    int64 // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, canceled, pause, ticked, doneAt, aging int64
 	paused, grace, lease                                string

@@ -115,7 +115,8 @@ func (m *machine) call(t *rapid.T, do func(t *rapid.T, c Caller)) {
 	m.who[i].N++
 	c := m.who[i]
 	m.calls[i] = append(m.calls[i], func(t *rapid.T) {
-		if _, remembered := m.model.calls[c.ID]; remembered { // after an hour it is forgotten, also if the clock stepped: a repeat comes within minutes
+		// after an hour it is forgotten, also if the clock stepped: a repeat comes within minutes
+		if _, remembered := m.model.calls[c.ID]; remembered {
 			do(t, c)
 		}
 	})

@@ -53,7 +53,8 @@ func TestRedisPageFields(t *testing.T) {
 		spoken := strings.Contains(notes, "'"+word+"'") || strings.Contains(keys, "`"+word+"`") || word == "w" ||
 			word == "d" || word == "number" || word == "table"
 		if !spoken && !slices.Contains(fields, word) {
-			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of docs/redis.md nor in a comment of lua/", word)
+			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of docs/redis.md nor in a comment "+
+				"of lua/", word)
 		}
 	}
 	kinds := regexp.MustCompile(`KINDS = {[^}]*}`).FindString(queuetest.ReadText(t, "internal/script/lua/lib/history.lua"))

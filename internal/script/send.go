@@ -64,8 +64,9 @@ type SendRequest struct {
 type SendReply struct {
 	Now     int64          // unix us of the call that stored it
 	refused map[int]string // index -> id of the message that holds the key
-	Answers []SendAnswer   // of put: one for each message, or for the first of them; the others are to be sent by another call
-	Uneven  string         // of put: a lane of which messages ask for different widths; "": none was seen
+	// of put: one for each message, or for the first of them; the others are to be sent by another call
+	Answers []SendAnswer
+	Uneven  string // of put: a lane of which messages ask for different widths; "": none was seen
 }
 
 // singleBytes is how long a message may be that is sent by the script single.

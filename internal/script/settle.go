@@ -114,10 +114,12 @@ func (s *Settlement) plain() bool {
 
 // A SettleReply is what a settle did besides.
 type SettleReply struct {
-	Now          int64 // unix us
-	Void         []int // indices of the settlements whose delivery was not held any more; a message that another program deleted may be missing
-	Overflow     int   // garbage deleted for want of room
-	DoneOverflow int   // done messages deleted for want of room
+	Now int64 // unix us
+	// indices of the settlements whose delivery was not held any more; a message that another program deleted may be
+	// missing
+	Void         []int
+	Overflow     int // garbage deleted for want of room
+	DoneOverflow int // done messages deleted for want of room
 	Answers      []FollowerAnswer
 	Superseded   []int // indices of those that ended their messages because their deliveries were superseded
 	Left         []int // indices of those that were not settled, because the call had no room for them

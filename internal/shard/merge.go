@@ -75,7 +75,9 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		if c.Paused {
 			paused++
 		}
-		if c.Limited { // if one shard waits for an instant and another for a handler, the instant is when the next message may go at the latest
+		// if one shard waits for an instant and another for a handler, the instant is when the next message may go at
+		// the latest
+		if c.Limited {
 			all.Limited = true
 			all.LimitedSince, all.LimitedUntil = earlier(all.LimitedSince, c.LimitedSince),
 				earlier(all.LimitedUntil, c.LimitedUntil)

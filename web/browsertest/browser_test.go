@@ -339,7 +339,8 @@ func (tb *tab) fits(page string) {
 	if wide := js[[]string](tb, `(() => {
 		const width = document.documentElement.clientWidth
 		if (document.documentElement.scrollWidth <= width) return []
-		return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).slice(0, 5).map(e => e.outerHTML.slice(0, 200))
+		return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1)
+			.slice(0, 5).map(e => e.outerHTML.slice(0, 200))
 	})()`); len(wide) > 0 {
 		tb.Errorf("%s is wider than the window: %q", page, wide)
 	}
@@ -354,9 +355,9 @@ func TestTabHears(t *testing.T) {
 			return
 		}
 		_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><link rel="icon" href="data:,"><main><h1>` +
-			r.URL.Path + r.FormValue("a") +
-			// nobody waits if it fails
-			`</h1><form method="post"><label>a <input name="a"></label><button>go</button></form></main><script>alert(1)</script>`))
+			r.URL.Path + r.FormValue("a") + // nobody waits if it fails
+			`</h1><form method="post"><label>a <input name="a"></label><button>go</button></form></main>` +
+			`<script>alert(1)</script>`))
 	}))
 	defer server.Close()
 	for _, script := range []bool{true, false} {

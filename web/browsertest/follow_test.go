@@ -83,7 +83,8 @@ func TestClickBesideNews(t *testing.T) {
 	tb.until("the news after both", func() bool { return js[bool](tb, "held.length === 0") })
 
 	at := js[[]float64](tb,
-		`(scrollTo(0, 0), e => [e.x + e.width/2, e.y + e.height/2])(document.querySelector('.doings a[href^="limits"]').getBoundingClientRect())`)
+		`(scrollTo(0, 0), e => [e.x + e.width/2, e.y + e.height/2])(`+
+			`document.querySelector('.doings a[href^="limits"]').getBoundingClientRect())`)
 	mouse(input.MousePressed, at[0], at[1])
 	news("the mouse is down", 0, true)
 	mouse(input.MouseReleased, at[0], at[1])

@@ -173,7 +173,9 @@ for i = 1, #lists, 2 do
   for tag in string.gmatch(string.sub(lists[i], -1) ~= '#' and lists[i + 1] or '', '%S+') do
     local n, id = string.match(tag, '^(%d+):(.*)$')
     local last = string.match(redis.call('HGET', KEYS[3], id or tag) or '', '^%d+') or '1'
-    if redis.call('HEXISTS', KEYS[2], id or tag) == 1 and tonumber(last) <= tonumber(n or '1') then held[#held + 1] = tag end
+    if redis.call('HEXISTS', KEYS[2], id or tag) == 1 and tonumber(last) <= tonumber(n or '1') then
+      held[#held + 1] = tag
+    end
   end
 end
 return held`

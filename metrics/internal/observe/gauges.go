@@ -37,7 +37,8 @@ var Gauges = []Gauge{
 		"How long the oldest ready message has been waiting; 0 if none is.",
 		single(func(r *Reading) float64 { return r.Counts.Behind.Seconds() })},
 	{"next_due_timestamp_seconds", "next_due.timestamp", "s", "",
-		"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry.", nextDue},
+		"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a " +
+			"retry.", nextDue},
 	{"oldest_waiting_timestamp_seconds", "oldest_waiting.timestamp", "s", "",
 		"When the message was due that has waited longest for others of its lane, in seconds since 1970; " +
 			"none if no message that is due waits for its lane.",

@@ -16,7 +16,8 @@ const (
 	Ack    Outcome = "ack"
 	Nack   Outcome = "nack" // an error, a panic, or false
 	Snooze Outcome = "snooze"
-	Void   Outcome = "void" // what it returned had no effect: the message was canceled, its lease lost, or Shutdown impatient
+	// what it returned had no effect: the message was canceled, its lease lost, or Shutdown impatient
+	Void Outcome = "void"
 )
 
 // Outcomes are all of them.

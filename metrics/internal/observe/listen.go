@@ -34,10 +34,13 @@ var Totals = map[delayqueue.EventCode]Total{
 
 // What the other metrics of a process are.
 const (
-	DroppedHelp         = "Events of this process that were not counted because they came too fast; a total is too low by their messages."
-	LatenessHelp        = "From the due instant of a message to the start of its handler, on its first delivery."
-	InstantsHelp        = "Instants of schedules that this process settled, by outcome: sent, caught up, skipped or expired."
-	InstantLatenessHelp = "From an instant of a schedule to when this process had its message stored; 0 if that was ahead of it."
+	DroppedHelp = "Events of this process that were not counted because they came too fast; a total is too low " +
+		"by their messages."
+	LatenessHelp = "From the due instant of a message to the start of its handler, on its first delivery."
+	InstantsHelp = "Instants of schedules that this process settled, by outcome: sent, caught up, skipped or " +
+		"expired."
+	InstantLatenessHelp = "From an instant of a schedule to when this process had its message stored; 0 if that was " +
+		"ahead of it."
 )
 
 // LatenessBuckets are in seconds: a queue that keeps up is late by milliseconds, a queue that was down by hours.
