@@ -170,13 +170,13 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 		return err
 	}
 	if m.Put != nil && m.Put.Sequence != "" {
-		return p.notMade(d, fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
+		return p.notMade(fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
 	}
 	if err := p.leads(&m, h.Of, d.route()); err != nil {
-		return p.notMade(d, fmt.Errorf("Then: %w", err))
+		return p.notMade(fmt.Errorf("Then: %w", err))
 	}
 	if err := h.Follow(&m); err != nil {
-		return p.notMade(d, fmt.Errorf("Then: %w", err))
+		return p.notMade(fmt.Errorf("Then: %w", err))
 	}
 	return nil
 }

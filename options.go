@@ -181,8 +181,8 @@ func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 // function must return, because the worker and a stop wait for it. It may be called from several goroutines at once.
 //
 // It is told of a delivery that was lost with its consumer (ErrDeliveryLost) right before the next one, by the
-// consumer that has that: msg.Delivery is the next one's. It is told again if the next one is cut off before it has an
-// outcome. The third loss is told to WithGarbageHandler.
+// consumer that has that: msg.Delivery is the next one's. If the next one is cut off too, it is told once more. The
+// third loss is told to WithGarbageHandler.
 func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(c *config) { c.OnError = hook(f) })
 }
@@ -237,9 +237,10 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // WithMaxConsumeDuration sets how long a handler may run. Then its context ends (context.DeadlineExceeded, with the
 // cause ErrConsumeTimeout), and the delivery counts as a failure. Default 0: no limit; else at least 1 ms.
 //
-// A callback that cannot see the context goes on beside the next message, and its result has no effect. As many
-// callbacks may run on like that as WithConcurrent says; in a Pool, as many as the queue may have workers. Each one
-// more takes a worker away until one returns, and the log says so.
+// A handler that does not return then, or a callback, which cannot see the context, goes on beside the next message,
+// also beside the retry of its own, and its result has no effect. Another worker takes its place. As many handlers may
+// run on like that as WithConcurrent says (in a Pool: as many as the queue may have workers). Beyond that a worker that
+// runs on gets no replacement until it returns, and the log says so.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= message.MinDuration,
 		"must be at least 1ms; 0 means no limit"+message.UnitHint(d), func(c *config) { c.Limit = d })
@@ -257,11 +258,11 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // WithMaxLosses sets how many times in a row a message may be lost with its consumer. Then it is poison, and goes to
 // garbage. A DelayQueue, or a Pool, handles a message on its last chance alone: it fetches nothing until its handlers
 // have returned, then that message, and the next ones when that has been settled. So a message that kills its
-// consumers dies alone, and none beside it is taken for poison. It waits for at most a lease each time, and for no
-// handler twice: one that runs for longer may be beside such messages. In between it fetches for as long as it waited.
-// If the process ends while it waits, that message comes two leases later. Where the places or the rate of a queue are
-// used up, it may come some leases late.
-// Other queues of the process may be beside such a message, if they are in no Pool with this one.
+// consumers dies alone, and none beside it is taken for poison. It waits for a handler once, and for a lease at most:
+// one that runs for longer is beside such messages. In between it fetches for as long as it waited. If the process
+// ends while it waits, that message comes two leases later. Where the places or the rate of a queue are used up, it
+// may come some leases late. Other queues of the process may be beside such a message, if they are in no Pool with
+// this one.
 //
 // A message of more than 64 KB whose reply is lost twice although nothing else is in it counts a loss: the line is too
 // slow for it, or a limit of the server cuts it off.

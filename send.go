@@ -158,7 +158,7 @@ func (p *producer) SendScheduleMsg(payload string, t time.Time, opts ...MsgOptio
 func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgOption) error {
 	p.made()
 	if err != nil {
-		return p.notMade(&draft{}, err)
+		return p.notMade(err)
 	}
 	d := drafts.Get().(*draft)
 	d.when, d.fixed, d.put.Timed = w, true, true
@@ -216,7 +216,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 			if bad := follows(&put, last); bad == nil {
 				items[i].Put = &put // also of a message that is not sent, because messages behind it are not stored then
 			} else if err == nil {
-				items[i], err = produce.BatchItem{}, p.notMade(&d, bad)
+				items[i], err = produce.BatchItem{}, p.notMade(bad)
 			}
 		}
 		if results[i].Err = err; err == nil {
@@ -314,7 +314,7 @@ func findStops(items []produce.BatchItem, results []SendResult) {
 }
 
 // notMade is the error of a message that gets no id.
-func (p *producer) notMade(d *draft, err error) error {
+func (p *producer) notMade(err error) error {
 	return &SendError{Queue: p.store.Queue, Stored: StoredNo, Err: err}
 }
 
@@ -323,17 +323,17 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 	p.made()
 	d.Payload, d.Retries = payload, p.defaultRetries
 	if err := d.apply(opts); err != nil {
-		return p.notMade(d, err)
+		return p.notMade(err)
 	}
 	if err := d.check(); err != nil {
-		return p.notMade(d, err)
+		return p.notMade(err)
 	}
 	size := len(payload)
 	for k, v := range d.Headers {
 		size += len(k) + len(v)
 	}
 	if err := fits(size); err != nil {
-		return p.notMade(d, err)
+		return p.notMade(err)
 	}
 	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
 	if delay := d.when.Delay(); p.units.Asks(delay) {

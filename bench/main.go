@@ -29,6 +29,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -172,8 +173,11 @@ func compareSystems(ctx context.Context, chosen []scenario, o options) error {
 		return err
 	}
 	about.took = time.Since(begun)
-	printTables(os.Stdout, []table{targetsOf(res)})
+	printTables(os.Stdout, []table{inShort(res), targetsOf(res)})
 	if err := writeReport(document, about, res, tables); err != nil {
+		return err
+	}
+	if err := drawThroughput(filepath.Dir(document), res); err != nil {
 		return err
 	}
 	fmt.Printf("\nwritten: %s\n", document)

@@ -51,7 +51,7 @@ var kindColumns = [kinds][]column{
 		{"commands", commands, ""}, {"round trips", trips, ""}, {"allocations", allocs, ""},
 	},
 	latenessTable: {
-		{"p50", lateP50, ""}, {"p99", lateP99, ""}, {"max", lateMax, ""}, {"early", early, ""},
+		{"p50", lateP50, ""}, {"p99", lateP99, ""}, {"max", lateMax, ""}, {"early, messages", early, ""},
 		{"p50 x asynq", lateP50, nameAsynq}, {"fetches a message", fetches, ""},
 	},
 	idleTable: {

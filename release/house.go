@@ -45,12 +45,12 @@ var bounds = []bound{
 	{"exported names of ops", exported("ops"), 308, "a person on call looks for one of them in a hurry"},
 	{"lines over 120 characters in Go files", longLines(".go"), 0, "a review shows two versions side by side"},
 	{"lines over 120 characters in Lua files", longLines(".lua"), 303, "a review shows two versions side by side"},
-	{"lines over 120 characters in Markdown files", longLines(".md"), 219, "a diff of a long line hides what changed"},
+	{"lines over 120 characters in Markdown files", longLines(".md"), 243, "a diff of a long line hides what changed"},
 	{"calls of a computed command in Lua files", linesThat(".lua", computed.MatchString), 0, "some hosts refuse them"},
-	{"lines of README.md", lines("README.md"), 161, "a reader decides after three screens"},
+	{"lines of README.md", lines("README.md"), 162, "a reader decides after three screens"},
 	{"words of README.md", words("README.md"), 900, "long lines are no way round the bound of its lines"},
-	{"lines of docs/README.zh-CN.md", lines("docs/README.zh-CN.md"), 149, "it says what README.md says"},
-	{"bytes of docs/redis.md", size("docs/redis.md"), 18727, "who looks into a queue at night reads it"},
+	{"lines of docs/README.zh-CN.md", lines("docs/README.zh-CN.md"), 152, "it says what README.md says"},
+	{"bytes of docs/redis.md", size("docs/redis.md"), 18825, "who looks into a queue at night reads it"},
 }
 
 // checkHouse returns a line for each bound that does not hold, and for each import that runs against the layers.

@@ -24,7 +24,7 @@ var shared *redistest.Server
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &shared)) }
 
 var languages = map[string][]string{"python": {"python3", "send.py"}, "node": {"node", "send.js"},
-	"ruby": {"ruby", "send.rb"}}
+	"php": {"php", "send.php"}}
 
 // run sends as a person would, and returns what the program says.
 func run(t *testing.T, addr string, command, args []string) (said string, sent bool) {

@@ -3,8 +3,8 @@
 //
 // It may import wake, shard, script, link, message, event, conc and clock. The face gives it Settings, which are
 // functions and numbers. It must never call a user's code under a lock, and no goroutine may outlive Done, except one
-// whose handler runs on. Begin with consumer.go; conclude in delivery.go makes an outcome of what the face says of a
-// handler's error.
+// whose handler runs on past its time limit. Begin with consumer.go; conclude in delivery.go makes an outcome of what
+// the face says of a handler's error.
 //
 // The parts of a consumer, and what flows between them:
 //

@@ -13,7 +13,8 @@ import (
 
 // This file makes an attempt at a call: it bounds the time and finds a connection. Retry makes one after the other. The
 // bound of an attempt is the library's own: a second, or the ReadTimeout of the user's client if that is shorter, at
-// most a quarter of a consumer's lease, and a second for each MB. Nothing else notices a connection that is dead.
+// most a quarter of a consumer's lease; and a second for each MB, and the Extra of an Effort. Nothing else notices a
+// connection that is dead.
 
 // AttemptTimeout bounds an attempt, besides the time for its bytes. Only tests change it.
 var AttemptTimeout = time.Second
@@ -25,7 +26,7 @@ const (
 	AttemptBytesPerSecond = 1 << 20
 )
 
-// SilentAfter is how long a consumer that stops waits for a server. Only tests change it.
+// SilentAfter is how long a consumer that stops tries to hand its wake-up on. Only tests change it.
 var SilentAfter = 750 * time.Millisecond
 
 // A Server is the way to the Redis of one queue: the link of the user's client, or the client itself if it can have

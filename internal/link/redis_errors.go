@@ -116,7 +116,7 @@ func (s *Server) Explain(err error) error {
 			"the slot of the queue is being moved to another node (resharding), and its keys are partly here and partly there: "+
 				"calls go on when all have moved: %w", err)
 	case Denied(err):
-		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
+		return fmt.Errorf("the Redis user lacks a permission (docs/acl.md has its rights): %w", err)
 	}
 	return err
 }

@@ -268,8 +268,8 @@ func (r *rig) read() *check.State {
 
 // text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s garbage e@0s done f@1m0s result
 // f=3 parts g:2=5 missing h=2 fail b=2/0/0@0s!text key k=a sequence s=3 holds k@5s wake 1s dropped 1`; a failure record
-// is <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took the marker. Callers' calls,
-// grace, lane, big and times of calls have tests of their own.
+// is <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took the marker. Callers'
+// calls, grace, lane, big and times of calls have tests of their own.
 func (r *rig) text(s *check.State) string {
 	var words []string
 	list := func(name string, each []string) {

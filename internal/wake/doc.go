@@ -3,8 +3,8 @@
 //
 // It may import script, link, message and conc. A line owns one connection and the one BZPOPMIN on it; a queue's
 // listener owns the marker that it got until its poller has it. A marker must never be lost without a trace: a
-// process that took it serves it, or hands it on. Without markers everything works, at most a tick later. Begin with
-// wake.go.
+// process that took it serves it, or hands it on. Without markers everything works, at most a fetch interval later.
+// Begin with wake.go.
 //
 // Rules:
 //   - The queues of one client on one server share at most 8 connections to wait on. Each BZPOPMIN names the queues

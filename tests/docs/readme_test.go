@@ -8,7 +8,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
-// TestFiguresOfTheReadme: the figures of the READMEs are those of docs/benchmarks.md.
+// TestFiguresOfTheReadme: the figures of the READMEs and of their pictures are those of docs/benchmarks.md.
 func TestFiguresOfTheReadme(t *testing.T) {
 	all := queuetest.ReadText(t, "docs/benchmarks.md")
 	row := regexp.MustCompile(`(?m)^\| (?:delayqueue|asynq 0\.26) \|(.*)$`)
@@ -22,6 +22,17 @@ func TestFiguresOfTheReadme(t *testing.T) {
 				if !strings.Contains(all, "| "+figure+" |") {
 					t.Errorf("%s: %s is not in docs/benchmarks.md", page, figure)
 				}
+			}
+		}
+	}
+	for _, picture := range []string{"docs/bench-light.svg", "docs/bench-dark.svg"} {
+		drawn := regexp.MustCompile(`>([\d,]+\d)<`).FindAllStringSubmatch(queuetest.ReadText(t, picture), -1)
+		if len(drawn) < 12 {
+			t.Errorf("%s: %d figures", picture, len(drawn))
+		}
+		for _, figure := range drawn {
+			if !strings.Contains(all, "| "+figure[1]+" |") {
+				t.Errorf("%s: %s is not in docs/benchmarks.md", picture, figure[1])
 			}
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -51,6 +53,10 @@ func toCluster(password string) *redis.ClusterClient {
 	return cli
 }
 
+func alive(mux *http.ServeMux) {
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+}
+
 func ready(mux *http.ServeMux, cli redis.UniversalClient) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
@@ -73,6 +79,11 @@ func ofStaging(cli redis.UniversalClient) *delayqueue.DelayQueue {
 	return orders
 }
 
+func deleteIt(ctx context.Context, cli redis.UniversalClient) error {
+	err := ops.Of(delayqueue.NewMonitor("orders", cli)).DeleteQueue(ctx, true)
+	return err
+}
+
 // A service that sends, and is asked whether it is ready. The other clients of the page are made, and reach nothing.
 func Example_running() {
 	cli, end := embedded()
@@ -81,10 +92,13 @@ func Example_running() {
 		defer other.Close()
 	}
 	mux := http.NewServeMux()
+	alive(mux)
 	ready(mux, cli)
-	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
-	fmt.Println(answer.Code)
+	for _, probe := range []string{"/livez", "/readyz"} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest("GET", probe, nil))
+		fmt.Println(probe, answer.Code)
+	}
 
 	byName, err := byURL("redis://" + cli.(*redis.Client).Options().Addr)
 	if err != nil {
@@ -99,7 +113,19 @@ func Example_running() {
 		panic(err)
 	}
 	fmt.Println(counts.Pending, "waits")
+
+	other := delayqueue.NewQueue("orders", byName, nil)
+	if err := placeOrder(httptest.NewRequest("POST", "/orders/8", nil), other, "8"); err != nil {
+		panic(err)
+	}
+	if err := deleteIt(context.Background(), byName); err != nil {
+		panic(err)
+	}
+	_, err = delayqueue.NewMonitor("orders", byName).Counts(context.Background())
+	fmt.Println("deleted:", errors.Is(err, delayqueue.ErrNoQueue))
 	// Output:
-	// 200
+	// /livez 200
+	// /readyz 200
 	// 1 waits
+	// deleted: true
 }
