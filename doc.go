@@ -30,7 +30,7 @@
 // # What is not
 //
 //   - Exactly once: a handler that dies, or is cut off past its lease, may have done its work
-//     already when its message comes again. Make handlers repeatable.
+//     already when its message comes again (docs/life.md lists all causes). Make handlers repeatable.
 //   - Order, except in a lane (WithLane): messages come in order of due time as well as can be, not strictly. A
 //     message that is due now waits behind all that were due before it. Work that must not wait for other work (of
 //     another tenant, of a slower kind) belongs in a lane, or in a queue of its own.

@@ -5,19 +5,19 @@ import "time"
 // The figures by which runScale computes. Each is the median in docs/benchmarks.md that measuredFigures names, unless
 // its comment names another page. TestScaleFigures fails if one is no longer near it.
 const (
-	cpuSendBatches   = 4.82 // Redis CPU, us a message
-	cpuSendSingly    = 6.11
-	cpuSendSoon      = 4.96 // with 5 million pending, all due at about the same place
-	cpuSendSpread    = 11.9 // with 5 million pending, due at random instants
-	cpuDrain         = 3.86 // of a backlog, in large fetches
-	cpuDrainCold     = 5.87 // of a million messages that Redis no longer has in its processor's caches
-	cpuLive          = 12.3 // sent singly by 64 goroutines, and handled as they come
-	clientSendBatch  = 1.50 // client CPU, us a message, the bench included
-	clientSendSingly = 4.56
-	clientLive       = 10.8
-	rateOfProcess    = 185_452 // messages/s that one consumer process has handled
+	cpuSendBatches   = 6.10 // Redis CPU, us a message
+	cpuSendSingly    = 10.2
+	cpuSendSoon      = 5.86 // with 5 million pending, all due at about the same place
+	cpuSendSpread    = 16.2 // with 5 million pending, due at random instants
+	cpuDrain         = 3.42 // of a backlog, in large fetches
+	cpuDrainCold     = 7.75 // of a million messages that Redis no longer has in its processor's caches
+	cpuLive          = 8.41 // sent singly by 64 goroutines, and handled as they come
+	clientSendBatch  = 1.89 // client CPU, us a message, the bench included
+	clientSendSingly = 8.63
+	clientLive       = 12.8
+	rateOfProcess    = 207_270 // messages/s that one consumer process has handled
 
-	bytesMessage = 363 // used_memory of a pending message with payloadSize bytes
+	bytesMessage = 362 // used_memory of a pending message with payloadSize bytes
 	wireSend     = 156 // bytes of a message from the sender to Redis
 	wireHandle   = 167 // bytes of a message from Redis to the consumer
 	wireReplica  = 238 // bytes of a send from a primary to each replica

@@ -131,7 +131,8 @@ func (p *plan) costs() {
 	if p.singly {
 		p.cpuSend = cpuSendSingly
 	}
-	p.cpuHandle = cpuLive - cpuSendSingly // as they come: fetches are smaller than those of a backlog
+	// As they come: fetches are smaller than those of a backlog, so it costs at least as much.
+	p.cpuHandle = max(cpuLive-cpuSendSingly, cpuDrain)
 	if !p.soon {
 		p.cpuSend += cpuSendSpread - cpuSendSoon
 		p.cpuHandle += cpuDrainCold - cpuDrain

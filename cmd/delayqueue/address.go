@@ -10,15 +10,23 @@ import (
 const defaultURL = "redis://127.0.0.1:6379"
 
 const addressHelp = `Addresses (--redis, else REDIS_URL, else ` + defaultURL + `):
-  redis://[user:password@]host[:port][/db]                      one server, or a node of a Cluster
-  rediss://…                                                    one server over TLS
-  unix://[user:password@]/path/to/redis.sock[?db=n]             a socket
-  redis+sentinel://host:port,host:port[/db]?master=name         the primary that the sentinels name
-  redis+cluster://[user:password@]host:port,host:port           a Cluster, by some of its nodes
-  rediss+sentinel://…  rediss+cluster://…                       both over TLS
-The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s, skip_verify, … With sentinels, the
-user:password@ of the address is for the sentinels, and the primary's is ?username=…&password=… in the query.
-Escape special characters of a password (%40 is @), or give it by --password-file or REDIS_PASSWORD.`
+  redis://[user:password@]host[:port][/db]
+      one server, or a node of a Cluster
+  rediss://…
+      one server over TLS
+  unix://[user:password@]/path/to/redis.sock[?db=n]
+      a socket
+  redis+sentinel://host:port,host:port[/db]?master=name
+      the primary that the sentinels name
+  redis+cluster://[user:password@]host:port,host:port
+      a Cluster, by some of its nodes
+  rediss+sentinel://…  rediss+cluster://…
+      both over TLS
+The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s,
+skip_verify, … With sentinels, the user:password@ of the address is for the
+sentinels, and the primary's is ?username=…&password=… in the query. Escape
+special characters of a password (%40 is @), or give it by --password-file or
+REDIS_PASSWORD.`
 
 var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster",
 	"rediss+cluster"}

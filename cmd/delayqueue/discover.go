@@ -17,8 +17,9 @@ func (a *app) queuesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "queues",
 		Short: "List the queues of the prefix",
-		Long:  "queues lists the queues of the prefix as they are found. It scans all keys of the server, page by page.",
-		Args:  cobra.NoArgs,
+		Long: "queues lists the queues of the prefix as they are found. It scans all keys of\n" +
+			"the server, page by page.",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := a.connect(c.Context()); err != nil {
 				return err

@@ -142,8 +142,9 @@ func (a *app) journalStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop QUEUE JOB",
 		Short: "Stop a job of any process",
-		Long:  "stop asks the process that runs a job to stop before its next step. The journal names the JOB.",
-		Args:  cobra.ExactArgs(2),
+		Long: "stop asks the process that runs a job to stop before its next step. The journal\n" +
+			"names the JOB.",
+		Args: cobra.ExactArgs(2),
 		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, args []string) error {
 			err := m.StopBulk(ctx, args[1])
 			if err == nil {

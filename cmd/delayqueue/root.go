@@ -64,9 +64,10 @@ func (a *app) root() *cobra.Command {
 
 ` + addressHelp + `
 
-Times are 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02, 15:04 (today), tomorrow 15:04, now, or a duration
-from now on: 90s, 15m, 36h, 7d, -2h. With --json, a list is one JSON object a line, and all else is one object.
-Colours and progress bars are for terminals only. NO_COLOR turns colours off.
+Times are 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02, 15:04 (today),
+tomorrow 15:04, now, or a duration from now on: 90s, 15m, 36h, 7d, -2h. With
+--json, a list is one JSON object a line, and all else is one object. Colours
+and progress bars are for terminals only. NO_COLOR turns colours off.
 
 ` + exitHelp,
 		SilenceErrors: true,

@@ -158,7 +158,7 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	seen := p.past.last.at != 0
-	p.remember(got)
+	p.compareTotals(got)
 	if got.First == 1 && seen {
 		p.settings.Log.Error(
 			"delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
@@ -284,8 +284,8 @@ func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollba
 	return back, told
 }
 
-// remember logs it, and tells event listeners, if the server has gone back to an earlier state of the queue.
-func (p *poller) remember(got *script.FetchReply) {
+// compareTotals logs it, and tells event listeners, if the server has gone back to an earlier state of the queue.
+func (p *poller) compareTotals(got *script.FetchReply) {
 	back, gone := p.past.see(p.caller, got)
 	if !gone {
 		return
