@@ -31,6 +31,9 @@ var texts = map[string][]*regexp.Regexp{
 		regexp.MustCompile(`(?s)\btwo\([^;]*?("%s [^"]*")[^;]*?("%s [^"]*")`)},
 }
 
+// broken is where a text goes on in the next line.
+var broken = regexp.MustCompile(`" \+\n\t+"`)
+
 // keys are all texts that this module says, and those of internal/health and the journal.
 func keys(t *testing.T) map[string]bool {
 	found := map[string]bool{}
@@ -43,7 +46,7 @@ func keys(t *testing.T) map[string]bool {
 			return err
 		}
 		for _, pattern := range texts[filepath.Ext(path)] {
-			for _, match := range pattern.FindAllStringSubmatch(string(text), -1) {
+			for _, match := range pattern.FindAllStringSubmatch(broken.ReplaceAllString(string(text), ""), -1) {
 				for _, quoted := range match[1:] {
 					key, err := strconv.Unquote(quoted)
 					if err != nil {
