@@ -135,8 +135,8 @@ func asynqDelay(failures int, _ error, _ *delayqueue.Message) time.Duration {
 // after: periodic, unique, groups
 
 func otherHabits(ctx context.Context, queue *delayqueue.DelayQueue) error {
-	// asynq.Unique(time.Hour)
-	_, err := queue.Send(ctx, "rebuild", delayqueue.WithPayloadKey(), delayqueue.WithKeyHold(time.Hour))
+	// asynq.Unique(time.Hour); WithKeyHold(time.Hour) would refuse a second one for an hour after the ack, too
+	_, err := queue.Send(ctx, "rebuild", delayqueue.WithPayloadKey())
 	// asynq.Group("user-42"), with GroupGracePeriod 10 s, GroupMaxDelay 1 min and GroupMaxSize 50
 	_, err2 := queue.Send(ctx, "liked", delayqueue.WithKey("user-42", delayqueue.Append),
 		delayqueue.WithDelay(10*time.Second), delayqueue.WithMaxWait(time.Minute), delayqueue.WithMaxParts(50))
