@@ -23,8 +23,8 @@ RACE ?= -race
 FUZZTIME ?= 1m
 
 # make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
-PARTS := lint test-all test-web test-senders test-release test-shards test-goredis test-servers model fuzz zones schedules \
-	bench-check faults
+PARTS := lint test-all test-web test-senders test-release test-shards test-goredis test-oldest test-servers model fuzz zones \
+	schedules bench-check faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
 	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders
@@ -81,6 +81,10 @@ test-goredis: redis
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
 	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m -modfile="$$other/go.mod" $(NEWER)
+
+# The oldest Go that go.mod allows; the other jobs have the one that is installed.
+test-oldest: redis
+	GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) $(GOTEST) $(SHORT) -shuffle=on -timeout 30m $(TESTED)
 
 # The newest go-redis on the newest server at once. If that fails, test-goredis and test-servers say which it is.
 test-newest:

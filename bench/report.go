@@ -47,7 +47,9 @@ func writeReport(path string, a about, res *results, tables []table) error {
 	fmt.Fprintf(&b,
 		"`%s` is what bare commands cost. It moves the same sorted sets and hash by variadic commands, in pipelined batches "+
 			"of 500 where it can. It has no script, no option and no check, so it loses or repeats messages as soon as "+
-			"something goes wrong. The library can be faster where it gathers what goroutines send at the same moment. "+
+			"something goes wrong. The library can be faster than that where it gathers what goroutines send at the same "+
+			"moment. Handlers do nothing. asynq has its default settings, so it looks every 5 s for what is due "+
+			"(DelayedTaskCheckInterval). "+
 			"Client and server share the machine's cores.\n\n", nameFloor)
 
 	fmt.Fprintf(&b, "## In short\n\n%s\n%s\n\n", inShort(res).markdown(), picture)

@@ -50,7 +50,7 @@ var bounds = []bound{
 	{"lines of README.md", lines("README.md"), 162, "a reader decides after three screens"},
 	{"words of README.md", words("README.md"), 900, "long lines are no way round the bound of its lines"},
 	{"lines of docs/README.zh-CN.md", lines("docs/README.zh-CN.md"), 152, "it says what README.md says"},
-	{"bytes of docs/redis.md", size("docs/redis.md"), 18825, "who looks into a queue at night reads it"},
+	{"bytes of docs/redis.md", size("docs/redis.md"), 18845, "who looks into a queue at night reads it"},
 }
 
 // checkHouse returns a line for each bound that does not hold, and for each import that runs against the layers.

@@ -61,7 +61,7 @@ var B, b int
 func F() {}
 func f() {}
 type I interface { M(); m() }
-type T struct { I; t; C` + strings.Repeat(", C", n-8) + ` int; c int }
+type T struct { I; t; C` + strings.Repeat(",\nC", n-8) + ` int; c int }
 func (T) M() {}
 func (T) m() {}
 type t struct { D int }

@@ -29,9 +29,9 @@ const (
 	wakeCalls    = 3
 	longestBlock = 50 * time.Second
 	// wakeBrief is the wakeBlock of calls that cannot be interrupted, and wakeProbe that of calls that show whether a
-	// key is refused.
+	// key is refused. Redis 6.2 takes a millisecond for no time limit at all.
 	wakeBrief = 100 * time.Millisecond
-	wakeProbe = time.Millisecond
+	wakeProbe = 10 * time.Millisecond
 	// wakeLinger is how long a line waits, after it has passed on a marker, for the next request of the same queue.
 	wakeLinger = time.Millisecond
 	// wakeAge is how old a connection without markers may get, because it may lead to a primary that has been replaced.
