@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,36 @@ type Skipped struct {
 func List(ctx context.Context, m *delayqueue.Monitor) ([]Status, error) {
 	l := newLooker(ops.Of(m))
 	return l.List(ctx)
+}
+
+// Unsent returns the entries of a queue for which nothing is sent (Status.Reason), the one that is overdue for longest
+// first. It needs no more rights than List. A queue that has no key has none.
+func Unsent(ctx context.Context, m *delayqueue.Monitor) ([]Status, error) {
+	all, err := List(ctx, m)
+	if errors.Is(err, delayqueue.ErrNoQueue) {
+		return nil, nil
+	}
+	all = slices.DeleteFunc(all, func(s Status) bool { return s.Reason() == "" })
+	slices.SortStableFunc(all, func(a, b Status) int {
+		if a.Overdue.IsZero() != b.Overdue.IsZero() {
+			return cmp.Compare(b.Overdue.Unix(), a.Overdue.Unix()) // one that is not overdue comes last
+		}
+		return a.Overdue.Compare(b.Overdue)
+	})
+	return all, err
+}
+
+// Reason says why nothing is sent for an entry, in the words of the metrics: "not run", "wrong clock", "sequence
+// moved", "refused", "unreadable" (Trouble), or "overdue" (Overdue). "": nothing is wrong.
+func (s *Status) Reason() string {
+	i := slices.IndexFunc(troubles, func(t trouble) bool { return errors.Is(s.Trouble, t.err) })
+	switch {
+	case i >= 0:
+		return troubles[i].name
+	case !s.Overdue.IsZero():
+		return "overdue"
+	}
+	return ""
 }
 
 // Get returns one entry of a queue, and ErrNoEntry if there is none. It needs no more rights than List.
@@ -258,12 +289,8 @@ func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 		return n, nil
 	}
 	for _, one := range all {
-		i := slices.IndexFunc(troubles, func(t trouble) bool { return errors.Is(one.Trouble, t.err) })
-		switch {
-		case i >= 0:
-			n[troubles[i].name]++
-		case !one.Overdue.IsZero():
-			n["overdue"]++
+		if reason := one.Reason(); reason != "" {
+			n[reason]++
 		}
 	}
 	return n, err

@@ -102,8 +102,14 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	if n, err := f.s.Stuck(f.ctx()); err != nil || len(n) != 6 || n["refused"] != 1 || n["unreadable"] != 7 {
 		t.Errorf("stuck are %v, %v", n, err)
 	}
+	if unsent, err := Unsent(f.ctx(), f.s.monitor.Monitor()); err != nil || len(unsent) != 8 {
+		t.Errorf("unsent are %v, %v", unsent, err)
+	}
 	for _, name := range []string{"kept", "waits", "a\nname", "last", "newer", "field", "option"} {
 		one := f.status(name)
+		if one.Reason() != "unreadable" {
+			t.Errorf("%s: %s", name, one.Reason())
+		}
 		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil ||
 			!errors.Is(one.Trouble, ErrBadEntry) ||
 			errors.Is(one.Broken, ErrNewer) != newer || !one.Next.IsZero() {

@@ -15,6 +15,7 @@ import (
 type row struct {
 	*health.Look
 	Verdict       verdict
+	Others        []verdict // what else is wrong
 	In, Out       health.Rate
 	Failing       health.Percent
 	Busy, Workers int
@@ -80,6 +81,9 @@ func (b *board) find(ctx context.Context, r *request) error {
 // row is of one queue.
 func (l *language) row(q *health.Look) row {
 	out := row{Look: q, Verdict: l.verdict(q), Failing: -1}
+	for _, v := range q.Findings()[1:] {
+		out.Others = append(out.Others, verdict{v.Level, l.text(v.Text)})
+	}
 	if q.Err != nil {
 		return out
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -67,7 +68,23 @@ type poller struct {
 }
 
 func newPoller(h *Handler) *poller {
-	return &poller{h: h, next: make(chan struct{}), watcher: health.Watcher{AtOnce: atOnce}, mayAsk: true}
+	return &poller{h: h, next: make(chan struct{}), mayAsk: true,
+		watcher: health.Watcher{Reader: h.reader(), AtOnce: atOnce}}
+}
+
+// reader reads queues as this page judges them.
+func (h *Handler) reader() health.Reader {
+	return health.Reader{Limits: health.Limits{Handler: h.cfg.HungAfter, Lane: h.cfg.LaneAfter}, Unsent: unsent}
+}
+
+// unsent are the schedules of a queue for which nothing is sent.
+func unsent(ctx context.Context, m *ops.Queue) ([]health.Unsent, error) {
+	list, err := schedule.Unsent(ctx, m.Monitor())
+	all := make([]health.Unsent, len(list))
+	for i := range list {
+		all[i] = health.Unsent{Name: list[i].Name, Reason: list[i].Reason(), Since: list[i].Overdue}
+	}
+	return all, err
 }
 
 // wake starts the goroutine if it is not there. It is called with mu.

@@ -82,7 +82,8 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 			error) {
 			ctx, cancel := h.soon(ctx)
 			defer cancel()
-			return health.Read(ctx, h.newMonitor(name)), nil
+			reader := h.reader()
+			return reader.Read(ctx, h.newMonitor(name)), nil
 		})
 	}
 	if err == nil && errors.Is(q.Err, delayqueue.ErrNoQueue) {

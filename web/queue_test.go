@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,6 +36,24 @@ func TestQueuePage(t *testing.T) {
 	for _, name := range []string{"", "{", "a%7Db"} {
 		f.wants(http.StatusNotFound, f.get("queue?q="+name), name)
 	}
+}
+
+// TestAllFindings: the page of a queue says all that is wrong, and the board the worst of it.
+func TestAllFindings(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}, HungAfter: time.Millisecond})
+	s := schedule.New(delayqueue.NewPublisher("orders", f.cli))
+	ok(t, s.Set(f.Context(), schedule.Entry{Name: "<report>", Every: time.Hour, Payload: "x"}))
+	end := make(chan struct{})
+	f.consume("orders", func(context.Context, *delayqueue.Message) error { <-end; return nil })
+	defer close(end)
+	f.is("orders", f.sent("orders", "x"), delayqueue.StateUnack)
+	f.eventually("the page says both", func() bool {
+		body := f.get("queue?q=orders").body
+		return strings.Contains(body, "schedules that are not sent: 1 (&lt;report&gt;: no process runs it)") &&
+			strings.Contains(body, "handlers that run for more than")
+	})
+	f.sees(f.get("").body, "schedules that are not sent: 1")
+	f.sees(f.get("queue?q=orders&lang=zh").body, "没有进程在运行它", "个工作协程")
 }
 
 func TestGarbageIsGrouped(t *testing.T) {

@@ -65,6 +65,13 @@ type Config struct {
 	// payload is shown.
 	Payload func(queue string, m *ops.MessageStatus) string
 
+	// HungAfter is from when on a handler that runs counts as one that hangs. Default 10 min.
+	HungAfter time.Duration
+
+	// LaneAfter is from when on a lane stands still in which a message that is due waits for one that does not go on.
+	// Default 5 min.
+	LaneAfter time.Duration
+
 	// Logger gets errors. Default slog.Default.
 	Logger *slog.Logger
 }

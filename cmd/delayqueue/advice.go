@@ -156,9 +156,12 @@ var advices = map[check.Kind]advice{
 		"A handler says Throttle for all consumers, an hour at most each time, and nothing is handed out meanwhile. It " +
 			"has been said again and again, or for much.",
 		"See why handlers say it (their logs name the error); delayqueue limits lift ends it at once.", false},
-	longLane: {"A message is due, and has waited for more than an hour for others of its lane.",
+	longLane: {"A message is due, and waits for others of its lane, which do not go on (--lane-after), or for an hour.",
 		"delayqueue lanes with the name of the lane says which message has the turn, and what that waits for; delayqueue " +
 			"lanes skip lets the next one pass.", false},
+	hanging: {"Handlers have run for longer than --hung-after, and each of them keeps a worker.",
+		"delayqueue consumers says which messages they have; WithMaxConsumeDuration bounds handlers. If such handlers are " +
+			"usual here, raise --hung-after.", false},
 	unwell: {"What the server says of itself endangers messages, or keeps them from being sent or handled.",
 		"See to the server: the finding says what is wrong with it, and what to set.", false},
 	check.Unbalanced: {

@@ -62,6 +62,7 @@ error.`,
 		},
 	}
 	c.Flags().BoolVar(&mend, "repair", false, "repair what is safe to repair, after the plan was printed and confirmed")
+	a.verdictFlags(c)
 	return c
 }
 
@@ -106,7 +107,8 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 	if books != nil && books.Unaccounted != 0 {
 		broken = append(broken, finding{unbalanced(*books), nil})
 	}
-	l := health.Read(ctx, m)
+	reader := a.reader()
+	l := reader.Read(ctx, m)
 	found := append(broken, a.standstill(ctx, p, l)...)
 	d := diagnosis{Queue: p.name, At: p.now(), Messages: p.messages(), verdictJSON: a.verdictJSON(l),
 		Missing: a.missing(p), Findings: []findingJSON{}}
@@ -264,6 +266,7 @@ const (
 	unwell     check.Kind = "server in trouble"
 	throttled  check.Kind = "throttled for long"
 	longLane   check.Kind = "waits long for its lane"
+	hanging    check.Kind = "handlers hang"
 
 	schedulesNotRun check.Kind = "nobody runs the schedules"
 	scheduleStuck   check.Kind = "schedule is not sent"
@@ -280,15 +283,12 @@ func (a *app) standstill(ctx context.Context, p *examined, l *health.Look) (foun
 			Text: structure + ": " + fmt.Sprintf(format, args...) + "."}, at})
 	}
 	if !p.wrongType() {
-		others := *l
-		others.Counts.Unaccounted, others.Missing = 0, nil // that was said
-		switch v := others.Judge(); {
-		case v.Code == health.NoConsumers && v.Level == health.Critical:
-			add(nil, noConsumer, "queue", p.name, "%s", a.words(v.Text))
-		case v.Code == health.Throttled && v.Level == health.Warning:
-			add(nil, throttled, "queue", p.name, "%s", a.words(v.Text))
-		case v.Code == health.Lane && v.Level == health.Warning:
-			add(nil, longLane, "queue", p.name, "%s", a.words(v.Text))
+		kinds := map[health.Code]check.Kind{health.NoConsumers: noConsumer, health.Throttled: throttled,
+			health.Lane: longLane, health.Hung: hanging}
+		for _, v := range l.Findings() { // of the others each is said elsewhere, or comes and goes
+			if kind, is := kinds[v.Code]; is && v.Level >= health.Warning && (kind != noConsumer || v.Level == health.Critical) {
+				add(nil, kind, "queue", p.name, "%s", a.words(v.Text))
+			}
 		}
 	}
 	for _, one := range p.readable() {

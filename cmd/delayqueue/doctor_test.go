@@ -241,6 +241,15 @@ func tellDoctorLane(w *world) {
 	w.run("doctor", "orders").shows("waits long for its lane (1)",
 		"messages of lane customer-42 wait for others of it since", "delayqueue lanes skip lets")
 	w.contains(w.must("stats", "orders", "--json"), `"level":"warning","code":"lane"`)
+
+	soon := []string{"orders", "--lane-after", "1ms", "--hung-after", "1ms"}
+	w.until("its consumer says since when the handler runs", func() bool {
+		return strings.Contains(w.run(append([]string{"doctor"}, soon...)...).out, "handlers hang (1)")
+	})
+	w.run(append([]string{"doctor"}, soon...)...).shows("handlers that run for more than 0s: 1, of 1 workers",
+		"lane customer-42 stands still, messages wait since", "the one in front is handled since", "(behind it: 1)")
+	w.contains(w.must(append([]string{"stats", "--json"}, soon...)...), `"level":"critical","code":"handlers hang"`)
+	w.refused(exitUsage, "--hung-after", "stats", "orders", "--hung-after", "soon")
 }
 
 // throttledForLong: handlers of a queue that has consumers say so again and again. A fetch heeds throttled only if
@@ -295,7 +304,7 @@ func tellDoctorBusy(w *world) {
 func TestEveryFindingIsExplained(t *testing.T) {
 	source, err := os.ReadFile("../../internal/check/finding.go")
 	ok(t, err)
-	own := []check.Kind{noConsumer, deadLease, unwell, throttled, longLane, schedulesNotRun, scheduleStuck}
+	own := []check.Kind{noConsumer, deadLease, unwell, throttled, longLane, hanging, schedulesNotRun, scheduleStuck}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {
 			t.Errorf("%q: %+v", k, a)

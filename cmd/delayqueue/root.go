@@ -31,6 +31,8 @@ type app struct {
 	reason    string
 	json, yes bool
 
+	hungAfter, laneAfter durationFlag // for verdicts
+
 	started bool // the command line is right
 	command *cobra.Command
 	cli     redis.UniversalClient

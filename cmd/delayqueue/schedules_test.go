@@ -119,6 +119,10 @@ func TestSchedulesAreCounted(t *testing.T) {
 	}
 	ok(t, w.cli.HSet(t.Context(), check.Queue{Prefix: w.prefix, Name: "reports"}.Key("schedules"), "rubbish", "x").Err())
 	stuck(2, 1)
+	for _, command := range []string{"stats", "top"} {
+		w.contains(w.must(command, "reports"), "schedules that are not sent: 3 (a: no process runs it)")
+	}
+	w.contains(w.must("stats", "reports", "--json"), `"level":"critical","code":"schedules not sent"`)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

@@ -10,15 +10,16 @@ import (
 )
 
 func (a *app) statsCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "stats [QUEUE...]",
 		Short: "Show how many messages are in each state, and how far behind a queue is",
 		Long: `stats has a row for each named queue, or for all queues of the prefix that are
 found at the start: how many messages are in each state, how long the oldest
 ready message has been waiting (BEHIND), when the next message is due, and a
 verdict (STATE). WAITING are messages behind others of their lanes; there is no
-such column if there are none. A queue takes three calls of Redis, of O(log n)
-work whatever the backlog. If a queue cannot be read, its row says why, the
+such column if there are none. A queue takes three calls of Redis,
+of O(log n) work whatever the backlog, some more if a lane is late, and those
+for its schedules. If a queue cannot be read, its row says why, the
 others are shown, and the exit code is not 0. If some shards of a queue do not
 answer, the numbers of its row are those of the others.`,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -29,6 +30,8 @@ answer, the numbers of its row are those of the others.`,
 			return b.once(c.Context(), a.statsTable)
 		},
 	}
+	a.verdictFlags(c)
+	return c
 }
 
 type statsJSON struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
@@ -28,7 +29,8 @@ to be delivered (LANES: of these, behind others of their lanes, if there are
 any), how many come in and go out a second, what share of the deliveries of the
 last hour failed, how many of all workers are busy, and how long the oldest
 message that is due has waited. A queue takes three calls of Redis every
---interval, and a fourth if a message has waited long for its lane.
+--interval, some more if a message has waited long for its lane, and every ten
+seconds those for its schedules.
 
 With --json, or if the output is no terminal, top looks twice, a second apart,
 to know the rates, and prints once. If a queue cannot be read, its row says why,
@@ -52,7 +54,33 @@ not answer, the numbers of its row are those of the others.`,
 		},
 	}
 	c.Flags().VarP(&every, "interval", "n", "how often the board looks")
+	a.verdictFlags(c)
 	return c
+}
+
+// verdictFlags are those of commands that judge queues.
+func (a *app) verdictFlags(c *cobra.Command) {
+	usual := health.Limits{}.OrDefault()
+	a.hungAfter, a.laneAfter = durationFlag(usual.Handler), durationFlag(usual.Lane)
+	c.Flags().Var(&a.hungAfter, "hung-after", "a handler that runs for longer hangs")
+	c.Flags().Var(&a.laneAfter, "lane-after", "a lane stands still if a due message of it waits for longer for one "+
+		"that does not go on")
+}
+
+// reader reads queues as verdicts want it.
+func (a *app) reader() health.Reader {
+	return health.Reader{Limits: health.Limits{Handler: time.Duration(a.hungAfter), Lane: time.Duration(a.laneAfter)},
+		Unsent: unsent}
+}
+
+// unsent are the schedules of a queue for which nothing is sent.
+func unsent(ctx context.Context, m *ops.Queue) ([]health.Unsent, error) {
+	list, err := schedule.Unsent(ctx, m.Monitor())
+	all := make([]health.Unsent, len(list))
+	for i := range list {
+		all[i] = health.Unsent{Name: list[i].Name, Reason: list[i].Reason(), Since: list[i].Overdue}
+	}
+	return all, err
 }
 
 type topJSON struct {
@@ -199,7 +227,13 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 		return nil, err
 	}
 	// Many queues are asked at a time, so that those that do not answer are waited for together.
-	b := &board{app: a, watcher: health.Watcher{Limit: patience, AtOnce: 32}}
+	seen := map[string]bool{}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
+	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: patience, AtOnce: 32}}
 	if len(names) == 0 {
 		b.missing = a.discover(ctx, func(name string) { names = append(names, name) })
 		switch {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/web"
 	"github.com/spf13/cobra"
@@ -46,6 +47,7 @@ and read the page through a visitor's browser.`,
 			}
 			page := web.New(a.cli, web.Config{
 				Prefix: a.prefix, Queues: names, Hosts: withHostname(hosts), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+				HungAfter: time.Duration(a.hungAfter), LaneAfter: time.Duration(a.laneAfter),
 				Authorize: func(_ *http.Request, do web.Action, _ string) (string, error) {
 					if readOnly && do != web.Look {
 						return "", errors.New("this page is read-only")
@@ -60,6 +62,7 @@ and read the page through a visitor's browser.`,
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address for browsers, host:port")
 	c.Flags().StringSliceVar(&hosts, "host", nil, "other host names of the page")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "nobody may change anything")
+	a.verdictFlags(c)
 	return c
 }
 

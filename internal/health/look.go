@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -33,9 +35,42 @@ type Look struct {
 	Counts    ops.Counts
 	Consumers []ops.Consumer
 	Hours     []ops.Tally // the last 48, oldest first
-	// of the message that has waited longest for others of its lane; "" if that is not long, or not known
-	Lane    string
-	Samples []Sample // of a Watcher: oldest first, this look's is the last
+	Lane      *ops.Lane   // in which a message has waited longest for others; nil if that is not long, or not known
+	Unsent    []Unsent    // schedules for which nothing is sent, the one that is overdue for longest first
+	Limits    Limits
+	Samples   []Sample // of a Watcher: oldest first, this look's is the last
+}
+
+// An Unsent is a schedule for which nothing is sent.
+type Unsent struct {
+	Name   string
+	Reason string    // as schedule.Status.Reason says it
+	Since  time.Time // its first instant that was not sent; zero: not known
+}
+
+// reasons are the words of schedule.Status.Reason.
+var reasons = map[string]Text{
+	"not run":        say("no process runs it"),
+	"wrong clock":    say("it waits for the clock of the server"),
+	"sequence moved": say("its sequence has gone on without it"),
+	"refused":        say("its message is refused"),
+	"unreadable":     say("it cannot be read"),
+	"overdue":        say("it is overdue"),
+}
+
+func (u Unsent) reason() Text {
+	if t, known := reasons[u.Reason]; known {
+		return t
+	}
+	return verbatim(u.Reason)
+}
+
+// A Reader reads queues.
+type Reader struct {
+	Limits Limits
+	// Unsent reads the schedules of a queue for which nothing is sent; nil: they are not looked at. This package cannot
+	// import the module that has them.
+	Unsent func(ctx context.Context, m *ops.Queue) ([]Unsent, error)
 }
 
 // A Sample is what is remembered of a look.
@@ -53,9 +88,19 @@ const laneBytes = 64 << 10
 // which does not answer takes until the end of its context, so after this time the others are made beside it.
 const beside = 200 * time.Millisecond
 
-// Read looks at a queue, by three calls of bounded work, and a fourth if a message has waited long for its lane.
-func Read(ctx context.Context, m *ops.Queue) *Look {
-	l := &Look{Name: m.Name(), At: time.Now()}
+// Read looks at a queue, by three calls of bounded work, and at most three more if a message has waited long for its
+// lane. Schedules that may not be read are left out.
+func (r *Reader) Read(ctx context.Context, m *ops.Queue) *Look {
+	l := r.read(ctx, m)
+	if l.Err == nil && r.Unsent != nil {
+		l.Unsent, _ = r.Unsent(ctx, m)
+	}
+	return l
+}
+
+// read does not look at schedules.
+func (r *Reader) read(ctx context.Context, m *ops.Queue) *Look {
+	l := &Look{Name: m.Name(), At: time.Now(), Limits: r.Limits}
 	counts, consumers, hours := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	go func() {
 		counts <- contained(func() (err error) { l.Counts, err = m.Counts(ctx); return err })
@@ -82,11 +127,11 @@ func Read(ctx context.Context, m *ops.Queue) *Look {
 	if l.Err != nil {
 		return &Look{Name: l.Name, At: l.At, Err: l.Err}
 	}
-	if l.Missing == nil && l.inLane() > veryLate {
+	if l.Missing == nil && l.inLane() > l.laneLate() {
 		if page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1},
 			""); err == nil {
 			for _, msg := range page.Messages { // one, or none any more
-				l.Lane = msg.Lane
+				l.Lane, _ = m.Lane(ctx, msg.Lane)
 			}
 		}
 	}
@@ -125,9 +170,40 @@ func (l *Look) Shards() (answered, all int, why error) {
 
 // A Watcher looks at queues again and again, and remembers five minutes of it. One goroutine has it.
 type Watcher struct {
+	Reader
 	Limit   time.Duration // for each queue
 	AtOnce  int           // queues that are read at a time
 	samples map[string][]Sample
+	unsent  map[string]*unsent
+}
+
+const (
+	unsentFor  = 10 * time.Second // for which it is known, at most, which schedules are not sent
+	unsentKept = time.Minute      // for which that counts although they cannot be read
+)
+
+// unsent is what a Watcher remembers of the schedules of a queue.
+type unsent struct {
+	asked, read time.Time
+	all         []Unsent
+}
+
+// readAgain looks at a queue, and at its schedules if that is long ago.
+func (w *Watcher) readAgain(ctx context.Context, m *ops.Queue, known *unsent) *Look {
+	l := w.read(ctx, m)
+	if l.Err != nil || w.Unsent == nil {
+		return l
+	}
+	if l.At.Sub(known.asked) >= unsentFor {
+		known.asked = l.At.Add(-rand.N(unsentFor / 2)) // not of all queues in one round
+		if all, err := w.Unsent(ctx, m); err == nil {
+			known.read, known.all = l.At, all
+		} else if l.At.Sub(known.read) > unsentKept {
+			known.all = nil // this user may not read them, say
+		}
+	}
+	l.Unsent = known.all
+	return l
 }
 
 // Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows
@@ -136,13 +212,17 @@ func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	all := make([]*Look, len(monitors))
 	free := make(chan struct{}, w.AtOnce)
 	var reading sync.WaitGroup
+	schedules := w.unsent
+	w.unsent = make(map[string]*unsent, len(monitors))
 	for i, m := range monitors {
+		known := cmp.Or(schedules[m.Name()], new(unsent))
+		w.unsent[m.Name()] = known
 		free <- struct{}{}
 		reading.Go(func() {
 			defer func() { <-free }()
 			soon, cancel := context.WithTimeout(ctx, w.Limit)
 			defer cancel()
-			all[i] = Read(soon, m)
+			all[i] = w.readAgain(soon, m, known)
 		})
 	}
 	reading.Wait()
@@ -173,11 +253,52 @@ func (l *Look) sampled(before []Sample) []Sample {
 	return append(kept, one)
 }
 
-// WorstFirst are the looks in the order of a board.
+// WorstFirst are the looks in the order of a board: by level; then those of which nothing is known; then by how many
+// messages were lost, how late something is, and how many are late. The last three count by powers of two, so that rows
+// seldom change places. What is fine stands by name.
 func WorstFirst(all []*Look) []*Look {
+	type key struct {
+		level                    Level
+		unread, lost, late, many int
+	}
+	keys := make(map[*Look]key, len(all))
+	for _, l := range all {
+		k := key{level: l.Judge().Level}
+		if l.Err != nil {
+			k.unread = 1
+		} else if k.level > Fine {
+			k.lost, k.late, k.many = bits.Len64(uint64(max(l.Counts.Unaccounted, 0))),
+				bits.Len64(uint64(max(l.lateness()/time.Minute, 0))), bits.Len64(uint64(max(l.due(), 0)))
+		}
+		keys[l] = k
+	}
 	return slices.SortedStableFunc(slices.Values(all), func(a, b *Look) int {
-		return cmp.Or(cmp.Compare(b.Judge().Level, a.Judge().Level), cmp.Compare(a.Name, b.Name))
+		x, y := keys[a], keys[b]
+		return cmp.Or(cmp.Compare(y.level, x.level), cmp.Compare(y.unread, x.unread), cmp.Compare(y.lost, x.lost),
+			cmp.Compare(y.late, x.late), cmp.Compare(y.many, x.many), cmp.Compare(a.Name, b.Name))
 	})
+}
+
+// lateness is for how long something has stood still that should not.
+func (l *Look) lateness() time.Duration {
+	d := l.longest()
+	if !l.Counts.Paused && !l.Counts.Limited { // which is meant so
+		d = max(d, l.Counts.Behind, l.inLane())
+	}
+	for _, u := range l.Unsent {
+		if !u.Since.IsZero() {
+			d = max(d, l.At.Sub(u.Since))
+		}
+	}
+	return d
+}
+
+// due is how many messages are late.
+func (l *Look) due() int64 {
+	if l.laneDue() {
+		return l.Counts.Ready + l.Counts.Waiting
+	}
+	return l.Counts.Ready
 }
 
 // Waits is how many messages are to be delivered.

@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,24 @@ func TestJudge(t *testing.T) {
 	}
 	idle := []ops.Consumer{{Concurrency: 2}}
 	busy := []ops.Consumer{{Concurrency: 1, Handling: []ops.Handling{{ID: "a"}, {ID: "b"}}}}
+	waits := func(d time.Duration) ops.Counts {
+		return ops.Counts{Counts: numbers{Unack: 1, Waiting: 50}, LaneSince: now.Add(-d)}
+	}
+	lane := func(holders ...ops.Holder) *ops.Lane {
+		return &ops.Lane{Name: "customer-42", Waiting: 50, Holders: holders}
+	}
+	retried := ops.Holder{State: delayqueue.StateRetry, At: seven}
+	soon := func(delivery int) ops.Holder {
+		return ops.Holder{State: delayqueue.StateRetry, At: now.Add(time.Second), Delivery: delivery}
+	}
+	begun := func(d time.Duration) ops.Holder { return ops.Holder{State: delayqueue.StateUnack, At: now.Add(-d)} }
+	hung := func(all ...time.Duration) []ops.Consumer {
+		c := ops.Consumer{Concurrency: len(all)}
+		for _, d := range all {
+			c.Handling = append(c.Handling, ops.Handling{For: d})
+		}
+		return []ops.Consumer{c}
+	}
 	before := func(sent, acked int64) []Sample {
 		return []Sample{{At: now.Add(-time.Hour)}, {At: now.Add(-10 * time.Second),
 			Hour: ops.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
@@ -54,15 +73,20 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: ops.Counts{Unaccounted: -3}, Consumers: idle}, Critical, Unaccounted,
 			"messages have appeared without a word: 3"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 5, Behind: time.Hour}, Paused: true}}, Warning, Paused, "paused"},
-		{Look{Counts: ops.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Warning, Paused,
+		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 5}, Paused: true, LaneSince: now.Add(-time.Hour)}}, Warning, Paused,
+			"paused"},
+		{Look{Counts: ops.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Notice, Paused,
 			"paused until 07:00: card provider down"},
-		{Look{Counts: ops.Counts{Paused: true, PausedUntil: seven, PausedBy: "ann"}}, Warning, Paused,
+		{Look{Counts: ops.Counts{Paused: true, PausedUntil: seven, PausedBy: "ann"}}, Notice, Paused,
 			"paused until 07:00, by ann"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: 4 * time.Minute}}}, Critical, NoConsumers,
 			"no consumers, 4m0s behind"},
 		{Look{Counts: ops.Counts{Counts: numbers{Unack: 1}}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Retry: 1}}}, Warning, NoConsumers, "no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 1}}}, Warning, NoConsumers, "no consumers"},
+		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 1}, LaneSince: now.Add(-time.Second)}}, Critical, NoConsumers,
+			"no consumers"},
+		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 5}, Paused: true}}, Notice, Paused, "paused"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1}, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice,
 			Throttled, "throttled until 07:00"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: 2 * time.Hour}, ThrottledUntil: seven}, Consumers: idle},
@@ -71,6 +95,8 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: time.Hour}, Limited: true, LimitedSince: now},
 			Consumers: idle}, Notice, Limited,
 			"waits for its limit since 06:30"},
+		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1}, ThrottledUntil: seven}, Consumers: idle, Hours: hour(9, 4, 5)},
+			Critical, Failed, "56% of deliveries fail"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: time.Hour}, Limited: true, LimitedSince: now},
 			Consumers: idle, Hours: hour(9, 4, 5)},
 			Critical, Failed, "56% of deliveries fail"},
@@ -85,8 +111,11 @@ func TestJudge(t *testing.T) {
 			Hours:   hour(100, 110, 0),
 			Samples: before(90, 80)}, Critical, Behind, "2m0s behind"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 60, Behind: 6 * time.Second}}, Consumers: busy,
-			Hours: hour(100, 100, 0), Samples: before(90, 90)},
+			Hours: hour(101, 100, 0), Samples: before(90, 90)},
 			Critical, Behind, "6s behind, and it grows"},
+		{Look{Counts: ops.Counts{Counts: numbers{Ready: 60, Behind: 6 * time.Second}}, Consumers: busy,
+			Hours: hour(100, 100, 0), Samples: before(90, 90)},
+			Warning, Behind, "6s behind"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: time.Second}}, Consumers: idle, Hours: hour(9, 4, 5)},
 			Critical,
 			Failed, "56% of deliveries fail"},
@@ -99,8 +128,41 @@ func TestJudge(t *testing.T) {
 			Consumers: busy}, Notice, Lane,
 			"messages wait for others of their lanes since 06:00"},
 		{Look{Counts: ops.Counts{Counts: numbers{Retry: 1, Waiting: 3}, LaneSince: now.Add(-90 * time.Minute)},
-			Consumers: idle, Lane: "customer-42"},
+			Consumers: idle, Lane: &ops.Lane{Name: "customer-42"}},
 			Warning, Lane, "messages of lane customer-42 wait for others of it since 05:00"},
+		{Look{Counts: waits(4 * time.Minute), Consumers: idle, Lane: lane(retried)}, Notice, Lane,
+			"messages of lane customer-42 wait for others of it since 06:26"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried)}, Warning, Lane,
+			"lane customer-42 stands still, messages wait since 06:24: the one in front is retried at 07:00 (behind it: 50)"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried, begun(time.Minute))}, Notice, Lane,
+			"messages of lane customer-42 wait for others of it since 06:24"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(begun(6*time.Minute), retried)}, Warning, Lane,
+			"lane customer-42 stands still, messages wait since 06:24: the one in front is handled since 06:24 (behind it: 50)"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(ops.Holder{State: delayqueue.StateUnack})}, Notice,
+			Lane, "messages of lane customer-42 wait for others of it since 06:24"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(soon(2))}, Notice, Lane,
+			"messages of lane customer-42 wait for others of it since 06:24"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(soon(3))}, Warning, Lane,
+			"lane customer-42 stands still, messages wait since 06:24: the one in front is retried at 06:30 (behind it: 50)"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Limits: Limits{Lane: time.Hour}}, Notice,
+			Lane, "messages of lane customer-42 wait for others of it since 06:24"},
+		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Hours: hour(9, 4, 5)}, Critical, Failed,
+			"56% of deliveries fail"},
+		{Look{Consumers: hung(11*time.Minute, 3*time.Minute)}, Warning, Hung,
+			"handlers that run for more than 10m0s: 1, of 2 workers"},
+		{Look{Consumers: hung(11*time.Minute, 12*time.Minute)}, Critical, Hung,
+			"handlers that run for more than 10m0s: 2, of 2 workers"},
+		{Look{Counts: ops.Counts{Counts: numbers{Ready: 5, Unack: 1}, Limited: true, LimitedSince: now},
+			Consumers: hung(11*time.Minute, 0)}, Critical, Hung, "handlers that run for more than 10m0s: 1, of 2 workers"},
+		{Look{Consumers: []ops.Consumer{{Concurrency: 300,
+			Handling: slices.Repeat([]ops.Handling{{For: 11 * time.Minute}}, reported)}}},
+			Critical, Hung, "handlers that run for more than 10m0s: 300, of 300 workers"},
+		{Look{Consumers: hung(11*time.Minute, 12*time.Minute), Limits: Limits{Handler: time.Hour}}, Fine, Well, "fine"},
+		{Look{Consumers: idle, Unsent: []Unsent{{Name: "report", Reason: "sequence moved"}, {Name: "b", Reason: "refused"}}},
+			Critical, NotSent,
+			"schedules that are not sent: 2 (report: its sequence has gone on without it)"},
+		{Look{Counts: ops.Counts{Counts: numbers{Pending: 1}}, Unsent: []Unsent{{Name: "report", Reason: "unheard of"}}},
+			Critical, NotSent, "schedules that are not sent: 1 (report: unheard of)"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Waiting: 3, Behind: 6 * time.Second},
 			LaneSince: now.Add(-90 * time.Minute)}, Consumers: idle},
 			Warning, Behind, "6s behind"},
@@ -114,15 +176,43 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestFindings: what is wrong hides nothing else that is wrong.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	l := Look{At: now, Counts: ops.Counts{Counts: numbers{Ready: 3, Behind: 6 * time.Second, Waiting: 3},
+		LaneSince: now.Add(-2 * time.Minute), Unaccounted: 7},
+		Consumers: []ops.Consumer{{Concurrency: 2, Handling: []ops.Handling{{For: time.Hour}}}},
+		Unsent:    []Unsent{{Name: "report", Reason: "overdue"}}}
+	var codes []string
+	for _, v := range l.Findings() {
+		codes = append(codes, string(v.Code))
+	}
+	want := "schedules not sent, unaccounted, behind, handlers hang, lane"
+	if got := strings.Join(codes, ", "); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestWorstFirst: of queues of one level, those that have lost most come first, then those that are latest, then those
+// in which most waits. How late a queue is that is meant to be, because it is paused, does not count.
 func TestWorstFirst(t *testing.T) {
 	t.Parallel()
+	now := time.Now()
 	fine := []ops.Consumer{{Concurrency: 1}}
+	late := func(name string, d time.Duration, ready int64) *Look {
+		return &Look{Name: name, At: now, Counts: ops.Counts{Counts: numbers{Ready: ready, Behind: d}}}
+	}
 	var names []string
 	for _, l := range WorstFirst([]*Look{{Name: "c", Consumers: fine}, {Name: "b", Consumers: fine}, {Name: "quiet"},
-		{Name: "z", Err: errors.New("x")}}) {
+		{Name: "z", Err: errors.New("x")}, late("a-little", 2*time.Minute, 9), late("most", time.Hour, 1),
+		late("more", 3*time.Minute, 100), {Name: "lost", Counts: ops.Counts{Unaccounted: 3}},
+		{Name: "planned", At: now, Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: 48 * time.Hour}, Paused: true}},
+		{Name: "hung", At: now, Consumers: []ops.Consumer{{Concurrency: 2, Handling: []ops.Handling{{For: time.Hour}}}}},
+		{Name: "idle", At: now, Counts: ops.Counts{Counts: numbers{Pending: 1}}}}) {
 		names = append(names, l.Name)
 	}
-	if got := strings.Join(names, " "); got != "z b c quiet" {
+	if got := strings.Join(names, " "); got != "z lost most more a-little hung planned idle b c quiet" {
 		t.Error(got)
 	}
 }

@@ -1,8 +1,11 @@
 package health
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -35,6 +38,8 @@ const (
 	Lane        Code = "lane"
 	Behind      Code = "behind"
 	Failed      Code = "failing"
+	Hung        Code = "handlers hang"
+	NotSent     Code = "schedules not sent"
 	Empty       Code = "empty"
 	Busy        Code = "busy"
 	Well        Code = "fine"
@@ -47,86 +52,216 @@ type Verdict struct {
 	Text  Text
 }
 
+// Limits say for how long something may stand still before that is a warning. Zero: the default.
+type Limits struct {
+	Handler time.Duration // a handler may run; default 10 min
+	Lane    time.Duration // a message that is due may wait for another one of its lane that does not go on; default 5 min
+}
+
+// OrDefault has no zero, and nothing below.
+func (l Limits) OrDefault() Limits {
+	return Limits{cmp.Or(max(l.Handler, 0), 10*time.Minute), cmp.Or(max(l.Lane, 0), 5*time.Minute)}
+}
+
 const (
 	lateAfter     = 5 * time.Second // how far behind a queue that keeps up may be
 	veryLate      = time.Minute
 	failingMuch   = 50 // %
 	failingSome   = 10
 	longThrottled = time.Hour // so long Throttle holds at most: it was said again and again
-	longInLane    = time.Hour
+	longInLane    = time.Hour // however fast the lane goes
+	failsAgain    = 2         // a message that has failed so often and waits for the next delivery holds its lane up
+	reported      = 100       // how many messages a consumer says that it handles, at most
 )
 
-// Judge says the worst that is known of a queue. That its books do not balance stays until somebody accepts that, so
-// it hides nothing that is as bad.
-func (l *Look) Judge() Verdict {
-	v, missing := l.judge(), l.Counts.Unaccounted
-	if v.Level == Critical || missing == 0 {
-		return v
+// Judge is the worst of Findings.
+func (l *Look) Judge() Verdict { return l.Findings()[0] }
+
+// Findings are all that is known to be wrong, the worst first; or else one verdict that says that nothing is.
+func (l *Look) Findings() []Verdict {
+	if l.Err != nil {
+		return []Verdict{{Critical, Unreadable, say("cannot be read: %s", l.Err)}}
 	}
-	if missing < 0 {
-		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -missing)}
+	var all []Verdict
+	for _, find := range []func() (Verdict, bool){l.shardsMissing, l.doesNotFlow, l.failing, l.unsent, l.hung,
+		l.inLanes, l.unaccounted} {
+		if v, found := find(); found {
+			all = append(all, v)
+		}
 	}
-	return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", missing)}
+	if len(all) == 0 {
+		return []Verdict{l.well()}
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int { return cmp.Compare(b.Level, a.Level) })
+	return all
 }
 
-func (l *Look) judge() Verdict {
-	n := l.Counts
-	busy, workers := l.Workers()
-	failing := Failing(l.LastHour())
-	switch {
-	case l.Err != nil:
-		return Verdict{Critical, Unreadable, say("cannot be read: %s", l.Err)}
-	case l.Missing != nil:
-		answered, all, why := l.Shards()
-		return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(answered), int64(all), why)}
-	case n.Paused:
-		return Verdict{Warning, Paused, PauseOf(n)}
-	case workers == 0 && n.Ready > 0:
-		return Verdict{Critical, NoConsumers, say("no consumers, %s behind", n.Behind)}
-	case workers == 0 && n.Unack > 0:
-		return Verdict{Critical, NoConsumers, say("no consumers")}
-	case workers == 0 && n.Pending+n.Retry+n.Waiting > 0:
-		return Verdict{Warning, NoConsumers, say("no consumers")}
-	case !n.ThrottledUntil.IsZero() && n.Behind > longThrottled:
-		return Verdict{Warning, Throttled, say("throttled until %s, and %s behind", n.ThrottledUntil, n.Behind)}
-	case !n.ThrottledUntil.IsZero():
-		return Verdict{Notice, Throttled, say("throttled until %s", n.ThrottledUntil)}
-	case n.Behind > lateAfter && !n.Limited:
-		return l.late()
-	case failing >= failingMuch:
-		return Verdict{Critical, Failed, say("%s of deliveries fail", failing)}
-	case failing >= failingSome:
-		return Verdict{Warning, Failed, say("%s of deliveries fail", failing)}
-	case n.Limited:
-		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}
-	case l.inLane() > veryLate:
-		return l.waitsForLane()
+// well is of a queue with which nothing is wrong.
+func (l *Look) well() Verdict {
+	switch busy, workers := l.Workers(); {
 	case workers == 0:
 		return Verdict{Quiet, Empty, say("empty, no consumers")}
-	case busy == workers && n.Ready > 0:
+	case busy == workers && l.Counts.Ready > 0:
 		return Verdict{Notice, Busy, say("all workers are busy")}
 	}
 	return Verdict{Fine, Well, say("fine")}
 }
 
+func (l *Look) shardsMissing() (Verdict, bool) {
+	answered, all, why := l.Shards()
+	return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(answered), int64(all), why)},
+		l.Missing != nil
+}
+
+// unaccounted: that the books do not balance stays until somebody accepts that.
+func (l *Look) unaccounted() (Verdict, bool) {
+	missing := l.Counts.Unaccounted
+	if missing < 0 {
+		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -missing)}, true
+	}
+	return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", missing)}, missing > 0
+}
+
+// doesNotFlow says the first reason for which messages do not get through.
+func (l *Look) doesNotFlow() (Verdict, bool) {
+	n := l.Counts
+	_, workers := l.Workers()
+	switch {
+	case n.Paused && n.Ready == 0 && !l.laneDue():
+		return Verdict{Notice, Paused, PauseOf(n)}, true
+	case n.Paused:
+		return Verdict{Warning, Paused, PauseOf(n)}, true
+	case workers == 0 && n.Ready > 0:
+		return Verdict{Critical, NoConsumers, say("no consumers, %s behind", n.Behind)}, true
+	case workers == 0 && (n.Unack > 0 || l.laneDue()):
+		return Verdict{Critical, NoConsumers, say("no consumers")}, true
+	case workers == 0 && n.Pending+n.Retry+n.Waiting > 0:
+		return Verdict{Warning, NoConsumers, say("no consumers")}, true
+	case !n.ThrottledUntil.IsZero() && n.Behind > longThrottled:
+		return Verdict{Warning, Throttled, say("throttled until %s, and %s behind", n.ThrottledUntil, n.Behind)}, true
+	case !n.ThrottledUntil.IsZero():
+		return Verdict{Notice, Throttled, say("throttled until %s", n.ThrottledUntil)}, true
+	case n.Behind > lateAfter && !n.Limited:
+		return l.late(), true
+	case n.Limited:
+		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}, true
+	}
+	return Verdict{}, false
+}
+
+// failing is of deliveries of the last hour.
+func (l *Look) failing() (Verdict, bool) {
+	part := Failing(l.LastHour())
+	level := Warning
+	if part >= failingMuch {
+		level = Critical
+	}
+	return Verdict{level, Failed, say("%s of deliveries fail", part)}, part >= failingSome
+}
+
+// hung is of handlers that run for longer than they may. It is critical if no other can run, because all workers have
+// such a handler, or as many as the queue may run at a time.
+func (l *Look) hung() (Verdict, bool) {
+	limit, n := l.Limits.OrDefault().Handler, 0
+	for _, c := range l.Consumers {
+		late := 0
+		for _, h := range c.Handling {
+			if h.For > limit {
+				late++
+			}
+		}
+		if late == reported { // it says no more
+			late = max(late, c.Concurrency)
+		}
+		n += late
+	}
+	_, workers := l.Workers()
+	level := Warning
+	if n >= workers || l.Counts.Limited && int64(n) >= l.Counts.Unack {
+		level = Critical
+	}
+	return Verdict{level, Hung, say("handlers that run for more than %s: %s, of %s workers", limit, int64(n),
+		int64(workers))}, n > 0
+}
+
+// longest is for how long a handler has run that may not, at most.
+func (l *Look) longest() (d time.Duration) {
+	for _, c := range l.Consumers {
+		for _, h := range c.Handling {
+			if h.For > l.Limits.OrDefault().Handler {
+				d = max(d, h.For)
+			}
+		}
+	}
+	return d
+}
+
+// unsent is of schedules for which nothing is sent.
+func (l *Look) unsent() (Verdict, bool) {
+	if len(l.Unsent) == 0 {
+		return Verdict{}, false
+	}
+	first := l.Unsent[0]
+	return Verdict{Critical, NotSent, say("schedules that are not sent: %s (%s: %s)", int64(len(l.Unsent)), first.Name,
+		first.reason())}, true
+}
+
 // inLane is how long a message that is due has waited for others of its lane.
 func (l *Look) inLane() time.Duration {
-	if l.Counts.LaneSince.IsZero() {
+	if !l.laneDue() {
 		return 0
 	}
 	return l.At.Sub(l.Counts.LaneSince)
 }
 
-// waitsForLane is of a queue that keeps up, but for messages behind others of their lanes.
-func (l *Look) waitsForLane() Verdict {
-	level, since := Notice, l.Counts.LaneSince
-	if l.inLane() > longInLane {
+// laneDue says whether a message that is due waits for others of its lane.
+func (l *Look) laneDue() bool { return !l.Counts.LaneSince.IsZero() }
+
+// inLanes is of messages that wait behind others of their lanes. It is worse if those do not go on.
+func (l *Look) inLanes() (Verdict, bool) {
+	late, since := l.inLane(), l.Counts.LaneSince
+	if late <= l.laneLate() || l.Counts.Paused {
+		return Verdict{}, false
+	}
+	level := Notice
+	if late > longInLane {
 		level = Warning
 	}
-	if l.Lane == "" {
-		return Verdict{level, Lane, say("messages wait for others of their lanes since %s", since)}
+	if l.Lane == nil {
+		return Verdict{level, Lane, say("messages wait for others of their lanes since %s", since)}, true
 	}
-	return Verdict{level, Lane, say("messages of lane %s wait for others of it since %s", l.Lane, since)}
+	if first := l.standsStill(); first != nil && late > l.Limits.OrDefault().Lane {
+		text := say("lane %s stands still, messages wait since %s: the one in front is retried at %s (behind it: %s)",
+			l.Lane.Name, since, first.At, l.Lane.Waiting)
+		if first.State == delayqueue.StateUnack {
+			text = say("lane %s stands still, messages wait since %s: the one in front is handled since %s (behind it: %s)",
+				l.Lane.Name, since, first.At, l.Lane.Waiting)
+		}
+		return Verdict{Warning, Lane, text}, true
+	}
+	return Verdict{level, Lane, say("messages of lane %s wait for others of it since %s", l.Lane.Name, since)}, true
+}
+
+// laneLate is from when on a message that waits for others of its lane is worth a word.
+func (l *Look) laneLate() time.Duration { return min(veryLate, l.Limits.OrDefault().Lane) }
+
+// standsStill is the first message that has a turn in the lane, if each of them fails again and again, waits long for
+// its retry, or has been handled for long.
+func (l *Look) standsStill() *ops.Holder {
+	limit := l.Limits.OrDefault().Lane
+	goesOn := func(h ops.Holder) bool {
+		switch h.State {
+		case delayqueue.StateRetry:
+			return h.Delivery <= failsAgain && h.At.Sub(l.At) <= limit
+		case delayqueue.StateUnack:
+			return h.At.IsZero() || l.At.Sub(h.At) <= limit
+		}
+		return true
+	}
+	if len(l.Lane.Holders) == 0 || slices.ContainsFunc(l.Lane.Holders, goesOn) {
+		return nil
+	}
+	return &l.Lane.Holders[0]
 }
 
 // PauseOf says until when, by whom and why.
@@ -154,8 +289,10 @@ func (l *Look) late() Verdict {
 	switch {
 	case !in.Known || l.Counts.Waiting > 0: // what waits for its lane comes after what is ready
 		return Verdict{bad, Behind, say("%s behind", l.Counts.Behind)}
-	case out.PerSecond <= in.PerSecond:
+	case out.PerSecond < in.PerSecond:
 		return Verdict{Critical, Behind, say("%s behind, and it grows", l.Counts.Behind)}
+	case out.PerSecond == in.PerSecond:
+		return Verdict{bad, Behind, say("%s behind", l.Counts.Behind)}
 	}
 	drains := time.Duration(min(float64(l.Counts.Ready)/(out.PerSecond-in.PerSecond), 1e7) * float64(time.Second))
 	return Verdict{bad, Behind, say("%s behind, drains in %s", l.Counts.Behind, drains)}
