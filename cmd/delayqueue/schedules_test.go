@@ -122,7 +122,9 @@ func TestSchedulesAreCounted(t *testing.T) {
 	for _, command := range []string{"stats", "top"} {
 		w.contains(w.must(command, "reports"), "schedules that are not sent: 3 (a: no process runs it)")
 	}
-	w.contains(w.must("stats", "reports", "--json"), `"level":"critical","code":"schedules not sent"`)
+	twice := w.must("stats", "reports", "reports", "--json")
+	w.contains(twice, `"level":"critical","code":"schedules not sent"`)
+	equal(t, "rows of a queue that is named twice", strings.Count(twice, `"queue":"reports"`), 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

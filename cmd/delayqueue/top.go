@@ -226,13 +226,13 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
-	// Many queues are asked at a time, so that those that do not answer are waited for together.
 	seen := map[string]bool{}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		again := seen[name]
 		seen[name] = true
 		return again
 	})
+	// Many queues are asked at a time, so that those that do not answer are waited for together.
 	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: patience, AtOnce: 32}}
 	if len(names) == 0 {
 		b.missing = a.discover(ctx, func(name string) { names = append(names, name) })

@@ -93,9 +93,14 @@ const beside = 200 * time.Millisecond
 func (r *Reader) Read(ctx context.Context, m *ops.Queue) *Look {
 	l := r.read(ctx, m)
 	if l.Err == nil && r.Unsent != nil {
-		l.Unsent, _ = r.Unsent(ctx, m)
+		l.Unsent, _ = r.readUnsent(ctx, m)
 	}
 	return l
+}
+
+func (r *Reader) readUnsent(ctx context.Context, m *ops.Queue) (all []Unsent, err error) {
+	err = contained(func() (err error) { all, err = r.Unsent(ctx, m); return err })
+	return all, err
 }
 
 // read does not look at schedules.
@@ -195,15 +200,21 @@ func (w *Watcher) readAgain(ctx context.Context, m *ops.Queue, known *unsent) *L
 		return l
 	}
 	if l.At.Sub(known.asked) >= unsentFor {
-		known.asked = l.At.Add(-rand.N(unsentFor / 2)) // not of all queues in one round
-		if all, err := w.Unsent(ctx, m); err == nil {
-			known.read, known.all = l.At, all
-		} else if l.At.Sub(known.read) > unsentKept {
-			known.all = nil // this user may not read them, say
-		}
+		all, err := w.readUnsent(ctx, m)
+		known.note(l.At, all, err)
 	}
 	l.Unsent = known.all
 	return l
+}
+
+// note keeps what was read, and for a while what was read before if it could not be read: this user may not, say.
+func (u *unsent) note(at time.Time, all []Unsent, err error) {
+	u.asked = at.Add(-rand.N(unsentFor / 2)) // not of all queues in one round
+	if err == nil {
+		u.read, u.all = at, all
+	} else if at.Sub(u.read) > unsentKept {
+		u.all = nil
+	}
 }
 
 // Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows

@@ -194,6 +194,27 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// TestUnsentIsKept: schedules that cannot be read for a moment are as they were, and are asked for again no sooner than
+// others.
+func TestUnsentIsKept(t *testing.T) {
+	t.Parallel()
+	var u unsent
+	at, bad := time.Now(), errors.New("no answer")
+	for _, step := range []struct {
+		after time.Duration
+		all   []Unsent
+		err   error
+		want  int
+	}{{0, make([]Unsent, 2), nil, 2}, {30 * time.Second, nil, bad, 2}, {time.Minute, nil, bad, 2},
+		{61 * time.Second, nil, bad, 0}, {70 * time.Second, make([]Unsent, 1), nil, 1}, {80 * time.Second, nil, nil, 0}} {
+		now := at.Add(step.after)
+		u.note(now, step.all, step.err)
+		if len(u.all) != step.want || u.asked.After(now) || now.Sub(u.asked) > unsentFor/2 {
+			t.Errorf("after %v: %+v", step.after, u)
+		}
+	}
+}
+
 // TestWorstFirst: of queues of one level, those that have lost most come first, then those that are latest, then those
 // in which most waits. How late a queue is that is meant to be, because it is paused, does not count.
 func TestWorstFirst(t *testing.T) {
