@@ -37,6 +37,7 @@ type Look struct {
 	Hours     []ops.Tally // the last 48, oldest first
 	Lane      *ops.Lane   // in which a message has waited longest for others; nil if that is not long, or not known
 	Unsent    []Unsent    // schedules for which nothing is sent, the one that is overdue for longest first
+	Stuck     []Countdown // countdowns that cannot complete
 	Limits    Limits
 	Samples   []Sample // of a Watcher: oldest first, this look's is the last
 }
@@ -89,21 +90,30 @@ const laneBytes = 64 << 10
 const beside = 200 * time.Millisecond
 
 // Read looks at a queue, by three calls of bounded work, and at most three more if a message has waited long for its
-// lane. Schedules that may not be read are left out.
+// lane. Schedules and countdowns that may not be read are left out.
 func (r *Reader) Read(ctx context.Context, m *ops.Queue) *Look {
 	l := r.read(ctx, m)
-	if l.Err == nil && r.Unsent != nil {
+	if l.Err == nil {
 		l.Unsent, _ = r.readUnsent(ctx, m)
+		l.Stuck, _ = l.readStuck(ctx, m)
 	}
 	return l
 }
 
 func (r *Reader) readUnsent(ctx context.Context, m *ops.Queue) (all []Unsent, err error) {
+	if r.Unsent == nil {
+		return nil, nil
+	}
 	err = contained(func() (err error) { all, err = r.Unsent(ctx, m); return err })
 	return all, err
 }
 
-// read does not look at schedules.
+func (l *Look) readStuck(ctx context.Context, m *ops.Queue) (all []Countdown, err error) {
+	err = contained(func() (err error) { all, err = Countdowns(ctx, m, &l.Counts); return err })
+	return all, err
+}
+
+// read does not look at schedules and countdowns.
 func (r *Reader) read(ctx context.Context, m *ops.Queue) *Look {
 	l := &Look{Name: m.Name(), At: time.Now(), Limits: r.Limits}
 	counts, consumers, hours := make(chan error, 1), make(chan error, 1), make(chan error, 1)
@@ -179,41 +189,50 @@ type Watcher struct {
 	Limit   time.Duration // for each queue
 	AtOnce  int           // queues that are read at a time
 	samples map[string][]Sample
-	unsent  map[string]*unsent
+	slow    map[string]*slow
 }
 
 const (
-	unsentFor  = 10 * time.Second // for which it is known, at most, which schedules are not sent
-	unsentKept = time.Minute      // for which that counts although they cannot be read
+	slowFor  = 10 * time.Second // for which it is known, at most, which schedules and countdowns stand still
+	slowKept = time.Minute      // for which that counts although they cannot be read
 )
 
-// unsent is what a Watcher remembers of the schedules of a queue.
-type unsent struct {
-	asked, read time.Time
-	all         []Unsent
+// slow is what a Watcher remembers of a queue because it costs more to read.
+type slow struct {
+	asked  time.Time
+	unsent lately[Unsent]
+	stuck  lately[Countdown]
 }
 
-// readAgain looks at a queue, and at its schedules if that is long ago.
-func (w *Watcher) readAgain(ctx context.Context, m *ops.Queue, known *unsent) *Look {
+// lately is what was read last.
+type lately[T any] struct {
+	at  time.Time
+	all []T
+}
+
+// readAgain looks at a queue, and at its schedules and countdowns if that is long ago.
+func (w *Watcher) readAgain(ctx context.Context, m *ops.Queue, known *slow) *Look {
 	l := w.read(ctx, m)
-	if l.Err != nil || w.Unsent == nil {
+	if l.Err != nil {
 		return l
 	}
-	if l.At.Sub(known.asked) >= unsentFor {
-		all, err := w.readUnsent(ctx, m)
-		known.note(l.At, all, err)
+	if l.At.Sub(known.asked) >= slowFor {
+		known.asked = l.At.Add(-rand.N(slowFor / 2)) // not of all queues in one round
+		unsent, err := w.readUnsent(ctx, m)
+		known.unsent.note(l.At, unsent, err)
+		stuck, err := l.readStuck(ctx, m)
+		known.stuck.note(l.At, stuck, err)
 	}
-	l.Unsent = known.all
+	l.Unsent, l.Stuck = known.unsent.all, known.stuck.all
 	return l
 }
 
 // note keeps what was read, and for a while what was read before if it could not be read: this user may not, say.
-func (u *unsent) note(at time.Time, all []Unsent, err error) {
-	u.asked = at.Add(-rand.N(unsentFor / 2)) // not of all queues in one round
+func (k *lately[T]) note(at time.Time, all []T, err error) {
 	if err == nil {
-		u.read, u.all = at, all
-	} else if at.Sub(u.read) > unsentKept {
-		u.all = nil
+		k.at, k.all = at, all
+	} else if at.Sub(k.at) > slowKept {
+		k.all = nil
 	}
 }
 
@@ -223,11 +242,11 @@ func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	all := make([]*Look, len(monitors))
 	free := make(chan struct{}, w.AtOnce)
 	var reading sync.WaitGroup
-	schedules := w.unsent
-	w.unsent = make(map[string]*unsent, len(monitors))
+	before := w.slow
+	w.slow = make(map[string]*slow, len(monitors))
 	for i, m := range monitors {
-		known := cmp.Or(schedules[m.Name()], new(unsent))
-		w.unsent[m.Name()] = known
+		known := cmp.Or(before[m.Name()], new(slow))
+		w.slow[m.Name()] = known
 		free <- struct{}{}
 		reading.Go(func() {
 			defer func() { <-free }()
@@ -300,6 +319,9 @@ func (l *Look) lateness() time.Duration {
 		if !u.Since.IsZero() {
 			d = max(d, l.At.Sub(u.Since))
 		}
+	}
+	for _, c := range l.Stuck {
+		d = max(d, l.At.Sub(c.Since))
 	}
 	return d
 }

@@ -40,6 +40,7 @@ const (
 	Failed      Code = "failing"
 	Hung        Code = "handlers hang"
 	NotSent     Code = "schedules not sent"
+	Incomplete  Code = "countdowns stuck"
 	Empty       Code = "empty"
 	Busy        Code = "busy"
 	Well        Code = "fine"
@@ -84,7 +85,7 @@ func (l *Look) Findings() []Verdict {
 	}
 	var all []Verdict
 	for _, find := range []func() (Verdict, bool){l.shardsMissing, l.doesNotFlow, l.failing, l.unsent, l.hung,
-		l.inLanes, l.unaccounted} {
+		l.inLanes, l.stuck, l.unaccounted} {
 		if v, found := find(); found {
 			all = append(all, v)
 		}
@@ -204,6 +205,16 @@ func (l *Look) unsent() (Verdict, bool) {
 	first := l.Unsent[0]
 	return Verdict{Critical, NotSent, say("schedules that are not sent: %s (%s: %s)", int64(len(l.Unsent)), first.Name,
 		first.reason())}, true
+}
+
+// stuck is of countdowns that cannot complete.
+func (l *Look) stuck() (Verdict, bool) {
+	if len(l.Stuck) == 0 {
+		return Verdict{}, false
+	}
+	first := l.Stuck[0]
+	return Verdict{Warning, Incomplete, say("countdowns that cannot complete: %s (key %s: acks that are missing: %s, "+
+		"and message %s is dead)", int64(len(l.Stuck)), first.Key, int64(first.Left), first.Dead)}, true
 }
 
 // inLane is how long a message that is due has waited for others of its lane.

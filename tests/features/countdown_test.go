@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // countsFor are n messages whose acks count for a key.
@@ -116,6 +118,48 @@ func TestCountdownAtItsInstant(t *testing.T) {
 		s := f.Check()
 		return len(s.Messages) == 3 && len(s.Garbage) == 1
 	})
+}
+
+// TestCountdownOfTheDead: a message that waits for a dead one is found until the dead one is requeued and acked.
+func TestCountdownOfTheDead(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	var mended atomic.Bool
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if msg.Payload == "bad" && !mended.Load() {
+			return delayqueue.ErrSkipRetry
+		}
+		return nil
+	})
+	f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(2), face.InAnHour)
+	f.Send(q, "good", delayqueue.WithCounts("k"))
+	f.Send(q, "nobody waits for it", delayqueue.WithCounts("gone"))
+	bad := f.Send(q, "bad", delayqueue.WithCounts("k"))
+	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	stuck := func() []health.Countdown {
+		n, err := m.Counts(queuetest.CtxB)
+		f.Must(err)
+		all, err := health.Countdowns(queuetest.CtxB, m, &n)
+		f.Must(err)
+		return all
+	}
+	if all := stuck(); len(all) != 0 {
+		t.Errorf("nothing is dead: %+v", all)
+	}
+	q.StartConsume()
+	queuetest.Eventually(t, "one is dead, one is acked", func() bool {
+		all := stuck()
+		return len(all) == 1 && all[0].Left == 1
+	})
+	if all := stuck(); len(all) != 1 || all[0].Key != "k" || all[0].Dead != bad.ID || all[0].Since.IsZero() {
+		t.Errorf("%+v", all)
+	}
+	mended.Store(true)
+	f.Must(m.Requeue(queuetest.CtxB, bad.ID))
+	f.Drained()
+	if all := stuck(); len(all) != 0 {
+		t.Errorf("all are acked: %+v", all)
+	}
 }
 
 // TestCountdownOptions: what cannot be is refused with a sentence, and a countdown of nothing is due now.

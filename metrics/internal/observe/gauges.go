@@ -32,6 +32,9 @@ func single(value func(*Reading) float64) func(*Reading) map[string]float64 {
 var Gauges = []Gauge{
 	{"up", "up", "1", "", "Whether the queue could be read: 1, or 0 and none of its other gauges.",
 		single(func(r *Reading) float64 { return number(r.Up) })},
+	{"shards_missing", "shards.missing", "{shard}", "",
+		"Shards of the queue that do not answer; its other gauges are of the others.",
+		single(func(r *Reading) float64 { return float64(r.Missing) })},
 	{"messages", "messages", "{message}", "state", "Messages in a state.", sizes},
 	{"oldest_ready_age_seconds", "oldest_ready.age", "s", "",
 		"How long the oldest ready message has been waiting; 0 if none is.",
@@ -57,6 +60,9 @@ var Gauges = []Gauge{
 		"How long the oldest running handler has been running; 0 if none is.", single(longestHandling)},
 	{"schedules_stuck", "schedule.stuck", "{schedule}", "reason", "Schedules for which nothing is sent at their instants.",
 		stuck},
+	{"countdowns_stuck", "countdown.stuck", "{message}", "",
+		"Messages that wait for the ack of a message that is dead (WithCountdown).",
+		single(func(r *Reading) float64 { return float64(r.Countdowns) })},
 }
 
 func sizes(r *Reading) map[string]float64 {

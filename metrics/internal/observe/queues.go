@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -41,7 +43,10 @@ type Reading struct {
 	Up        bool // if not, nothing else is known
 	Counts    ops.Counts
 	Consumers []ops.Consumer
+	Missing   int            // shards that do not answer; all else is of the others
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
+
+	Countdowns int // messages that wait for the ack of a dead one
 }
 
 // Text is what others wrote, as UTF-8: one that is none makes an exporter refuse all that it has.
@@ -100,15 +105,32 @@ func (q *Queues) Read(ctx context.Context) []Reading {
 	return readings
 }
 
+// count reads what is known beside schedules and countdowns. Both calls are made at once, because one that waits for a
+// shard takes all the time there is.
+func (r *Reading) count(ctx context.Context, m *ops.Queue) error {
+	consumers := make(chan error, 1)
+	go func() {
+		var err error
+		r.Consumers, err = m.Consumers(ctx)
+		consumers <- err
+	}()
+	var err error
+	r.Counts, err = m.Counts(ctx)
+	for _, err := range []error{err, <-consumers} {
+		var missing *shard.MissingError
+		switch {
+		case errors.As(err, &missing):
+			r.Missing = missing.Of - missing.Answered
+		case err != nil && !errors.Is(err, delayqueue.ErrNoQueue): // not used yet: it is as empty as one that is
+			return err
+		}
+	}
+	return nil
+}
+
 func (q *Queues) read(ctx context.Context, one *queue) Reading {
 	r := Reading{Queue: one.monitor.Name()}
-	var err error
-	if r.Counts, err = one.monitor.Counts(ctx); err == nil {
-		r.Consumers, err = one.monitor.Consumers(ctx)
-	}
-	if errors.Is(err, delayqueue.ErrNoQueue) { // not used yet: it is as empty as one that is
-		err = nil
-	}
+	err := r.count(ctx, one.monitor)
 	r.Up = err == nil
 	q.mu.Lock()
 	changed := one.down == r.Up
@@ -119,6 +141,10 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 		if stuck, err := schedules.Stuck(ctx); err == nil { // else they take too long, or may not be read: the queue is up
 			r.Stuck = stuck
 		}
+	}
+	if r.Up {
+		stuck, _ := health.Countdowns(ctx, one.monitor, &r.Counts) // as above
+		r.Countdowns = len(stuck)
 	}
 	log := q.Logger
 	if log == nil {

@@ -1,0 +1,51 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+)
+
+// A Countdown is a message that waits for the ack of a message that is dead. It is handed out at its own instant, or
+// when the dead message is requeued and acked.
+type Countdown struct {
+	Key   string    // of the message that waits
+	Left  int       // acks that are missing
+	Dead  string    // the id of the message that died last of those whose acks are missing
+	Since time.Time // when that was
+}
+
+// mostCountdowns bounds how many are looked for at a time.
+const mostCountdowns = 10
+
+// Countdowns looks for them among the 100 messages that died last. n are the counts of the queue: mostly they say that
+// there can be none.
+func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdown, err error) {
+	if n.Garbage == 0 || n.Pending+n.Waiting == 0 {
+		return nil, nil
+	}
+	m = ops.Of(m.Monitor()).WithReadLimit(laneBytes)
+	page, err := m.List(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, "")
+	if err != nil {
+		return nil, err
+	}
+	met := map[string]bool{"": true}
+	for _, dead := range page.Messages {
+		if met[dead.Counts] || len(met) > mostCountdowns {
+			continue
+		}
+		met[dead.Counts] = true
+		waits, err := m.GetKey(ctx, dead.Counts)
+		switch {
+		case errors.Is(err, delayqueue.ErrNotFound):
+		case err != nil:
+			return nil, err
+		case waits.CountdownLeft > 0 && (waits.State == delayqueue.StatePending || waits.State == delayqueue.StateWaiting):
+			all = append(all, Countdown{Key: dead.Counts, Left: waits.CountdownLeft, Dead: dead.ID, Since: dead.At})
+		}
+	}
+	return all, nil
+}
