@@ -59,8 +59,8 @@ var chinese = map[string]string{
 	"lane %s stands still, messages wait since %s: the one in front is " +
 		"handled since %s (behind it: %s)": "泳道 %s 停滞，自 %s 起有消息在等：最前面的一条从 %s 起一直在处理（排在后面：%s）",
 	"handlers that run for more than %s: %s, of %s workers": "运行超过 %s 的处理函数：%s 个，共 %s 个工作协程",
-	"countdowns that cannot complete: %s (key %s: acks that are missing: %s, and message %s is dead)": "无法完成的倒计数：%s 个" +
-		"（键 %s：还缺 %s 个 ack，而消息 %s 已死）",
+	"countdowns that cannot complete: %s (%s: acks missing %s, message %s is dead)": "无法完成的倒计数：%s 个" +
+		"（%s：还缺 %s 个 ack，消息 %s 已死）",
 	"schedules that are not sent: %s (%s: %s)": "没有发送的定时计划：%s 个（%s：%s）",
 	"no process runs it":                       "没有进程在运行它",
 	"it waits for the clock of the server":     "它在等待服务器的时钟",

@@ -148,7 +148,7 @@ func TestJudge(t *testing.T) {
 			Lane, "messages of lane customer-42 wait for others of it since 06:24"},
 		{Look{Consumers: idle, Stuck: []Countdown{{"import-42", 2, "0b1f", now}, {"import-43", 1, "0b20", now}}}, Warning,
 			Incomplete,
-			"countdowns that cannot complete: 2 (key import-42: acks that are missing: 2, and message 0b1f is dead)"},
+			"countdowns that cannot complete: 2 (import-42: acks missing 2, message 0b1f is dead)"},
 		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Hours: hour(9, 4, 5)}, Critical, Failed,
 			"56% of deliveries fail"},
 		{Look{Consumers: hung(11*time.Minute, 3*time.Minute)}, Warning, Hung,

@@ -213,8 +213,9 @@ func (l *Look) stuck() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	first := l.Stuck[0]
-	return Verdict{Warning, Incomplete, say("countdowns that cannot complete: %s (key %s: acks that are missing: %s, "+
-		"and message %s is dead)", int64(len(l.Stuck)), first.Key, int64(first.Left), first.Dead)}, true
+	text := say("countdowns that cannot complete: %s (%s: acks missing %s, message %s is dead)", int64(len(l.Stuck)),
+		first.Key, int64(first.Left), first.Dead)
+	return Verdict{Warning, Incomplete, text}, true
 }
 
 // inLane is how long a message that is due has waited for others of its lane.

@@ -25,11 +25,13 @@ func TestShards(t *testing.T) {
 	t.Cleanup(c.Close)
 	c.Watch(delayqueue.NewMonitor("orders", cli))
 	read := func() map[string]float64 { return values(t, c) }
-	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "shards_missing orders": 0, "messages orders pending": 6})
+	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "shards_missing orders": 0,
+		"messages orders pending": 6})
 	third := strings.TrimSuffix(script.NewShard(cli, "dq", "orders", 2, 3).Keys.State, "state")
 	left := 6 - float64(cli.ZCard(t.Context(), third+"pending").Val())
 	if err := cli.Set(t.Context(), third+"waiting", "another program's", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "shards_missing orders": 1, "messages orders pending": left})
+	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "shards_missing orders": 1,
+		"messages orders pending": left})
 }
