@@ -12,7 +12,7 @@
 //
 //	go run . -trouble
 //
-// is a service of some 45 queues with 210,000 messages, in which a lot is wrong. TASKS.md has ten tasks for a person
+// is a service of 37 queues with 210,000 messages, in which a lot is wrong. TASKS.md has ten tasks for a person
 // who does not know what. With -size 0.1 queues have a tenth of that.
 package main
 
