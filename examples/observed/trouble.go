@@ -130,7 +130,7 @@ func orders(s *service, name string, size float64) error {
 	}).WithRetryDelays(5*time.Second, 10*time.Second, 30*time.Second)
 	n := some(150_000, size)
 	err := s.send(q, n, func(i int) delayqueue.Outgoing {
-		due := 10*time.Minute + 30*time.Hour*time.Duration(i)/time.Duration(n)
+		due := 10*time.Minute + 30*time.Hour/time.Duration(n)*time.Duration(i)
 		return order{i, i % customers, orderTypes[i%len(orderTypes)], 12.5}.
 			message(delayqueue.WithDelay(due), delayqueue.WithRetryCount(5))
 	})
