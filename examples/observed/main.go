@@ -40,6 +40,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 const (
@@ -172,6 +173,7 @@ func (o *options) open() (cli redis.UniversalClient, about string, closed func()
 		}
 		return server.Client, server.About, server.Close, nil
 	}
+	logging.Disable() // the queues say once that a node is away
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: strings.Split(o.cluster, ",")})
 	err = within(func(ctx context.Context) error { return cluster.Ping(ctx).Err() })
 	if err != nil {
@@ -182,13 +184,16 @@ func (o *options) open() (cli redis.UniversalClient, about string, closed func()
 }
 
 // stop waits for what is under way.
-func (s *service) stop() (err error) {
+func (s *service) stop() error {
 	for _, q := range s.queues {
 		q.StopConsume()
 	}
-	for _, q := range s.queues {
-		err = errors.Join(err, within(q.Shutdown))
-	}
+	err := within(func(ctx context.Context) (err error) {
+		for _, q := range s.queues {
+			err = errors.Join(err, q.Shutdown(ctx))
+		}
+		return err
+	})
 	s.working.Wait()
 	return err
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
-// A scene is a queue of -trouble: what is in it, and who works on it. Sizes are multiplied by size.
+// A scene is a queue of -trouble. fill sends its messages, multiplied by size, and starts its consumer.
 type scene struct {
 	name string
 	fill func(s *service, name string, size float64) error
 }
 
-// scenes are all but those of hostileNames. quiet stands for quietQueues queues.
+// scenes are the queues in which something is to be seen. Others are quiet: quietQueues of them, and hostileNames.
 var scenes = []scene{
 	{"orders", orders}, {"mails", mails}, {"imports", imports}, {"slow", slow}, {"limited", limited},
 	{"paused", paused}, {"nobody", nobody}, {"reports", reports}, {"parcels", parcels}, {"hostile", hostile},
