@@ -21,21 +21,24 @@ var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{Disab
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// start runs the program until the end of the test and returns where it listens.
-func start(t *testing.T) string {
+// start runs the program on an embedded server until the end of the test and returns where it listens.
+func start(t *testing.T) string { return startOn(t, "", "-every", "20ms") }
+
+// startOn runs it on the Redis at an address.
+func startOn(t *testing.T, redis string, args ...string) string {
 	t.Helper()
-	t.Setenv("REDIS_ADDR", "")
+	t.Setenv("REDIS_ADDR", redis)
 	var out, errs testkit.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-every", "20ms"}, &out, &errs) }()
+	go func() { code <- run(ctx, append(args, "-addr", "127.0.0.1:0"), &out, &errs) }()
 	t.Cleanup(func() {
 		cancel()
 		if got := testkit.Receive(t, "it ends", code); got != 0 || t.Failed() {
 			t.Errorf("exit code %d; it said:\n%s%s", got, &out, &errs)
 		}
 	})
-	listening := regexp.MustCompile(`listening on (127\.0\.0\.1:\d+),`)
+	listening := regexp.MustCompile(`listening on (127\.0\.0\.1:\d+);`)
 	testkit.Until(t, "it listens", func() bool { return listening.MatchString(out.String()) })
 	return listening.FindStringSubmatch(out.String())[1]
 }
