@@ -17,8 +17,8 @@ import (
 
 // A bulkWork is what --all does.
 type bulkWork struct {
-	question    string // Delete
-	doing, did  string // deleting, deleted
+	question    string // Cancel
+	doing, did  string // canceling, canceled
 	destructive bool   // asked about, however little it is
 	can         []delayqueue.State
 	usual       []delayqueue.State // without --state
@@ -90,7 +90,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		}
 	default:
 		b.DryRun = true
-		counted, err := a.runBulk(ctx, "counting", total, b, work.start)
+		counted, err := a.runBulk(ctx, "", total, b, work.start)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -192,6 +192,9 @@ func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
+	if b.DryRun {
+		doing = "counting"
+	}
 	bar := a.progress(doing, total)
 	b.Progress = func(r *ops.BulkResult) bool {
 		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
@@ -290,7 +293,7 @@ func saySample(some []*ops.MessageStatus) {
 	if len(some) == 0 {
 		return
 	}
-	t := newGrid("id", "key", "state", "headers", "payload", "last error").cutLast(6)
+	t := newGrid("id", "key", "state", "headers", "payload", "last error").cuts(4, 5, 6)
 	for _, msg := range some {
 		t.add(msg.ID, msg.Key, msg.State, cut(headersFlag(msg.Headers).String(), inTable), payloadOf(msg), errorOf(msg))
 	}

@@ -30,7 +30,7 @@ func tellFind(w *world) {
 	w.sound("orders")
 }
 
-// What died, in groups, and a group brought back.
+// What died, in groups, and a group requeued.
 func tellErrors(w *world) {
 	w.kill("orders", "card 12 refused", "a", "b")
 	w.kill("orders", "card 7 refused", "c")
@@ -41,10 +41,10 @@ func tellErrors(w *world) {
 	}
 	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups",
 		"looked at 4 of 4")
-	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("brought back 0 messages\n").
+	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")
-	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "brought back 3 messages")
+	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "requeued 3 messages")
 	w.refused(exitUsage, "has no errors", "errors", "orders", "--state", "pending")
 	w.sound("orders")
 }

@@ -67,7 +67,7 @@ type journalJSON struct {
 
 // journal prints up to so many entries.
 func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
-	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
+	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).sentences(3, 4, 6)
 	for cursor := ""; most > 0; {
 		soon, cancel := context.WithTimeout(ctx, patience)
 		page, err := m.Journal(soon, min(most, 200), cursor)

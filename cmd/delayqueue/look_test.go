@@ -137,7 +137,7 @@ func tellGet(w *world) {
 	w.contains(w.must("stats", "reports", "--json"), `"done":1,`)
 	w.refused(exitRefused, "is pending: only what is done has a result", "get", "orders", id, "--result")
 	w.refused(exitRefused, "is done", "run", "reports", done)
-	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "deleted 1 message")
+	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "canceled 1 message")
 
 	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders",

@@ -105,7 +105,7 @@ func (a *app) topTable(all []*health.Look) *grid {
 	if lanes {
 		header, numbers = slices.Insert(header, 3, any("lanes")), append(numbers, 9)
 	}
-	t := a.grid(header...).numbers(numbers...).cutLast(2)
+	t := a.grid(header...).numbers(numbers...).sentences(2)
 	add := func(waiting any, cells ...any) {
 		if lanes {
 			cells = slices.Insert(cells, 3, waiting)
