@@ -112,7 +112,7 @@ func tellTop(w *world) {
 
 	w.columns = 80
 	t := w.terminal("top", "-n", "50ms")
-	t.sees("every 50ms; Ctrl-C ends")
+	t.sees("rows 1 to 3 of 3, by worst; s sorts, arrows scroll, q quits")
 	w.must("resume", "a-queue-with-quite-a-long-name")
 	w.send("calm", "d", inAnHour)
 	t.sees("fine            ")

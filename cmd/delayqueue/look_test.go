@@ -41,7 +41,7 @@ func tellStats(w *world) {
 func tellWatch(w *world) {
 	w.send("orders", "a", inAnHour)
 	t := w.terminal("top", "orders", "--interval", "50ms")
-	t.sees("Ctrl-C ends")
+	t.sees("q quits")
 	ok(w, w.monitor("orders").PauseUntil(w.Context(), time.Now().Add(time.Hour)))
 	t.sees("paused until")
 	w.handled("orders")

@@ -44,6 +44,7 @@ type world struct {
 	prefix   string
 	env      []string
 	columns  int           // of terminals; 0: 150
+	rows     int           // of terminals; 0: 40
 	patience time.Duration // of the program, on an idle machine; 0: so long that no server is taken for one that is away
 	hurried  bool          // patience is the same on a busy machine: an answer that comes late does no harm
 }
