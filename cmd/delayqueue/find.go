@@ -50,7 +50,7 @@ go on.`,
 			return a.find(c, m, args[1], how, &part)
 		},
 	}
-	c.Flags().StringSliceVar(&states, "state", nil, "only in these states (pending, ready, unack, retry, garbage, done)")
+	c.Flags().StringSliceVar(&states, "state", nil, "only in these states ("+strings.Join(stateNames, ", ")+")")
 	part.flags(c, 20, "messages to show at most", "search")
 	return c
 }

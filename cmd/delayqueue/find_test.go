@@ -61,8 +61,15 @@ func tellJournal(w *world) {
 	all := decode[journalJSON](w, w.must("journal", "orders", "--json"))
 	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`,
 		"\n", "\n", `"by":"ann"`)
-	w.lacks(w.must("journal", "orders", "--limit", "1"), "ann")
+	w.lacks(w.must("journal", "orders", "-l", "1"), "ann")
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
+	between := func(from, to time.Time) int {
+		return strings.Count(w.must("journal", "orders", "--json", "--from", from.Format(time.RFC3339Nano),
+			"--to", to.Format(time.RFC3339Nano)), "\n")
+	}
+	begun, ended := all[2].At, all[0].At
+	equal(w, "acts of a time", []int{between(begun, ended), between(begun.Add(time.Microsecond), ended),
+		between(begun, begun), between(ended.Add(time.Microsecond), ended.Add(time.Hour))}, []int{3, 2, 1, 0})
 	w.refused(exitNotFound, "not found", "journal", "stop", "orders", "x")
 	w.refused(exitRefused, "wrong state", "journal", "stop", "orders", all[0].ID)
 	w.sendMany("orders", 600, time.Hour)

@@ -92,7 +92,7 @@ and progress bars are for terminals only. NO_COLOR turns colours off.
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.deleteCommand(), a.pauseCommand(), a.resumeCommand(),
 		limits, journal,
 		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic,
-		a.historyCommand(),
+		a.historyCommand(), a.forecastCommand(),
 		a.eventsCommand(),
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
