@@ -171,6 +171,36 @@ func tellBulkGoesOn(w *world) {
 	w.sound("orders")
 }
 
+// A shift that was cut off goes on by the command that was printed, and shifts no message twice.
+func tellShiftGoesOn(w *world) {
+	w.sendMany("orders", 300, 3*time.Hour)
+	shift := []string{"reschedule", "orders", "--all", "--by", "3h", "--yes", "--rate", "1"}
+	later := func(than time.Duration) int64 {
+		r, err := w.monitor("orders").BulkRunNow(w.Context(),
+			ops.Bulk{DryRun: true, Filter: ops.Filter{From: time.Now().Add(than), Limit: 500}})
+		ok(w, err)
+		return r.Done
+	}
+	for range 2 { // the first begins, and the second goes on
+		before := later(4 * time.Hour)
+		t := w.terminal(shift...)
+		w.until("the program knows of one step", func() bool { return later(4*time.Hour) > before })
+		t.types(ctrlC)
+		testkit.Receive(w, "its end", t.ended)
+		all := strings.ReplaceAll(t.all(), "\r\n", "\n")
+		if strings.Contains(all, "is not known") { // a slow machine was cut off within a step
+			return
+		}
+		w.contains(all, fmt.Sprintf("rescheduled %s\n", plural(int(later(4*time.Hour)), "message")))
+		_, cursor, _ := strings.Cut(all, "--cursor ")
+		cursor, _, _ = strings.Cut(strings.Join(strings.Fields(cursor), ""), "delayqueue:")
+		shift = append(shift[:8:8], "--cursor", cursor, "--yes")
+	}
+	equal(w, "shifted twice", later(7*time.Hour), 0)
+	w.refused(exitUsage, "[cursor dry-run] are set", append(shift, "--dry-run")...)
+	w.refused(exitUsage, "it is of another call", append(shift, "--most", "7")...)
+}
+
 func shifted(w *world) int64 {
 	w.Helper()
 	r, err := w.monitor("orders").BulkRunNow(w.Context(),

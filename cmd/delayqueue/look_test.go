@@ -201,7 +201,8 @@ func tellForecast(w *world) {
 	r := w.exits(0, "forecast", "orders", "--from", at(17*time.Hour+30*time.Minute), "--to", at(24*time.Hour))
 	r.says("17:30:00 to ", ": 3 messages; before: 2; after: 1\n")
 	w.inOrder(r.out, "FROM", "17:30:00    0", "18:00:00    1", "18:30:00    1", "20:00:00    1", "23:30:00    0")
-	spans := decode[dueJSON](w, w.must("forecast", "orders", "--from", at(12*time.Hour), "--to", at(60*time.Hour), "--json"))
+	spans := decode[dueJSON](w, w.must("forecast", "orders", "--from", at(12*time.Hour), "--to", at(60*time.Hour),
+		"--json"))
 	var sum int64
 	for i, one := range spans {
 		sum += one.Pending

@@ -35,7 +35,8 @@ ready, retry and waiting, or in the states of --state. The command asks first.`,
 				})
 			}
 			find := a.finder(m, which.byKey, false)
-			if err := a.askAbout(ctx, m, ids, find, "Cancel %s of queue %q?", plural(len(ids), "message"), m.Name()); err != nil {
+			what := plural(len(ids), "message")
+			if err := a.askAbout(ctx, m, ids, find, "Cancel %s of queue %q?", what, m.Name()); err != nil {
 				return err
 			}
 			return a.each(ctx, m, ids, find, "canceled", func(ctx context.Context, id string) (string, error) {
@@ -92,7 +93,8 @@ asks if they may be more than 100.`,
 			}
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live, twice: byDuration,
+					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live,
+					twice: shiftedFirst(by),
 					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
 						if byDuration {
 							return m.BulkRescheduleBy(ctx, b, time.Duration(by))
@@ -110,12 +112,28 @@ asks if they may be more than 100.`,
 				}))
 		},
 	}
+	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
 	c.Flags().Var(&to, "at", "due then")
 	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
 	c.MarkFlagsOneRequired("at", "by")
 	c.MarkFlagsMutuallyExclusive("at", "by")
-	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
+	c.Flags().StringVar(&which.cursor, "cursor", "",
+		"with --all --by: go on where the same command was cut off, which says so")
+	for _, name := range []string{"at", "before", "dry-run"} {
+		c.MarkFlagsMutuallyExclusive("cursor", name)
+	}
 	return c
+}
+
+// shiftedFirst says with which messages a shift begins; "" if nothing is shifted.
+func shiftedFirst(by durationFlag) string {
+	switch {
+	case by > 0:
+		return "the latest"
+	case by < 0:
+		return "the earliest"
+	}
+	return ""
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -133,7 +151,8 @@ waiting, or in the states of --state, and asks if they may be more than 100.`,
 			if which.all {
 				waiting := []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting}
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Run now", doing: "making due now", did: "made due now", usual: waiting, can: waiting, start: m.BulkRunNow,
+					question: "Run now", doing: "making due now", did: "made due now", usual: waiting, can: waiting,
+					start: m.BulkRunNow,
 				})
 			}
 			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "made due now", plainly(m.RunNow))

@@ -58,7 +58,8 @@ QUEUE   PENDING  READY  UNACK  RETRY  GARBAGE  DONE  BEHIND  NEXT DUE  STATE
 orders  200,000      0      0      1    6,000     0          in 3s
   messages of lane customer-42 wait behind message
   01890000-0000-7000-8000-00003f9a21bc
-` + strings.Repeat(strings.Repeat("q", 80)+"\n", 3) + `qqqqqqqqqq    1      0      0      1        0     0                    fine
+` + strings.Repeat(strings.Repeat("q", 80)+"\n", 3) +
+			`qqqqqqqqqq    1      0      0      1        0     0                    fine
 `,
 		"lanes": `
 LANE          WAITS  SINCE    TURNS  STATE  FOR

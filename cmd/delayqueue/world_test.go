@@ -73,9 +73,10 @@ var scenarios = [2][]func(w *world){{
 	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
 	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorLostLanes, tellDoctorNewer, tellDoctorPaused,
 	tellDoctorStandstill, tellErrors, tellEvents,
-	tellFind, tellForecast, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
+	tellFind, tellForecast, tellGet, tellHistory,
+	tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
-	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch,
+	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellShiftGoesOn, tellWatch,
 }}
 
 func TestOnOneServer(t *testing.T) {
