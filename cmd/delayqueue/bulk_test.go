@@ -38,6 +38,7 @@ func tellBulkStates(w *world) {
 	w.refused(exitUsage, "cannot be rescheduled", "reschedule", "orders", "--all", "--state", "unack", "--at", "now")
 	w.refused(exitUsage, `did you mean "ready"?`, "cancel", "orders", "--all", "--state", "redy", "--yes")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--dry-run")
+	w.refused(exitUsage, "go with --all", "reschedule", "orders", nobody, "--by", "1h", "--cursor", "x")
 	w.sound("orders")
 }
 
