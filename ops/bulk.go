@@ -39,7 +39,7 @@ import (
 //
 // A call may be cut off between or within its steps. The same call with Before set to BulkResult.At does the rest,
 // because messages that were changed have left their state, or are as they should be. Only BulkRescheduleBy would
-// shift messages twice.
+// shift messages twice. That call does the rest with Cursor set to BulkResult.Next.
 type Bulk struct {
 	// States are those that the messages were in when the call began. None: all in which the change is possible; but
 	// BulkDelete needs them. In StateUnack, only messages that are being handled when the call reaches them are changed.
@@ -70,8 +70,9 @@ type Bulk struct {
 	// Most is how many messages are changed at most. 0: any number.
 	Most int64
 
-	// Cursor is the Next of a dry run that was stopped. The dry run goes on from there, if all else is as it was. "": it
-	// begins.
+	// Cursor is the Next of a dry run or of a BulkRescheduleBy that was cut off. The call goes on from there, if all else
+	// is as it was. BulkRescheduleBy may then shift a message again whose turn in its lane has begun or ended meanwhile.
+	// "": the call begins.
 	Cursor string
 
 	// Progress is called after each step. If it returns false, the call stops without an error. A panic in Progress
@@ -105,7 +106,9 @@ type BulkResult struct {
 	At       time.Time `json:",omitzero"`
 	Finished bool      // all was looked at, or Bulk.Most were changed
 
-	Next   string           `json:",omitempty"` // of a dry run: for Bulk.Cursor; "" if it is finished
+	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": it is finished, or it is not known whether the
+	// step that was cut off has shifted its messages.
+	Next   string           `json:",omitempty"`
 	Sample []*MessageStatus `json:",omitempty"` // of a dry run: the first 10 messages at most that this call has counted
 }
 
@@ -201,8 +204,8 @@ func (o *operation) valid(b *Bulk, can []delayqueue.State) error {
 	if err := message.Unitless("Bulk.Spread", b.Spread); err != nil {
 		return err
 	}
-	if b.Cursor != "" && !b.DryRun {
-		return fmt.Errorf("%w: Bulk.Cursor: only a dry run goes on", delayqueue.ErrBadOption)
+	if b.Cursor != "" && !b.DryRun && o.What != script.SteerBy {
+		return fmt.Errorf("%w: Bulk.Cursor: only a dry run and BulkRescheduleBy go on", delayqueue.ErrBadOption)
 	}
 	if o.Rate < 0 || o.Most < 0 {
 		return fmt.Errorf("%w: Bulk.Rate %d, Bulk.Most %d: less than 0", delayqueue.ErrBadOption, o.Rate, o.Most)
@@ -324,6 +327,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 			got.entries = got.entries[:slices.Index(got.entries, targets[len(done)])]
 			targets, passed = o.wanted(&got, p)
 		}
+		o.known = o.n
 		before := o.Result.Done
 		o.spreadTo += int64(len(done)) * do.Step
 		for i, d := range done {

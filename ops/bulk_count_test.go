@@ -199,6 +199,46 @@ func TestDryRunGoesOn(t *testing.T) {
 	}
 }
 
+// TestRescheduleByGoesOn: a call that is cut off between steps shifts the rest, and no message twice. After a step
+// without an answer there is no cursor.
+func TestRescheduleByGoesOn(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const n = 24
+	base := pendingAt(f, n)
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	cut := false
+	cli := f.Client()
+	t.Cleanup(link.Interpose(cli,
+		queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cut && cmd.Args()[1] == script.SteerScript.SHA {
+				cancel()
+				cmd.SetErr(io.EOF)
+				return io.EOF
+			}
+			return next(c, cmd)
+		})))
+	m := Of(delayqueue.NewMonitor(f.Name, cli))
+	for _, by := range []time.Duration{time.Minute, -30 * time.Second} {
+		b := Bulk{Filter: Filter{Limit: 4}, Progress: func(*BulkResult) bool { return false }}
+		got, err := m.BulkRescheduleBy(queuetest.CtxB, b, by)
+		steps := 1
+		for ; err == nil && got.Next != "" && steps < 2*n; steps++ {
+			b.Cursor = got.Next
+			got, err = m.BulkRescheduleBy(queuetest.CtxB, b, by)
+		}
+		if err != nil || got.Done != n || got.Looked != n || !got.Finished || steps < n/4 {
+			t.Errorf("by %v, after %d steps: %+v, %v", by, steps, got, err)
+		}
+	}
+	shifted(f, m, base, 30*time.Second)
+	cut = true
+	got, err := m.BulkRescheduleBy(ctx, Bulk{}, time.Minute)
+	if err == nil || got.At.IsZero() || got.Next != "" {
+		t.Errorf("without an answer: %+v, %v", got, err)
+	}
+}
+
 // TestBulkLosesReplies: messages are shifted once, whatever replies are lost, the first among them.
 func TestBulkLosesReplies(t *testing.T) {
 	t.Parallel()

@@ -37,5 +37,5 @@
 //
 // A call for many (BulkRequeue, BulkDelete, …) changes the messages that were there when it began, each of them once.
 // A message is changed only if it still is where the call has seen it. A call that was cut off is made again with
-// Bulk.Before and does the rest, except BulkRescheduleBy, which would shift messages twice.
+// Bulk.Before and does the rest, except BulkRescheduleBy, which needs Bulk.Cursor to shift no message twice.
 package ops

@@ -52,6 +52,7 @@ type operation struct {
 
 	caller string
 	n      int64 // number of its last call
+	known  int64 // number of the last call of which it is known what it did
 
 	resumed  bool            // by a cursor
 	met      map[string]bool // by tag: messages with a lane that were changed or counted, and may be met again
@@ -74,12 +75,12 @@ func (t *task) digest(queue string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// countOn goes on where a dry run was stopped that was told the same.
+// countOn goes on where a call was cut off that was told the same.
 func (o *operation) countOn(cursor string) error {
 	var r reach
 	err := cmp.Or(readCursor(cursor, &r), r.valid())
 	if err == nil && r.Of != o.Of {
-		return fmt.Errorf("%w %q: it is of another dry run", ErrBadCursor, cursor)
+		return fmt.Errorf("%w %q: it is of another call", ErrBadCursor, cursor)
 	}
 	o.reach = r
 	if places := len(o.places()); err == nil &&
@@ -180,7 +181,7 @@ func (o *operation) result(places []place) *BulkResult {
 		r.Entry = o.entry.String()
 	}
 	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places)
-	if o.dry && !r.Finished {
+	if !r.Finished && (o.dry || o.What == script.SteerBy && o.known == o.n) {
 		r.Next, _ = cursorOf(&o.reach) // there is nothing in it that cannot be written
 	}
 	return &r

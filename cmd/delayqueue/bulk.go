@@ -17,12 +17,12 @@ import (
 
 // A bulkWork is what --all does.
 type bulkWork struct {
-	question    string // Delete
-	doing, did  string // deleting, deleted
+	question    string // Cancel
+	doing, did  string // canceling, canceled
 	destructive bool   // asked about, however little it is
 	can         []delayqueue.State
 	usual       []delayqueue.State // without --state
-	twice       bool               // done again, it is done twice
+	twice       string             // if it is done twice when it is done again: which messages it begins with
 	start       bulkCall
 }
 
@@ -40,6 +40,7 @@ type bulkFlags struct {
 	rate   int
 	dryRun bool
 	anew   bool
+	cursor string // of a command that was cut off
 }
 
 func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
@@ -77,20 +78,20 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	}
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
-		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew}
+		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew, Cursor: which.cursor}
 	did := work.did
 	switch {
 	case which.dryRun:
 		did = "would have " + work.did
 	case !work.destructive && total <= many:
-	case a.yes || !onTerminal(os.Stdin):
+	case a.yes || !onTerminal(os.Stdin) || which.cursor != "":
 		if err := a.ask("%s %s of queue %q? (--dry-run counts first.)", work.question,
 			which.which(total, namesOf(states)), m.Name()); err != nil {
 			return err
 		}
 	default:
 		b.DryRun = true
-		counted, err := a.runBulk(ctx, "counting", total, b, work.start)
+		counted, err := a.runBulk(ctx, "", total, b, work.start)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -113,8 +114,14 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	if err != nil && r.At.IsZero() { // it did not begin
 		return cmp.Or(ctx.Err(), err)
 	}
-	if err := a.sayBulk(did, r, restOf(&work, &b, r)); err != nil {
+	rest := restOf(&work, &b, r)
+	if err := a.sayBulk(did, r, rest); err != nil {
 		return err
+	}
+	if work.twice != "" && !b.DryRun && !r.Finished && rest == nil {
+		fmt.Fprintf(os.Stderr, "it was cut off while Redis did not answer: whether up to 100 more messages were %s is "+
+			"not known. The same command would shift messages twice. It begins with %s of each state; delayqueue ls "+
+			"shows where it stopped\n", work.did, work.twice)
 	}
 	switch {
 	case ctx.Err() != nil && !r.Finished:
@@ -130,14 +137,18 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 func restOf(work *bulkWork, b *ops.Bulk, r *ops.BulkResult) *bulkRest {
 	most := b.Most
 	switch {
-	case r.At.IsZero() || b.DryRun && (!r.Finished || r.Done == 0) || !b.DryRun && (r.Finished || work.twice):
+	case r.At.IsZero() || b.DryRun && (!r.Finished || r.Done == 0) || !b.DryRun && r.Finished:
 		return nil
+	case work.twice != "" && !b.DryRun && r.Next == "":
+		return nil
+	case work.twice != "" && !b.DryRun: // it is told the same, and where it stood
+		return &bulkRest{most: most, cursor: r.Next}
 	case b.DryRun:
 		most = r.Done
 	case most > 0:
 		most -= r.Done
 	}
-	return &bulkRest{r.At, most, b.DryRun}
+	return &bulkRest{before: r.At, most: most, counted: b.DryRun}
 }
 
 // statesOf are the states that --all means.
@@ -192,6 +203,9 @@ func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
+	if b.DryRun {
+		doing = "counting"
+	}
 	bar := a.progress(doing, total)
 	b.Progress = func(r *ops.BulkResult) bool {
 		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
@@ -206,20 +220,22 @@ func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk
 	return r, err
 }
 
-// A bulkRest is what a command is to be told: --before and --most.
+// A bulkRest is what a command is to be told: --before or --cursor, and --most.
 type bulkRest struct {
 	before  time.Time
 	most    int64
 	counted bool // by a dry run
+	cursor  string
 }
 
 type bulkJSON struct {
 	Done   int64                `json:"done"`
 	Looked int64                `json:"looked"`
 	Passed map[ops.Reason]int64 `json:"passed_over,omitempty"`
-	// the same command with --before, and with --most, does what was counted, or the rest
+	// the same command with --before or --cursor, and with --most, does what was counted, or the rest
 	Before *time.Time    `json:"before,omitempty"`
 	Most   int64         `json:"most,omitempty"` // 0: any number
+	Cursor string        `json:"cursor,omitempty"`
 	Sample []messageJSON `json:"sample,omitempty"`
 }
 
@@ -238,7 +254,7 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 	if a.json {
 		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed}
 		if rest != nil {
-			out.Before, out.Most = instant(rest.before), rest.most
+			out.Before, out.Most, out.Cursor = instant(rest.before), rest.most, rest.cursor
 		}
 		for _, msg := range r.Sample {
 			out.Sample = append(out.Sample, jsonOf(msg))
@@ -258,12 +274,15 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 		if rest.counted {
 			why = "this does it"
 		}
-		most := ""
+		before, most := "", ""
+		if rest.cursor == "" {
+			before = rest.before.Format(time.RFC3339Nano)
+		}
 		if rest.most > 0 {
 			most = fmt.Sprint(rest.most)
 		}
 		fmt.Fprintf(os.Stderr, "%s, and leaves alone what came later:\n%s\n", why,
-			again(a.command, "dry-run", "", "before", rest.before.Format(time.RFC3339Nano), "most", most))
+			again(a.command, "dry-run", "", "before", before, "most", most, "cursor", rest.cursor))
 	}
 	return nil
 }
@@ -290,7 +309,7 @@ func saySample(some []*ops.MessageStatus) {
 	if len(some) == 0 {
 		return
 	}
-	t := newGrid("id", "key", "state", "headers", "payload", "last error").cutLast(6)
+	t := newGrid("id", "key", "state", "headers", "payload", "last error").cuts(4, 5, 6)
 	for _, msg := range some {
 		t.add(msg.ID, msg.Key, msg.State, cut(headersFlag(msg.Headers).String(), inTable), payloadOf(msg), errorOf(msg))
 	}

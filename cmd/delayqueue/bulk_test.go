@@ -23,7 +23,7 @@ func tellBulkStates(w *world) {
 		w.send("orders", fmt.Sprint("due ", i))
 		w.send("orders", fmt.Sprint("later ", i), inAnHour)
 	}
-	w.contains(w.must("cancel", "orders", "--all", "--dry-run"), "would have deleted 6 messages\n", "later 2")
+	w.contains(w.must("cancel", "orders", "--all", "--dry-run"), "would have canceled 6 messages\n", "later 2")
 	if n := w.counts("orders"); n.Ready != 3 || n.Pending != 3 || n.Garbage != 1 {
 		w.Errorf("a dry run changed something: %+v", n)
 	}
@@ -31,13 +31,14 @@ func tellBulkStates(w *world) {
 	if n := w.counts("orders"); n.Ready != 0 || n.Pending != 6 {
 		w.Errorf("postponed: %+v", n)
 	}
-	w.contains(w.must("run", "orders", "--all", "--contains", "due", "--spread", "1s"), "made due 3 messages")
+	w.contains(w.must("run", "orders", "--all", "--contains", "due", "--spread", "1s"), "made due now 3 messages")
 	w.until("they are due", func() bool { return w.counts("orders").Ready == 3 })
-	w.contains(w.must("cancel", "orders", "--all", "--state", "ready", "--yes"), "deleted 3 messages")
-	w.contains(w.must("cancel", "orders", "--all", "--state", "garbage,pending", "--yes"), "deleted 4 messages")
+	w.contains(w.must("cancel", "orders", "--all", "--state", "ready", "--yes"), "canceled 3 messages")
+	w.contains(w.must("cancel", "orders", "--all", "--state", "garbage,pending", "--yes"), "canceled 4 messages")
 	w.refused(exitUsage, "cannot be rescheduled", "reschedule", "orders", "--all", "--state", "unack", "--at", "now")
 	w.refused(exitUsage, `did you mean "ready"?`, "cancel", "orders", "--all", "--state", "redy", "--yes")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--dry-run")
+	w.refused(exitUsage, "go with --all", "reschedule", "orders", nobody, "--by", "1h", "--cursor", "x")
 	w.sound("orders")
 }
 
@@ -67,7 +68,7 @@ func tellBulkExact(w *world) {
 			Options: []delayqueue.MsgOption{inAnHour, delayqueue.WithHeader("customer", fmt.Sprint(i))}}
 	})
 	w.contains(w.must("cancel", "orders", "--all", "--header", "customer=77", "--dry-run"),
-		"would have deleted 1 message\n", "customer=77", "work of 77")
+		"would have canceled 1 message\n", "customer=77", "work of 77")
 	sample := decode[bulkJSON](w,
 		w.must("cancel", "orders", "--all", "--header-contains", "customer=77", "--dry-run", "--json"))[0]
 	if sample.Done != 5 || sample.Sample[4].Headers["customer"] != "477" {
@@ -87,14 +88,14 @@ func tellBulkExact(w *world) {
 		w.Errorf("exactly this error: %+v; customer 4: %+v", whole, id)
 	}
 	w.contains(w.must("requeue", "orders", "--all", "--error-contains", "refused", "--dry-run"),
-		"would have brought back 3 messages")
+		"would have requeued 3 messages")
 }
 
 // Nothing of size happens without a yes.
 func tellBulkAsks(w *world) {
 	w.sendMany("orders", many+1, time.Hour)
 	w.refused(exitUnconfirmed, "Reschedule all of 101 messages", "reschedule", "orders", "--all", "--at", "now")
-	w.refused(exitUnconfirmed, "Make due now what matches of 101 messages", "run", "orders", "--all", "--contains", "p1")
+	w.refused(exitUnconfirmed, "Run now what matches of 101 messages", "run", "orders", "--all", "--contains", "p1")
 	equal(w, "pending, and nobody said yes", w.counts("orders").Pending, many+1)
 	w.answers("y\r", 0, "reschedule", "orders", "--all", "--at", "now").sees("rescheduled 101 messages")
 	w.sound("orders")
@@ -111,12 +112,12 @@ func tellBulkCounted(w *world) {
 	w.contains(said, "this does it, and leaves alone what came later:\ndelayqueue run orders --all ",
 		"--rate 5 --before 2", " --most 3\n")
 	w.lacks(said, "--dry-run")
-	w.refused(exitUnconfirmed, "Delete at most 2, and all of 3 messages", "cancel", "orders", "--all", "--most", "2")
+	w.refused(exitUnconfirmed, "Cancel at most 2, and all of 3 messages", "cancel", "orders", "--all", "--most", "2")
 	w.send("orders", "new", inAnHour)
 	cancel := []string{"cancel", "orders", "--all", "--yes", "--before", counted.Before.Format(time.RFC3339Nano)}
-	w.contains(w.must(append(cancel, "--most", "2")...), "deleted 2 messages")
-	w.contains(w.must(cancel...), "deleted 1 message\n", "passed over 1 message: came in after")
-	w.contains(w.must("cancel", "orders", "--all", "--rate", "100", "--yes"), "deleted 1 message\n")
+	w.contains(w.must(append(cancel, "--most", "2")...), "canceled 2 messages")
+	w.contains(w.must(cancel...), "canceled 1 message\n", "passed over 1 message: came in after")
+	w.contains(w.must("cancel", "orders", "--all", "--rate", "100", "--yes"), "canceled 1 message\n")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--rate", "1")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--most", "1")
 	w.refused(exitUsage, "Bulk.Most -1", "cancel", "orders", "--all", "--most=-1", "--yes")
@@ -134,7 +135,7 @@ func TestBulkWithoutAnswer(t *testing.T) {
 		a := &app{command: &cobra.Command{}, started: true}
 		a.command.SetContext(t.Context())
 		readOnly := errors.New("READONLY you can't write against a read only replica")
-		_, err := a.runBulk(t.Context(), "deleting", 1, ops.Bulk{},
+		_, err := a.runBulk(t.Context(), "canceling", 1, ops.Bulk{},
 			func(ctx context.Context, _ ops.Bulk) (*ops.BulkResult, error) {
 				<-ctx.Done()
 				return &ops.BulkResult{}, fmt.Errorf("%w (last attempt: %w)", ctx.Err(), readOnly)
@@ -169,6 +170,36 @@ func tellBulkGoesOn(w *world) {
 	}
 	equal(w, "rescheduled", shifted(w), n)
 	w.sound("orders")
+}
+
+// A shift that was cut off goes on by the command that was printed, and shifts no message twice.
+func tellShiftGoesOn(w *world) {
+	w.sendMany("orders", 300, 3*time.Hour)
+	shift := []string{"reschedule", "orders", "--all", "--by", "3h", "--yes", "--rate", "1"}
+	later := func(than time.Duration) int64 {
+		r, err := w.monitor("orders").BulkRunNow(w.Context(),
+			ops.Bulk{DryRun: true, Filter: ops.Filter{From: time.Now().Add(than), Limit: 500}})
+		ok(w, err)
+		return r.Done
+	}
+	for range 2 { // the first begins, and the second goes on
+		before := later(4 * time.Hour)
+		t := w.terminal(shift...)
+		w.until("the program knows of one step", func() bool { return later(4*time.Hour) > before })
+		t.types(ctrlC)
+		testkit.Receive(w, "its end", t.ended)
+		all := strings.ReplaceAll(t.all(), "\r\n", "\n")
+		if strings.Contains(all, "is not known") { // a slow machine was cut off within a step
+			return
+		}
+		w.contains(all, fmt.Sprintf("rescheduled %s\n", plural(int(later(4*time.Hour)), "message")))
+		_, cursor, _ := strings.Cut(all, "--cursor ")
+		cursor, _, _ = strings.Cut(strings.Join(strings.Fields(cursor), ""), "delayqueue:")
+		shift = append(shift[:8:8], "--cursor", cursor, "--yes")
+	}
+	equal(w, "shifted twice", later(7*time.Hour), 0)
+	w.refused(exitUsage, "[cursor dry-run] are set", append(shift, "--dry-run")...)
+	w.refused(exitUsage, "it is of another call", append(shift, "--most", "7")...)
 }
 
 func shifted(w *world) int64 {
@@ -210,21 +241,21 @@ func TestInterrupted(t *testing.T) {
 	w.contains(held("ls", "orders", "pending", "--contains", "p1", "--limit", "1000000", "--json").all(), "payload",
 		"to go on from there: delayqueue ls orders pending", "--cursor ")
 	all := held("cancel", "orders", "--all").all()
-	w.contains(all, "nothing was deleted: it was still being counted")
+	w.contains(all, "nothing was canceled: it was still being counted")
 	if w.lacks(all, "this does the rest"); w.counts("orders").Pending != n {
-		t.Error("a count has deleted something")
+		t.Error("a count has canceled something")
 	}
 
 	term = w.terminal("cancel", "orders", "--all", "--yes", "--rate", "10")
-	term.wrote("deleting")
+	term.wrote("canceling")
 	w.until("the program knows of one step", func() bool { return w.counts("orders").Pending < n-10 })
 	term.interrupted(exitInterrupted)
 	left, said := int(w.counts("orders").Pending), 0
 	w.contains(term.screen.String(), "interrupted", "this does the rest")
-	_, rest, _ := strings.Cut(term.all(), "deleted ")
+	_, rest, _ := strings.Cut(term.all(), "canceled ")
 	ok(t, errOf(fmt.Sscan(rest, &said)))
 	if said < 10 || said > n-left { // of a step that a slow machine cut off it knows nothing
-		t.Errorf("it says that %d are deleted, and %d are", said, n-left)
+		t.Errorf("it says that %d are canceled, and %d are", said, n-left)
 	}
-	w.contains(w.must("cancel", "orders", "--all", "--yes"), "deleted "+plural(left, "message"))
+	w.contains(w.must("cancel", "orders", "--all", "--yes"), "canceled "+plural(left, "message"))
 }

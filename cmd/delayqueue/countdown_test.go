@@ -63,7 +63,7 @@ func tellCountdownSteered(w *world) {
 		w.send("orders", fmt.Sprint("row ", i), inAnHour, delayqueue.WithCounts("import-42"))
 	}
 	w.contains(w.must("reschedule", "orders", "--all", "--by", "1h"), "rescheduled 6 messages")
-	w.contains(w.must("run", "orders", "--all", "--contains", "row"), "made due 3 messages")
+	w.contains(w.must("run", "orders", "--all", "--contains", "row"), "made due now 3 messages")
 	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
 		if m.Key != "" {
 			return errors.New("no")
@@ -80,7 +80,7 @@ func tellCountdownSteered(w *world) {
 		w.must("reschedule", "orders", total, "--by", "1h")
 		w.must("resume", "orders")
 	}
-	w.contains(w.must("cancel", "orders", "other", "--key", "--yes"), "other taken out (was pending)")
+	w.contains(w.must("cancel", "orders", "other", "--key", "--yes"), "other canceled (was pending)")
 	w.must("run", "orders", "import-42", "--key")
 	w.reaches("orders", total, delayqueue.StateGarbage)
 	w.contains(w.must("purge", "orders", "--all", "--yes"), "deleted 1 message")

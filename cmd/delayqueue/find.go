@@ -50,14 +50,14 @@ go on.`,
 			return a.find(c, m, args[1], how, &part)
 		},
 	}
-	c.Flags().StringSliceVar(&states, "state", nil, "only in these states (pending, ready, unack, retry, garbage, done)")
+	c.Flags().StringSliceVar(&states, "state", nil, "only in these states ("+strings.Join(stateNames, ", ")+")")
 	part.flags(c, 20, "messages to show at most", "search")
 	return c
 }
 
 // find prints what is found. If there is more, if it is interrupted, or if a call fails, it also prints how to go on.
 func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, part *pager) error {
-	t := a.grid("id", "key", "state", "in", "payload", "last error").cutLast(6)
+	t := a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6)
 	count, cursor := 0, part.cursor
 	for {
 		begun := time.Now()
@@ -101,7 +101,7 @@ func (a *app) errorsCommand() *cobra.Command {
 error, numbers and ids are #, and text in quotes is left out. Each group shows
 how many, since when, and the last message. How many messages are in groups that
 are not shown is said on the standard error. --error-like takes a text of the
-column ERROR and selects that group, here and in requeue, purge, cancel, run and
+column ERROR and selects that group, here and in requeue, delete, cancel, run and
 reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
@@ -138,7 +138,7 @@ reschedule. Ctrl-C ends it with what it has counted.`,
 
 // printErrors prints groups, the largest first.
 func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
-	t := a.grid("count", "first", "last", "error", "last one").numbers(1).cutLast(4)
+	t := a.grid("count", "first", "last", "error", "last one").numbers(1).sentences(4)
 	others := all.Others // messages of groups that are not printed
 	for i, g := range all.Groups {
 		if i >= limit && !a.json {

@@ -30,7 +30,7 @@ func tellFind(w *world) {
 	w.sound("orders")
 }
 
-// What died, in groups, and a group brought back.
+// What died, in groups, and a group requeued.
 func tellErrors(w *world) {
 	w.kill("orders", "card 12 refused", "a", "b")
 	w.kill("orders", "card 7 refused", "c")
@@ -41,10 +41,10 @@ func tellErrors(w *world) {
 	}
 	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups",
 		"looked at 4 of 4")
-	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("brought back 0 messages\n").
+	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")
-	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "brought back 3 messages")
+	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "requeued 3 messages")
 	w.refused(exitUsage, "has no errors", "errors", "orders", "--state", "pending")
 	w.sound("orders")
 }
@@ -61,8 +61,15 @@ func tellJournal(w *world) {
 	all := decode[journalJSON](w, w.must("journal", "orders", "--json"))
 	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`,
 		"\n", "\n", `"by":"ann"`)
-	w.lacks(w.must("journal", "orders", "--limit", "1"), "ann")
+	w.lacks(w.must("journal", "orders", "-l", "1"), "ann")
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
+	between := func(from, to time.Time) int {
+		return strings.Count(w.must("journal", "orders", "--json", "--from", from.Format(time.RFC3339Nano),
+			"--to", to.Format(time.RFC3339Nano)), "\n")
+	}
+	begun, ended := all[2].At, all[0].At
+	equal(w, "acts of a time", []int{between(begun, ended), between(begun.Add(time.Microsecond), ended),
+		between(begun, begun), between(ended.Add(time.Microsecond), ended.Add(time.Hour))}, []int{3, 2, 1, 0})
 	w.refused(exitNotFound, "not found", "journal", "stop", "orders", "x")
 	w.refused(exitRefused, "wrong state", "journal", "stop", "orders", all[0].ID)
 	w.sendMany("orders", 600, time.Hour)
@@ -112,7 +119,7 @@ func tellTop(w *world) {
 
 	w.columns = 80
 	t := w.terminal("top", "-n", "50ms")
-	t.sees("every 50ms; Ctrl-C ends")
+	t.sees("rows 1 to 3 of 3, by worst; s sorts, arrows scroll, q quits")
 	w.must("resume", "a-queue-with-quite-a-long-name")
 	w.send("calm", "d", inAnHour)
 	t.sees("fine            ")

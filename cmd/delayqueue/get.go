@@ -117,7 +117,7 @@ func printMessage(m *ops.MessageStatus) {
 	}
 	payloadRows(m, row)
 	row("earlier groups", strings.Join(m.Earlier, " "))
-	row("result", m.Result)
+	bounded(row, "result", m.Result, "--result or --json")
 	t.print()
 }
 
@@ -159,10 +159,28 @@ func payloadRows(m *ops.MessageStatus, row func(name string, value any)) {
 		row("parts", fmt.Sprintf("%s, %s", plural(m.PartCount, "part"), plural(m.PartBytes, "byte")))
 	}
 	if len(m.Parts) == 0 {
-		row("payload", m.Payload)
+		bounded(row, "payload", m.Payload, "--payload or --json")
 	}
+	shown := 0
 	for i, part := range m.Parts {
-		row("part "+strconv.Itoa(i+1), part)
+		if shown >= mostShown {
+			row("", fmt.Sprintf("… %s more: --json prints all", plural(len(m.Parts)-i, "part")))
+			break
+		}
+		bounded(row, "part "+strconv.Itoa(i+1), part, "--json")
+		shown += len(part)
+	}
+}
+
+// mostShown is how many bytes of a payload or a result a person sees, because a megabyte floods the terminal.
+const mostShown = 4 << 10
+
+// bounded shows the beginning of a text, and says how much more there is and which flag prints all.
+func bounded(row func(name string, value any), name, text, all string) {
+	shown := text[:min(len(text), mostShown)]
+	row(name, shown)
+	if more := len(text) - len(shown); more > 0 {
+		row("", fmt.Sprintf("… %s more: %s prints all", plural(more, "byte"), all))
 	}
 }
 

@@ -43,11 +43,11 @@ and AT MOST is the longest.`,
 		},
 	}
 	c.Flags().BoolVar(&days, "days", false, "by day, not by hour")
-	c.Flags().IntVarP(&last, "last", "n", 24, "how many hours or days")
+	c.Flags().IntVarP(&last, "last", "l", 24, "how many hours or days")
 	return c
 }
 
-// tallyTable has the numbers of each span in which something happened; --json has all spans.
+// tallyTable has the numbers of each span, also if nothing happened: a silent hour is to be seen.
 func (a *app) tallyTable(tallies []ops.Tally, days bool) *grid {
 	layout, since, local := "2006-01-02 15:04", "since", time.Time.Local
 	if days {
@@ -56,9 +56,6 @@ func (a *app) tallyTable(tallies []ops.Tally, days bool) *grid {
 	t := a.grid(since, "sent", "delivered", "acked", "failed", "lost", "garbage", "late", "at most").numbers(2, 3, 4, 5, 6,
 		7, 8, 9)
 	for _, n := range tallies {
-		if !a.json && n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Garbage+n.Superseded == 0 {
-			continue
-		}
 		t.row(map[string]any{
 			"start": n.Start, "sent": n.Sent, "delivered": n.Delivered, "acked": n.Acked, "failed": n.Failed, "lost": n.Lost,
 			"garbage":    n.Garbage,
@@ -67,9 +64,6 @@ func (a *app) tallyTable(tallies []ops.Tally, days bool) *grid {
 		}, local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn),
 			number(n.Lost, warn),
 			number(n.Garbage, bad), brief(n.Lateness), brief(n.MaxLateness))
-	}
-	if !a.json && len(t.rows) == 0 {
-		say("nothing happened from %s on", local(tallies[0].Start).Format(layout))
 	}
 	return t
 }

@@ -13,7 +13,10 @@ import (
 )
 
 func (a *app) journalCommand() *cobra.Command {
-	var most int
+	var (
+		most     int
+		from, to whenFlag
+	)
 	c := &cobra.Command{
 		Use:   "journal QUEUE",
 		Short: "Show who did what to a queue, when and why, the newest first",
@@ -26,7 +29,7 @@ An act of --all is a job. Its line says how far it is. A job that is not heard
 of for a minute was interrupted with its process: the command that began it does
 the rest, with the --before (and --most) that is shown. journal stop stops a job
 of any process.`,
-		Example: "  delayqueue journal orders --limit 20",
+		Example: "  delayqueue journal orders --from '2026-11-21 14:00' --to '2026-11-21 15:00'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if most < 1 {
@@ -39,11 +42,13 @@ of any process.`,
 			if err := a.connect(c.Context()); err != nil {
 				return err
 			}
-			return a.journal(c.Context(), a.newMonitor(args[0]), most)
+			return a.journal(c.Context(), a.newMonitor(args[0]), from.Time, to.Time, most)
 		},
 	}
 	c.AddCommand(a.journalStopCommand())
-	c.Flags().IntVar(&most, "limit", 50, "acts to show at most")
+	c.Flags().Var(&from, "from", "only acts then or later")
+	c.Flags().Var(&to, "to", "only acts then or earlier")
+	c.Flags().IntVarP(&most, "limit", "l", 50, "acts to show at most")
 	return c
 }
 
@@ -65,12 +70,16 @@ type journalJSON struct {
 	Error    string     `json:"error,omitempty"`
 }
 
-// journal prints up to so many entries.
-func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
-	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
-	for cursor := ""; most > 0; {
+// journal prints up to so many entries between two instants; zero: no bound.
+func (a *app) journal(ctx context.Context, m *ops.Queue, from, to time.Time, most int) error {
+	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).sentences(3, 4, 6)
+	for cursor, more := "", true; more && most > 0; {
+		limit := 200
+		if to.IsZero() {
+			limit = min(most, limit)
+		}
 		soon, cancel := context.WithTimeout(ctx, patience)
-		page, err := m.Journal(soon, min(most, 200), cursor)
+		page, err := m.Journal(soon, limit, cursor)
 		cancel()
 		if errors.Is(err, delayqueue.ErrNoQueue) {
 			return a.noQueue(ctx, m.Name(), "")
@@ -80,11 +89,15 @@ func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
 		}
 		for i := range page.Entries {
 			e := &page.Entries[i]
+			if !to.IsZero() && e.At.After(to) || e.At.Before(from) || most == 0 {
+				continue
+			}
+			most--
 			t.row(journalOf(e), moment{e.At}, e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
 		}
-		if most, cursor = most-len(page.Entries), page.Next; cursor == "" {
-			break
-		}
+		last := len(page.Entries) - 1 // the oldest
+		cursor = page.Next
+		more = cursor != "" && (last < 0 || !page.Entries[last].At.Before(from))
 	}
 	t.print()
 	return nil

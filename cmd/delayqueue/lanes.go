@@ -83,7 +83,7 @@ func (a *app) listLanes(ctx context.Context, m *ops.Queue, limit int) error {
 		more, err = m.Lanes(ctx, 0, all.Next)
 		all.Merge(more)
 	}
-	t := a.grid("lane", "waits", "since", "turns", "state", "for", "id").numbers(2, 4).cutLast(1)
+	t := a.grid("lane", "waits", "since", "turns", "state", "for", "id").numbers(2, 4)
 	for i := range all.Lanes[:min(len(all.Lanes), limit)] {
 		l := &all.Lanes[i]
 		cells := []any{l.Name, painted(humanize.Comma(l.Waiting)), sinceOf(l, all.Now),
@@ -128,7 +128,7 @@ func (a *app) showLane(ctx context.Context, m *ops.Queue, name string) error {
 	facts.fact("first due", at(l.Since))
 	facts.print()
 	say("")
-	t := a.grid("id", "state", "at", "delivery", "consumer", "last error").numbers(4).cutLast(6)
+	t := a.grid("id", "state", "at", "delivery", "consumer", "last error").numbers(4).cuts(6)
 	for _, h := range l.Holders {
 		t.add(h.ID, paint(coloursOf(h.State), h.State.String()), moment{h.At}, h.Delivery, h.Consumer,
 			paint(bad, cut(h.LastError, inTable)))

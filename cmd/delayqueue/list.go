@@ -91,7 +91,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
 		delayqueue.StateDone: "kept until", delayqueue.StateWaiting: "due",
-	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cutLast(7)
+	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cuts(6, 7)
 	count := 0
 	var err error
 	for {

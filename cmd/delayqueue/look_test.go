@@ -41,7 +41,7 @@ func tellStats(w *world) {
 func tellWatch(w *world) {
 	w.send("orders", "a", inAnHour)
 	t := w.terminal("top", "orders", "--interval", "50ms")
-	t.sees("Ctrl-C ends")
+	t.sees("q quits")
 	ok(w, w.monitor("orders").PauseUntil(w.Context(), time.Now().Add(time.Hour)))
 	t.sees("paused until")
 	w.handled("orders")
@@ -110,6 +110,14 @@ func tellGet(w *world) {
 		got.At == nil || !got.At.Equal(got.Due) {
 		w.Errorf("get --json: %+v", got)
 	}
+	const most = 1 << 18
+	long := w.send("orders", strings.Repeat("x", most), inAnHour)
+	if out := w.must("get", "orders", long); len(out) > 5000 {
+		w.Errorf("get prints %d bytes of a long payload", len(out))
+	}
+	w.contains(w.must("get", "orders", long), "… 258,048 bytes more: --payload or --json prints all")
+	equal(w, "all of a long payload", len(w.must("get", "orders", long, "--payload")), most)
+	w.must("cancel", "orders", long, "--yes")
 	equal(w, "get --payload", w.must("get", "orders", id, "--payload"), "to pay: \xff")
 	dead := w.kill("orders", "card refused", "x")[0]
 	w.contains(w.must("get", "orders", dead), "garbage", "card refused", "1 of at most 1", "died")
@@ -137,7 +145,7 @@ func tellGet(w *world) {
 	w.contains(w.must("stats", "reports", "--json"), `"done":1,`)
 	w.refused(exitRefused, "is pending: only what is done has a result", "get", "orders", id, "--result")
 	w.refused(exitRefused, "is done", "run", "reports", done)
-	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "deleted 1 message")
+	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "canceled 1 message")
 
 	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders",
@@ -181,10 +189,39 @@ func tellHostile(w *world) {
 	}
 }
 
+func tellForecast(w *world) {
+	w.refused(exitNotFound, "no queue", "forecast", "orders")
+	begin := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour) // 0:00
+	for _, after := range []time.Duration{-time.Hour, 18 * time.Hour, 18*time.Hour + 59*time.Minute, 20 * time.Hour,
+		24 * time.Hour} {
+		w.send("orders", "a", delayqueue.WithSchedule(begin.Add(after)))
+	}
+	w.send("orders", "due")
+	at := func(after time.Duration) string { return begin.Add(after).Format("2006-01-02 15:04") }
+	r := w.exits(0, "forecast", "orders", "--from", at(17*time.Hour+30*time.Minute), "--to", at(24*time.Hour))
+	r.says("17:30:00 to ", ": 3 messages; before: 2; after: 1\n")
+	w.inOrder(r.out, "FROM", "17:30:00    0", "18:00:00    1", "18:30:00    1", "20:00:00    1", "23:30:00    0")
+	spans := decode[dueJSON](w, w.must("forecast", "orders", "--from", at(12*time.Hour), "--to", at(60*time.Hour),
+		"--json"))
+	var sum int64
+	for i, one := range spans {
+		sum += one.Pending
+		if i > 0 && !one.Start.Equal(spans[i-1].End) {
+			w.Errorf("%v begins after %v", one.Start, spans[i-1].End)
+		}
+	}
+	if len(spans) != 24 || sum != 4 || !spans[23].End.Equal(begin.Add(60*time.Hour)) {
+		w.Errorf("%d spans with %d messages, the last until %v", len(spans), sum, spans[len(spans)-1].End)
+	}
+	w.exits(0, "forecast", "orders").says(": 0 messages; before: 1; after: 5")
+	w.refused(exitUsage, "is not before", "forecast", "orders", "--from", "2h", "--to", "1h")
+}
+
 func tellHistory(w *world) {
 	w.send("orders", "a", inAnHour)
 	w.kill("orders", "no", "b", "c")
 	w.contains(w.must("history", "orders"), "SINCE", "SENT", "FAILED")
+	equal(w, "lines, also of hours without data", strings.Count(w.must("history", "orders", "-l", "9"), "\n"), 1+9)
 	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
 	now, before := hours[47], hours[46] // the hour may have ended meanwhile
 	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }

@@ -146,7 +146,7 @@ type terminal struct {
 
 func (w *world) terminal(args ...string) *terminal {
 	w.Helper()
-	rows, columns := 40, cmp.Or(w.columns, 150)
+	rows, columns := cmp.Or(w.rows, 40), cmp.Or(w.columns, 150)
 	t := &terminal{world: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)),
 		ended: make(chan struct{})}
 	var err error

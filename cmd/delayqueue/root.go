@@ -89,10 +89,10 @@ and progress bars are for terminals only. NO_COLOR turns colours off.
 		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(),
 		a.getCommand(),
 		a.sendCommand(), a.cancelCommand(),
-		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.deleteCommand(), a.pauseCommand(), a.resumeCommand(),
 		limits, journal,
 		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic,
-		a.historyCommand(),
+		a.historyCommand(), a.forecastCommand(),
 		a.eventsCommand(),
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 	"unicode"
-
-	"github.com/go-delayqueue/delayqueue/schedule"
-	"github.com/jedib0t/go-pretty/v6/text"
 )
 
 func TestBrief(t *testing.T) {
@@ -93,77 +90,6 @@ func TestInstantsForJSON(t *testing.T) {
 		}
 		if _, err := json.Marshal(utc(at)); err != nil {
 			t.Errorf("%v: %v", at.Unix(), err)
-		}
-	}
-}
-
-// A table is as wide as the terminal, numbers stay whole as long as that can be, and what is cut says so.
-func TestTableFits(t *testing.T) {
-	g := newGrid("id", "key", "count", "payload", "state").numbers(3)
-	id := "01890000-0000-7000-8000-000000000000"
-	g.add(id, strings.Repeat("k", 30), int64(1234567), strings.Repeat("漢", 40), paint(good, "running"))
-	g.add(id, "", int64(1), "short", "paused until tomorrow")
-	for _, width := range []int{200, 120, 100, 80, 60, 40, 20} {
-		lines := strings.Split(g.render(width), "\n")
-		if len(lines) != 3 {
-			t.Fatalf("%d lines at %d columns", len(lines), width)
-		}
-		for _, line := range lines {
-			if w := text.StringWidthWithoutEscSequences(line); w > width {
-				t.Errorf("%d columns of %d: %q", w, width, line)
-			}
-		}
-		all := strings.Join(lines, "\n")
-		if width >= 200 && !strings.Contains(all, id) {
-			t.Errorf("the id is cut at %d columns:\n%s", width, all)
-		}
-		if width >= 60 && (!strings.Contains(all, id[len(id)-8:]) || !strings.Contains(all, "1,234,567") ||
-			!strings.Contains(all, "STATE")) {
-			t.Errorf("at %d columns:\n%s", width, all)
-		}
-		if width < 200 && !strings.Contains(all, "…") {
-			t.Errorf("nothing is said to be cut at %d columns:\n%s", width, all)
-		}
-	}
-	if all := g.render(0); strings.Contains(all, "…") {
-		t.Errorf("cut without a terminal:\n%s", all)
-	}
-}
-
-// At 80 columns the table of garbage says when and why, and at 60 that of errors says which, whatever else is in them.
-func TestTablesSayWhatMatters(t *testing.T) {
-	id := "01890000-0000-7000-8000-00003f9a21bc"
-	died := time.Now().Add(-150 * time.Second)
-	garbage := newGrid("id", "key", "died", "delivery", "failures", "payload", "last error").numbers(4, 5).cutLast(7)
-	garbage.add(id, "", moment{died}, 4, 4, strings.Repeat("payload ", 5),
-		paint(bad, "dial tcp 10.0.0.7:443: connection refused"))
-	errors := newGrid("count", "first", "last", "error", "last one").numbers(1).cutLast(4)
-	errors.add(int64(1234), moment{died.Add(-time.Hour)}, moment{died}, paint(bad, "dial tcp #:#: connection refused"), id)
-	stats := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").
-		numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
-	stats.add("orders", int64(200000), "0", "0", "0", int64(6000), int64(0), "", "in 3s", paint(bad, "no consumers"))
-	report := schedule.Entry{Name: "monthly-report", Cron: "0 9 1 * *", Zone: "Europe/Berlin"}
-	schedules := new(app).scheduleTable([]schedule.Status{{Entry: report, Next: died.Add(50 * time.Hour), Last: died}})
-	for _, tt := range []struct {
-		g     *grid
-		width int
-		want  []string
-	}{
-		{garbage, 80, []string{"DIED", "2m ago", "LAST ERROR", "dial tcp 10.0.0.7:443: connect", "…3f9a21bc"}},
-		{errors, 60, []string{"1,234", "1h ago", "2m ago", "dial tcp #:#: connect", "…3f9a21bc"}},
-		{stats, 80, []string{"200,000", "6,000", "no consumers"}},
-		{stats, 60, []string{"200,000", "6,000", "no consumers"}},
-		{schedules, 80, []string{"monthly-report", "0 9 1 * *", "in 2d", "2m ago", "running"}},
-		{garbage, 200, []string{id, " (2m30s ago)"}},
-	} {
-		all := text.StripEscape(tt.g.render(tt.width))
-		if strings.Contains(all, "\x1b") || strings.Contains(all, "…2m") {
-			t.Errorf("a header is cut within its colour at %d columns:\n%s", tt.width, all)
-		}
-		for _, want := range tt.want {
-			if !strings.Contains(all, want) {
-				t.Errorf("no %q at %d columns:\n%s", want, tt.width, all)
-			}
 		}
 	}
 }

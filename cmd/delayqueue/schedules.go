@@ -119,7 +119,7 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 }
 
 func (a *app) scheduleTable(all []schedule.Status) *grid {
-	t := a.grid("schedule", "when", "zone", "next", "last", "skipped", "state", "counts for").cutLast(7)
+	t := a.grid("schedule", "when", "zone", "next", "last", "skipped", "state", "counts for").sentences(7)
 	for i := range all {
 		s := &all[i]
 		out := scheduleJSONOf(s)

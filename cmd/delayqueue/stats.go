@@ -73,7 +73,7 @@ func (a *app) statsTable(all []*health.Look) *grid {
 	if lanes {
 		header, numbers = slices.Insert(header, 3, any("waiting")), append(numbers, 9)
 	}
-	t := a.grid(header...).numbers(numbers...).cutLast(len(header))
+	t := a.grid(header...).numbers(numbers...).sentences(len(header))
 	add := func(waiting any, cells ...any) {
 		if lanes {
 			cells = slices.Insert(cells, 3, waiting)

@@ -17,12 +17,11 @@ func (a *app) cancelCommand() *cobra.Command {
 	var which target
 	c := &cobra.Command{
 		Use:   "cancel QUEUE (ID... | --all)",
-		Short: "Take messages out, in any state",
+		Short: "Cancel messages, in any state",
 		Long: `cancel takes messages out, in any state: they are never delivered again. If a
 message is being handled, its handler's context ends within a third of a lease;
-what the handler has done is not undone. --all takes out all messages in
-pending, ready, retry and waiting, or in the states of --state. The command asks
-first.`,
+what the handler has done is not undone. --all cancels all messages in pending,
+ready, retry and waiting, or in the states of --state. The command asks first.`,
 		Example: "  delayqueue cancel orders order-42 --key\n" +
 			"  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
 			"  delayqueue cancel orders --all --state unack,ready --dry-run",
@@ -31,16 +30,16 @@ first.`,
 			ctx := c.Context()
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
+					question: "Cancel", doing: "canceling", did: "canceled", destructive: true, usual: live, start: m.BulkDelete,
 					can: append(live[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
 			find := a.finder(m, which.byKey, false)
-			if err := a.askAbout(ctx, m, ids, find, "Take %s out of queue %q for good?", plural(len(ids), "message"),
-				m.Name()); err != nil {
+			what := plural(len(ids), "message")
+			if err := a.askAbout(ctx, m, ids, find, "Cancel %s of queue %q?", what, m.Name()); err != nil {
 				return err
 			}
-			return a.each(ctx, m, ids, find, "taken out", func(ctx context.Context, id string) (string, error) {
+			return a.each(ctx, m, ids, find, "canceled", func(ctx context.Context, id string) (string, error) {
 				r, err := m.Cancel(ctx, id)
 				if err != nil {
 					return "", err
@@ -94,7 +93,8 @@ asks if they may be more than 100.`,
 			}
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live, twice: byDuration,
+					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live,
+					twice: shiftedFirst(by),
 					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
 						if byDuration {
 							return m.BulkRescheduleBy(ctx, b, time.Duration(by))
@@ -112,12 +112,28 @@ asks if they may be more than 100.`,
 				}))
 		},
 	}
+	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
 	c.Flags().Var(&to, "at", "due then")
 	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
 	c.MarkFlagsOneRequired("at", "by")
 	c.MarkFlagsMutuallyExclusive("at", "by")
-	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
+	c.Flags().StringVar(&which.cursor, "cursor", "",
+		"with --all --by: go on where the same command was cut off, which says so")
+	for _, name := range []string{"at", "before", "dry-run"} {
+		c.MarkFlagsMutuallyExclusive("cursor", name)
+	}
 	return c
+}
+
+// shiftedFirst says with which messages a shift begins; "" if nothing is shifted.
+func shiftedFirst(by durationFlag) string {
+	switch {
+	case by > 0:
+		return "the latest"
+	case by < 0:
+		return "the earliest"
+	}
+	return ""
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -135,10 +151,11 @@ waiting, or in the states of --state, and asks if they may be more than 100.`,
 			if which.all {
 				waiting := []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting}
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Make due now", doing: "making due", did: "made due", usual: waiting, can: waiting, start: m.BulkRunNow,
+					question: "Run now", doing: "making due now", did: "made due now", usual: waiting, can: waiting,
+					start: m.BulkRunNow,
 				})
 			}
-			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "due now", plainly(m.RunNow))
+			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "made due now", plainly(m.RunNow))
 		}),
 	}
 	which.flags(c, "pending, retry and waiting", "due", "pending, retry, waiting", true)
@@ -162,10 +179,10 @@ that died last. --all asks if the messages may be more than 100.`,
 		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
 			if !which.all {
-				return a.each(ctx, m, ids, a.finder(m, which.byKey, true), "brought back", plainly(m.Requeue))
+				return a.each(ctx, m, ids, a.finder(m, which.byKey, true), "requeued", plainly(m.Requeue))
 			}
 			return a.bulk(ctx, m, &which, bulkWork{
-				question: "Bring back", doing: "bringing back", did: "brought back", usual: dead, can: dead, start: m.BulkRequeue,
+				question: "Requeue", doing: "requeuing", did: "requeued", usual: dead, can: dead, start: m.BulkRequeue,
 			})
 		}),
 	}
@@ -173,18 +190,19 @@ that died last. --all asks if the messages may be more than 100.`,
 	return c
 }
 
-func (a *app) purgeCommand() *cobra.Command {
+func (a *app) deleteCommand() *cobra.Command {
 	var (
 		which         target
 		whole, forced bool
 	)
 	c := &cobra.Command{
-		Use:   "purge QUEUE (ID... | --all | --whole-queue)",
-		Short: "Delete garbage, or a whole queue",
-		Long: `purge deletes garbage for good: by its ids, all of it, or what matches. With
+		Use:     "delete QUEUE (ID... | --all | --whole-queue)",
+		Aliases: []string{"purge"},
+		Short:   "Delete garbage, or a whole queue",
+		Long: `delete deletes garbage for good: by its ids, all of it, or what matches. With
 --whole-queue it deletes the queue with everything in it, which is refused while
 consumers are alive, unless --force is given. The command asks first.`,
-		Example: "  delayqueue purge orders --all --to -3d --yes",
+		Example: "  delayqueue delete orders --all --to -3d --yes",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
@@ -202,7 +220,7 @@ consumers are alive, unless --force is given. The command asks first.`,
 			}
 			if len(args) > 1 {
 				find := a.finder(m, which.byKey, true)
-				if err := a.askAbout(ctx, m, args[1:], find, "Delete %s of queue %q for good?", plural(len(args)-1, "dead message"),
+				if err := a.askAbout(ctx, m, args[1:], find, "Delete %s of queue %q?", plural(len(args)-1, "dead message"),
 					m.Name()); err != nil {
 					return err
 				}

@@ -44,7 +44,7 @@ func tellCancel(w *world) {
 	w.answers(ctrlC, exitInterrupted, "cancel", "orders", id)
 	equal(w, "state, and nobody said yes", w.state("orders", id), delayqueue.StatePending)
 	t := w.answers("y\r", 0, "cancel", "orders", "order-1", "--key")
-	w.contains(t.all(), `Take 1 message out of queue "orders" for good? [y/N]`, "order-1 taken out (was pending)")
+	w.contains(t.all(), `Cancel 1 message of queue "orders"? [y/N]`, "order-1 canceled (was pending)")
 	equal(w, "state", w.state("orders", id), delayqueue.StateGone)
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "cancel", "orders", id, "--yes")
 
@@ -60,13 +60,13 @@ func tellCancel(w *world) {
 	w.refused(exitUsage, "not both", "cancel", "orders", a, "--all", "--yes")
 	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
 	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
-	t.sees(`Delete 600 messages of queue "orders"?`)
+	t.sees(`Cancel 600 messages of queue "orders"?`)
 	w.contains(t.all(), "counting", "/1200)", " p1\r\n") // some of them
 	late := w.send("orders", "p1 came later", inAnHour)
 	t.types("yes\r")
 	t.ends(0)
-	t.sees("deleted 600 messages")
-	w.contains(t.all(), "deleting")
+	t.sees("canceled 600 messages")
+	w.contains(t.all(), "canceling")
 	w.contains(w.must("cancel", "orders", late, "--yes"), "was pending") // it was not counted
 	equal(w, "cancel --all", w.must("cancel", "orders", "--all", "--yes", "--json"), "{\"done\":600,\"looked\":600}\n")
 	w.sound("orders")
@@ -99,7 +99,7 @@ func tellReschedule(w *world) {
 	w.refused(exitUsage, "--at -10m is in the past: --at now, or 10m?", "reschedule", "orders", "--all", "--at", "-10m")
 	w.refused(exitUsage, "--at 2020-01-01 is in the past", "send", "orders", "x", "--at", "2020-01-01")
 	w.refused(exitUsage, `"tomorrow" is no time`, "reschedule", "orders", id, "--at", "tomorrow")
-	w.contains(w.must("run", "orders", "order-1", "--key"), "order-1 due now")
+	w.contains(w.must("run", "orders", "order-1", "--key"), "order-1 made due now")
 	equal(w, "state", w.state("orders", id), delayqueue.StateReady)
 	w.must("reschedule", "orders", id, "--at", "30m")
 	w.contains(w.must("reschedule", "orders", "--all", "--at", "2020-01-01", "--before", "now"),
@@ -113,11 +113,11 @@ func tellReschedule(w *world) {
 func tellRequeue(w *world) {
 	dead := w.kill("orders", "connection refused", "a", "b", "c")
 	w.kill("orders", "card refused", "d")
-	equal(w, "requeue", w.must("requeue", "orders", dead[0]), dead[0]+" brought back\n")
+	equal(w, "requeue", w.must("requeue", "orders", dead[0]), dead[0]+" requeued\n")
 	w.refused(exitRefused, "is ready", "requeue", "orders", dead[0])
 	equal(w, "by error", w.must("requeue", "orders", "--all", "--error-contains", "connection"),
-		"brought back 2 messages\n")
-	equal(w, "by age", w.must("requeue", "orders", "--all", "--to", "-1h"), "brought back 0 messages\n")
+		"requeued 2 messages\n")
+	equal(w, "by age", w.must("requeue", "orders", "--all", "--to", "-1h"), "requeued 0 messages\n")
 	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue",
 		"orders", "--all", "--from", "1h")
 	w.refused(exitUsage, "--from -1h is after --to -2h", "requeue", "orders", "--all", "--from", "-1h", "--to", "-2h")
@@ -133,8 +133,8 @@ func tellRequeue(w *world) {
 	w.until("its deadline has come", func() bool { return time.Now().After(deadline) })
 	w.refused(exitRefused, "Anew", "requeue", "orders", late)
 	w.exits(exitRefused, "requeue", "orders", "--all", "--contains", "late").
-		shows("passed over 1 message: past its deadline", "brought back 0 messages")
-	w.contains(w.must("requeue", "orders", "--all", "--contains", "late", "--anew"), "brought back 1 message\n")
+		shows("passed over 1 message: past its deadline", "requeued 0 messages")
+	w.contains(w.must("requeue", "orders", "--all", "--contains", "late", "--anew"), "requeued 1 message\n")
 
 	// A key that another message has taken.
 	w.must("purge", "orders", "--whole-queue", "--yes")
@@ -144,21 +144,21 @@ func tellRequeue(w *world) {
 	holder := w.send("orders", "g", delayqueue.WithKey("k"), inAnHour)
 	w.refused(exitRefused, holder, "requeue", "orders", keyed)
 	w.exits(exitRefused, "requeue", "orders", "--all").
-		shows("brought back 1 message", "passed over 1 message: another message has its key now")
+		shows("requeued 1 message", "passed over 1 message: another message has its key now")
 	w.contains(w.must("ls", "orders", "garbage", "--with-key", "k", "--json"), keyed)
 	w.contains(w.must("get", "orders", "k", "--key"), holder, "pending") // the live one
 	w.must("cancel", "orders", "k", "--key", "--yes")
 	w.contains(w.must("get", "orders", "k", "--key"), keyed, "garbage")
-	w.contains(w.must("requeue", "orders", "k", "--key"), "k brought back")
+	w.contains(w.must("requeue", "orders", "k", "--key"), "k requeued")
 	w.sound("orders")
 }
 
 func tellPurge(w *world) {
 	dead := w.kill("orders", "no", "a", "b", "c")
 	waiting := w.send("orders", "d", inAnHour)
-	w.refused(exitUnconfirmed, "Delete all of 3 messages that are garbage", "purge", "orders", "--all")
+	w.refused(exitUnconfirmed, "Delete all of 3 messages that are garbage", "delete", "orders", "--all")
 	w.refused(exitRefused, "is pending", "purge", "orders", waiting, "--yes")
-	w.contains(w.must("purge", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
+	w.contains(w.must("delete", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
 	t := w.answers("y\r", 0, "purge", "orders", "--all")
 	w.contains(t.all(), `Delete 2 messages of queue "orders"?`, "deleted 2 messages")
 	if n := w.counts("orders"); n.Garbage != 0 || n.Pending != 1 {
@@ -260,7 +260,7 @@ func tellConsumers(w *world) {
 	ok(w, err)
 	w.contains(w.must("get", "orders", id), "unack", "lease ends", "held by", all[0].ID)
 	w.refused(exitRefused, "is unack", "run", "orders", id)
-	w.contains(w.must("cancel", "orders", id, "--yes"), "taken out (was unack)")
+	w.contains(w.must("cancel", "orders", id, "--yes"), "canceled (was unack)")
 }
 
 func tellEvents(w *world) {

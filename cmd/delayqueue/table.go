@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 )
 
-// A grid is a table without lines. With a header, it is made to fit the width of the terminal.
+// A grid is a table. On a terminal with a header, it is made to fit the window: fit says what gives way. What the next
+// command needs (ids, keys, names) is never cut, so a row that has no room goes on in its next line.
 type grid struct {
 	header []any
 	rows   [][]cell
 	right  []int // columns of numbers, counted from 1
-	last   int   // number of the column that is cut last; 0: none
+	cut    []int // columns that may be cut, because get or --json has the whole text
+	long   []int // columns of sentences, which are narrow so that the others have room, and never cut
 	json   bool  // rows are printed as JSON instead, one a line
 }
 
@@ -48,9 +49,15 @@ func (g *grid) numbers(columns ...int) *grid {
 	return g
 }
 
-// cutLast names the column that matters most, which is cut after all others.
-func (g *grid) cutLast(column int) *grid {
-	g.last = column
+// cuts names the columns that may be cut; the first is 1.
+func (g *grid) cuts(columns ...int) *grid {
+	g.cut = columns
+	return g
+}
+
+// sentences names the columns of sentences; the first is 1.
+func (g *grid) sentences(columns ...int) *grid {
+	g.long = columns
 	return g
 }
 
@@ -82,153 +89,211 @@ func (g *grid) fact(name string, value any) {
 }
 
 const (
-	gap       = 2 // between columns
-	narrowest = 8 // no column is cut to less
-	idEnd     = 9 // characters that are left of an id: its end, in which ids differ
+	gap      = 2  // between columns
+	indent   = 2  // of the lines of a row behind its first
+	readable = 20 // no column is made narrower
+	widest   = 64 // a cell that is wider does not make its column wider: its row alone gives way
 )
-
-// render draws the table, cut to this width in characters; 0: not cut.
-func (g *grid) render(width int) string {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", strings.Repeat(" ", gap)
-	style.Box.UnfinishedRow = "…"
-	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
-	if len(g.header) > 0 {
-		header := make(table.Row, len(g.header))
-		for i, head := range g.header { // each by itself: coloured blanks behind the last would make the table too wide
-			header[i] = faint.Sprint(strings.ToUpper(fmt.Sprint(head)))
-		}
-		t.AppendHeader(header)
-	}
-	columns, fits := g.fit(width)
-	for _, row := range g.rows {
-		cells := make(table.Row, len(row))
-		for i, c := range row {
-			if cells[i] = c.text; len(columns) > 0 && columns[i].short {
-				cells[i] = c.short
-			}
-		}
-		t.AppendRow(cells)
-	}
-	configs := make([]table.ColumnConfig, len(columns))
-	for i, c := range columns {
-		configs[i] = table.ColumnConfig{Number: i + 1, Hidden: c.hidden, WidthMax: c.most, WidthMaxEnforcer: snip}
-		if c.id {
-			configs[i].WidthMaxEnforcer = snipFront
-		}
-	}
-	for _, n := range g.right {
-		if len(configs) < n {
-			configs = append(configs, make([]table.ColumnConfig, n-len(configs))...)
-		}
-		configs[n-1].Number, configs[n-1].Align, configs[n-1].AlignHeader = n, text.AlignRight, text.AlignRight
-	}
-	if !fits {
-		t.SetAllowedRowLength(width)
-	}
-	t.SetColumnConfigs(configs)
-	t.SuppressTrailingSpaces()
-	return t.Render()
-}
-
-func snip(cell string, most int) string { return text.Snip(cell, most, "…") }
-
-// snipFront leaves the end of an id. An id has no escape sequences; the header may have some, and is never that wide.
-func snipFront(id string, most int) string {
-	if text.StringWidthWithoutEscSequences(id) <= most {
-		return id
-	}
-	return "…" + id[len(id)-most+1:]
-}
 
 // A column says how a column of a table is drawn.
 type column struct {
-	long, brief   int // width with the texts, and with the short ones
-	most          int // width to which it is cut; 0: it is not cut
-	hidden, short bool
-	id, number    bool
+	cells            []int // widths
+	index            int   // of its cells in a row
+	start, width     int
+	next             bool // it begins the next line of a row
+	short            bool // it has the short texts
+	right, cut, long bool
 }
 
-// width is the width in which the column is drawn.
-func (c *column) width() int {
-	w := c.long
-	if c.short {
-		w = c.brief
+// narrow makes the column as wide as its widest cell, and no wider than most. Cells that are wider are cut, or their
+// rows give way.
+func (c *column) narrow(most int) {
+	c.width = 0
+	for _, w := range c.cells {
+		switch {
+		case w <= most:
+			c.width = max(c.width, w)
+		case c.cut:
+			c.width = most
+		}
 	}
-	if c.most > 0 {
-		w = min(w, c.most)
-	}
-	return w
+	c.width = max(c.width, c.cells[0]) // of the header
 }
 
-// fit says how columns are drawn in a width; nil: as they are. These steps follow each other until the columns fit:
-// empty columns are left out, the last first; cells show their short texts; ids are cut; the widest of the other
-// columns is cut; the column that matters most is cut. Numbers are never cut.
-func (g *grid) fit(width int) (columns []column, fits bool) {
-	if width <= 0 || len(g.header) == 0 {
-		return nil, true
+// measure takes the widths of the texts.
+func (g *grid) measure(c *column) {
+	c.cells = []int{0}
+	if c.index < len(g.header) {
+		c.cells[0] = textWidth(fmt.Sprint(g.header[c.index]))
 	}
-	columns = make([]column, len(g.header))
-	for i, head := range g.header {
-		columns[i].id = slices.Contains([]any{"id", "handling", "last one"}, head)
-		columns[i].number = slices.Contains(g.right, i+1)
+	for _, row := range g.rows {
+		c.cells = append(c.cells, textWidth(c.of(row)))
 	}
-	g.measure(columns)
-	over := func() int {
-		total := -gap - width
-		for i := range columns {
-			if !columns[i].hidden {
-				total += columns[i].width() + gap
-			}
-		}
-		return total
-	}
-	for i := len(columns) - 1; i >= 0 && over() > 0; i-- {
-		columns[i].hidden = g.empty(i) && i+1 != g.last
-	}
-	for i := 0; i < len(columns) && over() > 0; i++ {
-		columns[i].short = true
-	}
-	for i := 0; i < len(columns) && over() > 0; i++ {
-		if c := &columns[i]; c.id && c.width() > idEnd && !c.hidden {
-			c.most = max(idEnd, c.width()-over())
-		}
-	}
-	for over() > 0 {
-		widest := -1
-		for i := range columns {
-			c := &columns[i]
-			if !c.hidden && !c.id && !c.number && i+1 != g.last && c.width() > narrowest &&
-				(widest < 0 || c.width() > columns[widest].width()) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			if widest = g.last - 1; g.last == 0 || columns[widest].width() <= narrowest {
-				break // the ends of the rows are cut
-			}
-		}
-		columns[widest].most = columns[widest].width() - 1
-	}
-	return columns, over() <= 0
+	c.narrow(widest)
 }
 
-// measure sets the widths of columns.
-func (g *grid) measure(columns []column) {
-	for i := range columns {
-		c := &columns[i]
-		c.long = text.StringWidthWithoutEscSequences(fmt.Sprint(g.header[i]))
-		c.brief = c.long
-		for _, row := range g.rows {
-			if i < len(row) {
-				c.long = max(c.long, text.StringWidthWithoutEscSequences(row[i].text))
-				c.brief = max(c.brief, text.StringWidthWithoutEscSequences(row[i].short))
-			}
+// of is the column's text in a row.
+func (c *column) of(row []cell) string {
+	switch {
+	case c.index >= len(row):
+		return ""
+	case c.short:
+		return row[c.index].short
+	}
+	return row[c.index].text
+}
+
+func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
+// fit says how columns are drawn in a width; 0: on one line, however long. These steps follow each other until the
+// columns fit: empty columns are left out, the last first; cells show their short texts; columns that may be cut are
+// made narrower, and those of sentences; the columns that have no room begin the next line of each row.
+func (g *grid) fit(width int) (columns []*column) {
+	count := len(g.header)
+	for _, row := range g.rows {
+		count = max(count, len(row))
+	}
+	for i := range count {
+		has := func(numbers []int) bool { return slices.Contains(numbers, i+1) }
+		c := &column{index: i, right: has(g.right), cut: has(g.cut), long: has(g.long)}
+		g.measure(c)
+		columns = append(columns, c)
+	}
+	if width == 0 {
+		place(columns, 0)
+		return columns
+	}
+	for i := len(columns) - 1; i >= 0 && total(columns) > width; i-- {
+		if g.empty(columns[i].index) {
+			columns = slices.Delete(columns, i, i+1)
 		}
 	}
+	for _, c := range columns {
+		if c.short = total(columns) > width; c.short {
+			g.measure(c)
+		}
+	}
+	shrink(columns, width)
+	for rest, used := columns, 0; len(rest) > 0; used = indent {
+		n := 1
+		for n < len(rest) && used+total(rest[:n+1]) <= width {
+			n++
+		}
+		line := rest[:n]
+		for _, c := range line {
+			c.narrow(widest)
+		}
+		shrink(line, width-used)
+		place(line, used)
+		line[0].next, rest = used > 0, rest[n:]
+	}
+	return columns
+}
+
+func total(columns []*column) int {
+	sum := -gap
+	for _, c := range columns {
+		sum += c.width + gap
+	}
+	return sum
+}
+
+// place says where the columns of a line begin.
+func place(line []*column, from int) {
+	for _, c := range line {
+		c.start = from
+		from += c.width + gap
+	}
+}
+
+// shrink makes columns narrower until they fit, or until all are as narrow as can be: first those that may be cut, then
+// those of sentences, the widest first.
+func shrink(columns []*column, width int) {
+	for total(columns) > width {
+		var next *column
+		for _, c := range columns {
+			if (c.cut || c.long) && c.width > max(readable, c.cells[0]) &&
+				(next == nil || c.cut && !next.cut || c.cut == next.cut && c.width > next.width) {
+				next = c
+			}
+		}
+		if next == nil {
+			return
+		}
+		next.narrow(next.width - 1)
+	}
+}
+
+// render draws the table in a width in characters; 0: each row has one line, and nothing is cut.
+func (g *grid) render(width int) string {
+	header, rows := g.lines(width)
+	return strings.Join(append(header, slices.Concat(rows...)...), "\n")
+}
+
+// lines are the lines of the header, and of each row.
+func (g *grid) lines(width int) (header []string, rows [][]string) {
+	var heads []cell
+	for _, head := range g.header { // each by itself: coloured blanks behind the last would make the table too wide
+		name := faint.Sprint(strings.ToUpper(fmt.Sprint(head)))
+		heads = append(heads, cell{name, name})
+	}
+	if len(heads) == 0 {
+		width = 0 // facts
+	}
+	columns := g.fit(width)
+	for _, row := range g.rows {
+		rows = append(rows, drawRow(columns, row, width))
+	}
+	return drawRow(columns, heads, width), rows
+}
+
+// drawRow draws the cells of a row. A cell that is wider than its column takes the room of the next ones, which then
+// have a line of their own. So has a cell that has no room before the end of the line.
+func drawRow(columns []*column, row []cell, width int) (lines []string) {
+	var line strings.Builder
+	at := 0 // where the next cell may begin
+	end := func() {
+		if at > 0 {
+			lines = append(lines, strings.TrimRight(line.String(), " "))
+		}
+		line.Reset()
+		at = 0
+	}
+	for _, c := range columns {
+		if c.next {
+			end()
+		}
+		shown := c.of(row)
+		if c.cut && width > 0 {
+			shown = text.Snip(shown, c.width, "…")
+		}
+		long := textWidth(shown)
+		if long == 0 {
+			continue
+		}
+		start := c.start
+		if c.right {
+			start += max(c.width-long, 0)
+		}
+		parts := []string{shown}
+		switch {
+		case width == 0:
+			start = max(start, at)
+		case start < at || start+long > width:
+			end()
+			start = max(min(start, width-long), min(start, indent))
+			parts = strings.Split(text.WrapSoft(shown, width-start), "\n")
+		}
+		for i, part := range parts {
+			if i > 0 {
+				end()
+			}
+			line.WriteString(strings.Repeat(" ", start-max(at-gap, 0)) + part)
+			at = start + textWidth(part) + gap
+		}
+	}
+	end()
+	return lines
 }
 
 // empty reports whether a column holds nothing, or nothing but zeros.

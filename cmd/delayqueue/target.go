@@ -37,7 +37,8 @@ func (t *target) check(ids []string, state delayqueue.State) error {
 	switch {
 	case t.all && len(ids) > 0:
 		return fail(exitUsage, "give ids or --all, not both")
-	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0 || t.most != 0):
+	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0 || t.most != 0 ||
+		t.cursor != ""):
 		return fail(exitUsage,
 			"--from, --to, --state, --dry-run and the like, which say which messages and how, go with --all")
 	case t.states != nil && len(t.states) == 0:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -28,9 +27,10 @@ found at the start, the worst first: a verdict in words, how many messages wait
 to be delivered (LANES: of these, behind others of their lanes, if there are
 any), how many come in and go out a second, what share of the deliveries of the
 last hour failed, how many of all workers are busy, and how long the oldest
-message that is due has waited. A queue takes three calls of Redis every
---interval, some more if a message has waited long for its lane, and every ten
-seconds those for its schedules.
+message that is due has waited. The arrow keys, j, k, PageUp, PageDown, Home and
+End scroll, s sorts by another column, and q ends it. A queue takes three calls
+of Redis every --interval, some more if a message has waited long for its lane,
+and every ten seconds those for its schedules.
 
 With --json, or if the output is no terminal, top looks twice, a second apart,
 to know the rates, and prints once. If a queue cannot be read, its row says why,
@@ -50,7 +50,7 @@ not answer, the numbers of its row are those of the others.`,
 			}
 			b.watcher.Read(c.Context(), b.monitors)
 			rest(c.Context(), time.Second) // rates need at least a second
-			return b.once(c.Context(), a.topTable)
+			return b.once(c.Context(), func(all []*health.Look) *grid { return a.topTable(health.WorstFirst(all)) })
 		},
 	}
 	c.Flags().VarP(&every, "interval", "n", "how often the board looks")
@@ -105,14 +105,14 @@ func (a *app) topTable(all []*health.Look) *grid {
 	if lanes {
 		header, numbers = slices.Insert(header, 3, any("lanes")), append(numbers, 9)
 	}
-	t := a.grid(header...).numbers(numbers...).cutLast(2)
+	t := a.grid(header...).numbers(numbers...).sentences(2)
 	add := func(waiting any, cells ...any) {
 		if lanes {
 			cells = slices.Insert(cells, 3, waiting)
 		}
 		t.add(cells...)
 	}
-	for _, one := range health.WorstFirst(all) {
+	for _, one := range all {
 		busy, workers := one.Workers()
 		in, gone := one.Rates()
 		failing := health.Failing(one.LastHour())
@@ -195,24 +195,13 @@ func (a *app) words(t health.Text) string {
 	})
 }
 
-// Sequences that every terminal knows.
-const (
-	altScreen   = "\x1b[?1049h\x1b[?25l" // without a cursor
-	mainScreen  = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
-	clearToLine = "\x1b[K"
-	clearToEnd  = "\x1b[J"
-)
-
-// footLines counts the lines around the rows: the header, and those below the table.
-const footLines = 4
-
 // A board shows many queues, once or again and again.
 type board struct {
 	*app
 	monitors []*ops.Queue
 	missing  error // why other queues may be missing
 	watcher  health.Watcher
+	view     view
 }
 
 // newBoard is a board of the queues of these names, or of all that are found.
@@ -278,56 +267,4 @@ func (b *board) firstError(all []*health.Look) error {
 		}
 	}
 	return wrong
-}
-
-// watch redraws the board in place, as large as the window allows. An outage does not end it. The last board stays on
-// the screen.
-func (b *board) watch(ctx context.Context, every time.Duration) error {
-	last := ""
-	fmt.Print(altScreen)
-	defer func() { fmt.Print(mainScreen + last) }()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		all := b.watcher.Read(ctx, b.monitors)
-		if ctx.Err() != nil {
-			return nil // it was told to end
-		}
-		last = b.frame(all)
-		frame := last + "\n" + faint.Sprintf("%s, every %s; Ctrl-C ends", time.Now().Format("15:04:05"), brief(every)) + "\n"
-		if _, err := fmt.Print(home + strings.ReplaceAll(frame, "\n", clearToLine+"\n") + clearToEnd); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// frame is the board and, on lines of their own, how many queues have no room in the window, and the first error.
-func (b *board) frame(all []*health.Look) string {
-	wrong := b.firstError(all)
-	columns, lines := window()
-	most := max(lines-footLines, 2)
-	if wrong != nil {
-		most = max(most-1, 2)
-	}
-	shown := health.WorstFirst(all)
-	if len(shown) > most {
-		shown = shown[:most-1] // the last line says how many are hidden
-	}
-	frame := b.topTable(shown).render(columns) + "\n"
-	if hidden := len(all) - len(shown); hidden > 0 {
-		frame += faint.Sprintf("… and %s more: name some, or make the window higher", plural(hidden, "queue")) + "\n"
-	}
-	if wrong != nil {
-		_, text := b.explain(wrong)
-		if text = oneLine(text); columns > 0 {
-			text = cut(text, columns)
-		}
-		frame += bad.Sprint(text) + "\n"
-	}
-	return frame
 }

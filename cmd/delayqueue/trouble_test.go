@@ -36,17 +36,40 @@ func tellOtherPrefix(w *world) {
 	w.refused(exitNotFound, `: the prefix "`+own+`" has one: did you mean --prefix `+own+`?`, "stats", "only here")
 }
 
-// More queues than lines: the header stays, and it is said how many are not shown.
+// More queues than lines: the header stays, keys scroll and sort, and it is said which rows are shown.
 func tellManyQueues(w *world) {
 	const n = 60
 	for i := range n {
 		w.send(fmt.Sprintf("queue%02d", i), "a", inAnHour)
 	}
+	w.send("queue59", "b", inAnHour)
+	w.send("queue59", "c", inAnHour)
+	w.columns, w.rows = 80, 24
 	t := w.terminal("top")
-	t.sees("more: name some")
-	t.sees("QUEUE")
-	t.sees("queue00")
-	t.interrupted(0)
+	t.sees("rows 1 to 22 of 60, by worst")
+	top := "queue00"
+	if lines := strings.Split(t.screen.String(), "\n"); !strings.HasPrefix(lines[1], "queue") {
+		w.Errorf("the first row is %q", lines[1])
+	} else {
+		top = lines[1][:len(top)]
+	}
+	t.types("j")
+	t.sees("rows 2 to 23 of 60")
+	w.lacks(t.screen.String(), top+" ")
+	t.types("\x1b[6~\x1b[B\x1b[A")
+	t.sees("rows 24 to 45 of 60")
+	t.types("\x1b[F\x1b[B") // there is nothing behind the end
+	t.sees("rows 39 to 60 of 60")
+	t.types("\x1b[5~\x1b[H")
+	t.sees("rows 1 to 22 of 60")
+	t.types("ss")
+	t.sees("by waits")
+	if lines := strings.Split(t.screen.String(), "\n"); !strings.HasPrefix(lines[0], "QUEUE") ||
+		!strings.HasPrefix(lines[1], "queue59") {
+		w.Errorf("by waits:\n%s", t.screen.String())
+	}
+	t.types("q")
+	t.ends(0)
 }
 
 // What others chose is one word where a command to type is shown.

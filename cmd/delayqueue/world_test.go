@@ -44,6 +44,7 @@ type world struct {
 	prefix   string
 	env      []string
 	columns  int           // of terminals; 0: 150
+	rows     int           // of terminals; 0: 40
 	patience time.Duration // of the program, on an idle machine; 0: so long that no server is taken for one that is away
 	hurried  bool          // patience is the same on a busy machine: an answer that comes late does no harm
 }
@@ -72,9 +73,10 @@ var scenarios = [2][]func(w *world){{
 	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
 	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorLostLanes, tellDoctorNewer, tellDoctorPaused,
 	tellDoctorStandstill, tellErrors, tellEvents,
-	tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
+	tellFind, tellForecast, tellGet, tellHistory,
+	tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
-	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch,
+	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellShiftGoesOn, tellWatch,
 }}
 
 func TestOnOneServer(t *testing.T) {
