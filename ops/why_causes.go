@@ -183,10 +183,9 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 	}
 	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
 	if msg.At.IsZero() {
-		c = c.say("A consumer has fetched it, and does not say that a handler has it")
+		c = c.say("A consumer has fetched it, and no handler has it yet, as far as consumers say")
 	} else {
-		c = c.say("A consumer has fetched it, and does not say that a handler has it; if that consumer is gone, "+
-			"the message is handed out again after %s", msg.At)
+		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
 	}
 	return append([]Cause{c}, f.stopped(msg.At)...)
 }

@@ -74,7 +74,7 @@ var scenarios = [2][]func(w *world){{
 	tellDoctorStandstill, tellErrors, tellEvents,
 	tellFind, tellGet, tellHistory, tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
-	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch,
+	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellWatch, tellWhy,
 }}
 
 func TestOnOneServer(t *testing.T) {
