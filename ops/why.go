@@ -47,8 +47,10 @@ type Cause struct {
 	//	lease        a consumer has it, and no handler, as far as consumers say
 	//	garbage      it was given up on
 	//	done         it was acked
-	Code  string
-	Since time.Time // zero: not known
+	Code string
+	// since when. In "worker" and "others" it is since when Message is handled, and since when the oldest of them is
+	// due. Zero: not known.
+	Since time.Time
 	// when this ends by itself at the earliest. In "handled" it is the time limit of the handler, and in "done" the
 	// instant until which the message is kept. Zero: not known.
 	Until time.Time
@@ -72,7 +74,7 @@ func (c Cause) say(english string, args ...any) Cause {
 	return c
 }
 
-// String says all causes in English, with what would end them, a line for each.
+// String says all causes in English, since when, and what would end them, a line for each.
 func (w *Why) String() string {
 	var lines []string
 	for _, c := range w.Causes {
@@ -84,6 +86,9 @@ func (w *Why) String() string {
 			args[i] = fmt.Sprint(args[i])
 		}
 		line := fmt.Sprintf(c.english, args...) + "."
+		if !c.Since.IsZero() {
+			line += " Since " + w.instant(c.Since) + "."
+		}
 		if c.Remedy != "" {
 			line += " " + c.Remedy + "."
 		}
@@ -95,7 +100,7 @@ func (w *Why) String() string {
 // instant is an instant with its distance from w.Now.
 func (w *Why) instant(at time.Time) string {
 	far := at.Sub(w.Now).Round(time.Second)
-	if far < 0 {
+	if far <= 0 {
 		return fmt.Sprintf("%s (%v ago)", instantText(at), far.Abs())
 	}
 	return fmt.Sprintf("%s (in %v)", instantText(at), far)

@@ -22,10 +22,10 @@ func (f *whyFacts) causes(msg *MessageStatus) []Cause {
 	switch msg.State {
 	case delayqueue.StateGarbage:
 		return []Cause{Cause{Code: "garbage", Since: msg.At, Remedy: "delayqueue requeue (Requeue) brings it back"}.
-			say("It was given up on at %s: %s", msg.At, msg.LastError)}
+			say("It was given up on: %s", msg.LastError)}
 	case delayqueue.StateDone:
 		acked := msg.At.Add(-msg.Retention)
-		return []Cause{Cause{Code: "done", Since: acked, Until: msg.At}.say("It was acked at %s", acked)}
+		return []Cause{Cause{Code: "done", Since: acked, Until: msg.At}.say("It was acked")}
 	case delayqueue.StateUnack:
 		return f.inHand(msg)
 	case delayqueue.StateReady:
@@ -66,7 +66,7 @@ func (f *whyFacts) stopped(until time.Time) (all []Cause) {
 		all = append(all, f.paused())
 	}
 	if len(f.consumers) == 0 {
-		all = append(all, Cause{Code: "consumer", Remedy: "Start one: what ran before may say why it ended"}.
+		all = append(all, Cause{Code: "consumer", Remedy: "Start one; the log of the last one may say why it ended"}.
 			say("No consumer of the queue is alive"))
 	}
 	if end := f.counts.ThrottledUntil; !end.IsZero() && lasts(end) {
@@ -111,14 +111,13 @@ func (f *whyFacts) ready() []Cause {
 	c := Cause{Code: "worker", Remedy: "More workers (WithConcurrent) or consumers end that, or " +
 		"delayqueue cancel (Cancel) for a handler that hangs"}
 	if longest := f.longest(&c); busy >= workers && longest {
-		return []Cause{c.say("All workers are busy, %s of them; message %s has been handled for longest, since %s",
-			int64(workers), c.Message, c.Since)}
+		return []Cause{c.say("All workers are busy, %s of them; message %s has been handled for longest",
+			int64(workers), c.Message)}
 	}
 	if n := f.counts.Ready; n > 1 {
-		oldest := f.now().Add(-f.counts.Behind)
-		return []Cause{Cause{Code: "others", Since: oldest, Remedy: "More workers (WithConcurrent) or consumers " +
-			"handle them faster"}.
-			say("Consumers take those first that were due before it: %s are due, the oldest since %s", n, oldest)}
+		return []Cause{Cause{Code: "others", Since: f.now().Add(-f.counts.Behind),
+			Remedy: "More workers (WithConcurrent) or consumers handle them faster"}.
+			say("Consumers take those first that were due before it: %s are due", n)}
 	}
 	return []Cause{Cause{Code: "nothing"}.say("Nothing holds it up: a consumer takes it next")}
 }
@@ -176,10 +175,10 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c := Cause{Code: "handled", Since: one.Handling[i].Since, Consumer: one.ID, Remedy: cancelIt}
 		where := fmt.Sprintf("process %d on %s", one.PID, one.Host)
 		if msg.Timeout <= 0 {
-			return []Cause{c.say("A handler has it since %s (%s)", c.Since, where)}
+			return []Cause{c.say("A handler has it (%s)", where)}
 		}
 		c.Until = c.Since.Add(msg.Timeout)
-		return []Cause{c.say("A handler has it since %s (%s), and may run until %s", c.Since, where, c.Until)}
+		return []Cause{c.say("A handler has it (%s), and may run until %s", where, c.Until)}
 	}
 	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
 	if msg.At.IsZero() {
@@ -201,6 +200,7 @@ func (f *whyFacts) inLane(name string, due time.Time) []Cause {
 	c.Message, c.Consumer, c.Remedy = h.ID, h.Consumer, skipTurn
 	switch h.State {
 	case delayqueue.StateReady:
+		c.Remedy = "" // what holds that up comes first
 		c = c.say("In lane %s message %s is in front, and is due, too", name, h.ID)
 		var first []Cause
 		for _, one := range f.ready() {

@@ -106,7 +106,8 @@ func TestWhyOneAfterTheOther(t *testing.T) {
 	f.Must(m.RunNow(queuetest.CtxB, id))
 	w = because(f, m, id, "resume consumer")
 	if c := w.Causes[0]; c.Since.IsZero() || !c.Until.IsZero() ||
-		!strings.HasPrefix(w.String(), "The queue is paused (ada: a deploy). delayqueue resume (Resume) ends the pause.\n") {
+		!strings.HasPrefix(w.String(), "The queue is paused (ada: a deploy). Since "+c.Since.UTC().Format("2006-01-02T")) ||
+		!strings.Contains(w.String(), " ago). delayqueue resume (Resume) ends the pause.\nNo consumer") {
 		t.Errorf("%+v: %s", c, w)
 	}
 	b.consume(f, m, nil)

@@ -77,8 +77,9 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 
 // A cause is a reason why a message is not handled now, in words.
 type cause struct {
-	Text string
-	ID   string // of the message that is in the way; "": none, or it is not known
+	Text  string
+	ID    string    // of the message that is in the way; "": none, or it is not known
+	Since time.Time // zero: not known
 }
 
 // why is what a message waits for. The page of a message does without it if Redis does not say it soon.
@@ -98,7 +99,7 @@ func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus)
 func (l *language) causes(w *ops.Why) (all []cause) {
 	for _, c := range w.Causes {
 		english, args := c.Say()
-		all = append(all, cause{l.text(health.Text{English: english, Args: args}), c.Message})
+		all = append(all, cause{l.text(health.Text{English: english, Args: args}), c.Message, c.Since})
 	}
 	return all
 }

@@ -40,10 +40,10 @@ var chinese = map[string]string{
 	"now":    "现在",
 
 	// What a message waits for (ops.Why).
-	"What it waits for":            "正在等待什么",
-	"this message":                 "这条消息",
-	"It was given up on at %s: %s": "已于 %s 放弃：%s",
-	"It was acked at %s":           "已于 %s 确认",
+	"What it waits for":      "正在等待什么",
+	"this message":           "这条消息",
+	"It was given up on: %s": "已放弃：%s",
+	"It was acked":           "已确认",
 	"It waits for delivery %s until %s, because the one before " +
 		"went wrong: %s": "等待第 %s 次投递，直到 %s，因为上一次失败：%s",
 	"It waits for delivery %s until %s": "等待第 %s 次投递，直到 %s",
@@ -56,18 +56,17 @@ var chinese = map[string]string{
 	"The queue is paused (%s)":                   "此队列已暂停（%s）",
 	"The queue is paused until %s (%s)":          "此队列暂停至 %s（%s）",
 	"All workers are busy, %s of them; message %s has been " +
-		"handled for longest, since %s": "全部 %s 个工作协程都在忙；处理时间最长的是消息 %s，始于 %s",
-	"Consumers take those first that were due before it: %s are " +
-		"due, the oldest since %s": "消费者先取更早到期的消息：共 %s 条已到期，最早的始于 %s",
-	"Nothing holds it up: a consumer takes it next": "没有阻碍：消费者马上会取走它",
+		"handled for longest": "全部 %s 个工作协程都在忙；处理时间最长的是消息 %s",
+	"Consumers take those first that were due before it: %s are due": "消费者先取更早到期的消息：共 %s 条已到期",
+	"Nothing holds it up: a consumer takes it next":                  "没有阻碍：消费者马上会取走它",
 	"All places of the queue are taken (%s); message %s has been " +
 		"handled for longest": "此队列的并发名额已用完（%s）；处理时间最长的是消息 %s",
 	"All places of the queue are taken (%s)":       "此队列的并发名额已用完（%s）",
 	"The rate limit of the queue holds it up (%s)": "受此队列的速率限制（%s）",
 	"The rate limit of the queue (%s) lets the next message go " +
 		"at %s": "受此队列的速率限制（%s），下一条消息 %s 可投递",
-	"A handler has it since %s (%s)":                       "自 %s 起在处理（%s）",
-	"A handler has it since %s (%s), and may run until %s": "自 %s 起在处理（%s），最迟到 %s",
+	"A handler has it (%s)":                       "正在处理（%s）",
+	"A handler has it (%s), and may run until %s": "正在处理（%s），最迟到 %s",
 	"A consumer has fetched it, and no handler has it yet, as " +
 		"far as consumers say": "消费者已取走它，据消费者所说尚未开始处理",
 	"No consumer says that a handler has it; if its consumer is " +

@@ -144,22 +144,21 @@ func (a *app) sayWhy(w *ops.Why, lead string) {
 		}
 		say("%s", paint(faint, fmt.Sprintf("%smessage %s%s is %s", lead, msg.ID, key, msg.State)))
 	}
-	const indent = "  "
-	columns := min(cmp.Or(width(), whyWidth), whyWidth) - len(indent)
-	for _, c := range w.Causes {
-		lines := c.Remedy
-		if lines != "" {
-			lines += "."
+	const indent = "   "
+	columns := max(min(cmp.Or(width(), whyWidth), whyWidth)-len(indent), 30)
+	for i, c := range w.Causes {
+		words := a.causeText(c)
+		if !c.Since.IsZero() {
+			words += " Since " + at(c.Since) + "."
 		}
-		for i, words := range []string{a.causeText(c), lines} {
-			for _, line := range strings.Split(text.WrapSoft(words, columns), "\n") {
-				if line = indent + strings.TrimSpace(line); i == 0 {
-					say("%s", line)
-				} else if words != "" {
-					say("%s", paint(faint, line))
-				}
-			}
+		if c.Remedy != "" {
+			words += " " + c.Remedy + "."
 		}
+		lines := strings.Split(text.WrapSoft(words, columns), "\n")
+		for j, line := range lines {
+			lines[j] = indent + strings.TrimRight(line, " ")
+		}
+		say("%d. %s", i+1, painted(strings.TrimPrefix(strings.Join(lines, "\n"), indent)))
 	}
 }
 
