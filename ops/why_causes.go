@@ -181,9 +181,13 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		return []Cause{c.say("A handler has it (%s), and may run until %s", where, c.Until)}
 	}
 	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
-	if msg.At.IsZero() {
+	switch {
+	case msg.At.IsZero():
 		c = c.say("A consumer has fetched it, and no handler has it yet, as far as consumers say")
-	} else {
+	case !msg.At.After(f.now()):
+		c.Since, c.Until = msg.At, time.Time{}
+		c = c.say("Its lease has ended, and a consumer hands it out again")
+	default:
 		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
 	}
 	return append([]Cause{c}, f.stopped(msg.At)...)

@@ -53,6 +53,7 @@ func TestCauses(t *testing.T) {
 			limits: limits{Rate: 1, Per: time.Hour, Burst: 1, Concurrency: 1}},
 		"paused and limited": {want: "resume consumer", counts: limited(counts{Paused: true}),
 			limits: limits{Concurrency: 1}},
+		"lease ended": {want: "lease consumer", msg: MessageStatus{State: delayqueue.StateUnack, At: now}},
 		"lane, ready": {want: "lane", msg: due, consumers: []Consumer{idle},
 			lane:   lane(Holder{ID: "a", State: delayqueue.StateReady}),
 			counts: counts{Counts: ready(1)}, message: "a"},

@@ -137,15 +137,15 @@ func (a *app) sayWhy(w *ops.Why, lead string) {
 		printJSON(a.whyJSONOf(w))
 		return
 	}
+	const indent = "   "
+	columns := max(min(cmp.Or(width(), whyWidth), whyWidth)-len(indent), 30)
 	if msg := w.Message; msg != nil {
 		key := ""
 		if msg.Key != "" {
 			key = " (key " + msg.Key + ")"
 		}
-		say("%s", paint(faint, fmt.Sprintf("%smessage %s%s is %s", lead, msg.ID, key, msg.State)))
+		say("%s%s%s, %s:", lead, msg.ID, key, msg.State)
 	}
-	const indent = "   "
-	columns := max(min(cmp.Or(width(), whyWidth), whyWidth)-len(indent), 30)
 	for i, c := range w.Causes {
 		words := a.causeText(c)
 		if !c.Since.IsZero() {

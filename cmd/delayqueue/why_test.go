@@ -17,7 +17,7 @@ func tellWhy(w *world) {
 	w.send("orders", "c", inAnHour, delayqueue.WithHeader("customer", "42"))
 	w.must("pause", "orders", "--operator", "ada", "--reason", "a deploy")
 	out := w.must("why", "orders", "k")
-	w.inOrder(out, "message "+b+" (key k) is waiting", "The queue is paused (ada: a deploy).",
+	w.inOrder(out, b+" (key k), waiting:", "The queue is paused (ada: a deploy).",
 		"delayqueue resume", "No consumer of the queue is alive.", "message "+a, "in front,", "and is due, too.")
 	for line := range strings.Lines(out) {
 		if len(line) > 81 {
@@ -33,7 +33,7 @@ func tellWhy(w *world) {
 		!strings.Contains(got.Text, "waits for delivery 2 until") || !strings.Contains(got.Remedy, "lanes skip") {
 		w.Errorf("%+v", got)
 	}
-	w.inOrder(w.must("why", "orders", "--header", "customer=42"), "1 message: lane", "for example message "+b,
+	w.inOrder(w.must("why", "orders", "--header", "customer=42"), "1 message: lane", "for example "+b,
 		"1 message: instant", "It is not due before")
 	equal(w, "groups", len(decode[whyGroupJSON](w, w.must("why", "orders", "--header", "customer=42", "--json"))), 2)
 	w.contains(w.must("why", "orders", "--header", "customer=4"), "has this header")
