@@ -19,7 +19,8 @@ const (
 type lanesView struct {
 	Name   string // of the one; "": a list
 	Lanes  []laneRow
-	Looked int64 // at these lanes only; 0: at all
+	Why    []cause // of the one: what the next of it waits for; none if that cannot be read now
+	Looked int64   // at these lanes only; 0: at all
 }
 
 // A laneRow is a lane, and who has its turns.
@@ -54,6 +55,11 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 		v.Lanes = []laneRow{r.laneRow(one, time.Now(), consumers)}
+		soon, cancel := h.soon(ctx)
+		defer cancel()
+		if w, err := r.Monitor().WhyLane(soon, v.Name); err == nil && one.Waiting > 0 {
+			v.Why = r.lang.causes(w)
+		}
 		return v, nil
 	}
 	page, err := shared(ctx, h, "lanes\x00"+r.Queue, keepLanes, func(ctx context.Context) (*ops.LanePage, error) {

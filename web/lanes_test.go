@@ -41,7 +41,10 @@ func TestLanes(t *testing.T) {
 	f.sees(f.get("queue?q=orders").body, "state=waiting")
 	f.sees(f.get(address("messages", "q", "orders", "text", "key b")).body, ids[1])
 	waits := f.get(address("message", "q", "orders", "id", ids[1])).body
-	f.sees(waits, ">customer-42<", "1 at a time", "Due, and then behind", "this one is: waiting")
+	f.sees(waits, ">customer-42<", "1 at a time", "Due, and then behind", "this one is: waiting",
+		"No consumer of the queue is alive", "In lane customer-42 message "+ids[0]+" is in front, and is due, too",
+		`href="message?id=`+ids[0]+`&amp;q=orders"`)
+	f.sees(f.get(lane).body, "What it waits for", "message "+ids[0]+" is in front")
 	f.lacks(waits, `value="skip"`)
 	f.sees(f.get(address("message", "q", "orders", "id", ids[0])).body, `value="skip"`)
 

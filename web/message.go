@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
@@ -16,6 +17,7 @@ import (
 type messageView struct {
 	*ops.MessageStatus
 	Facts   []fact
+	Why     []cause  // what it waits for; none if it does not wait, or if that cannot be read now
 	Moments []moment // the oldest first
 	Headers []fact
 	Others  int    // headers that are not shown
@@ -56,6 +58,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
 		Headers: headersOf(msg), Payload: r.payloadOf(msg),
 	}
+	v.Why = r.why(ctx, m, msg)
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
 			return nil, err
@@ -70,6 +73,35 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	}
 	v.Large = errors.Is(msg.Broken, ops.ErrNotRead)
 	return v, nil
+}
+
+// A cause is a reason why a message is not handled now, in words.
+type cause struct {
+	Text  string
+	ID    string    // of the message that is in the way; "": none, or it is not known
+	Since time.Time // zero: not known
+}
+
+// why is what a message waits for. The page of a message does without it if Redis does not say it soon.
+func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) []cause {
+	if msg.State == delayqueue.StateGarbage || msg.State == delayqueue.StateDone || msg.Consumer != "" {
+		return nil // the page says so itself
+	}
+	ctx, cancel := r.h.soon(ctx)
+	defer cancel()
+	w, err := m.Why(ctx, msg.ID)
+	if err != nil || w.Message.State != msg.State {
+		return nil
+	}
+	return r.lang.causes(w)
+}
+
+func (l *language) causes(w *ops.Why) (all []cause) {
+	for _, c := range w.Causes {
+		english, args := c.Say()
+		all = append(all, cause{l.text(health.Text{English: english, Args: args}), c.Message, c.Since})
+	}
+	return all
 }
 
 // findHolder finds the consumer that handles the message.

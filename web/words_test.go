@@ -34,7 +34,7 @@ var texts = map[string][]*regexp.Regexp{
 // broken is where a text goes on in the next line.
 var broken = regexp.MustCompile(`" \+\n\t+"`)
 
-// keys are all texts that this module says, and those of internal/health and the journal.
+// keys are all texts that this module says, and those of internal/health, of ops.Why and of the journal.
 func keys(t *testing.T) map[string]bool {
 	found := map[string]bool{}
 	look := func(path string, d fs.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func keys(t *testing.T) map[string]bool {
 		}
 		return nil
 	}
-	for _, dir := range []string{".", "../internal/health"} {
+	for _, dir := range []string{".", "../internal/health", "../ops/why_causes.go"} {
 		ok(t, filepath.WalkDir(dir, look))
 	}
 	words, err := os.ReadFile("../internal/journal/words.go") // which pages say as they are

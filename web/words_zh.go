@@ -39,6 +39,48 @@ var chinese = map[string]string{
 	"%s ago": "%s前",
 	"now":    "现在",
 
+	// What a message waits for (ops.Why).
+	"What it waits for":      "正在等待什么",
+	"this message":           "这条消息",
+	"It was given up on: %s": "已放弃：%s",
+	"It was acked":           "已确认",
+	"It waits for delivery %s until %s, because the one before " +
+		"went wrong: %s": "等待第 %s 次投递，直到 %s，因为上一次失败：%s",
+	"It waits for delivery %s until %s": "等待第 %s 次投递，直到 %s",
+	"It waits for acks that count for its key (%s of %s are " +
+		"missing), but not beyond %s": "等待计入其键的确认（尚缺 %s / %s），最迟到 %s",
+	"It is not due before %s":                    "%s 才到期",
+	"No consumer of the queue is alive":          "此队列没有存活的消费者",
+	"A handler has throttled the queue until %s": "处理函数已限流此队列至 %s",
+	"The queue is paused until %s":               "此队列暂停至 %s",
+	"The queue is paused (%s)":                   "此队列已暂停（%s）",
+	"The queue is paused until %s (%s)":          "此队列暂停至 %s（%s）",
+	"All workers are busy, %s of them; message %s has been " +
+		"handled for longest": "全部 %s 个工作协程都在忙；处理时间最长的是消息 %s",
+	"Consumers take those first that were due before it: %s are due": "消费者先取更早到期的消息：共 %s 条已到期",
+	"Nothing holds it up: a consumer takes it next":                  "没有阻碍：消费者马上会取走它",
+	"All places of the queue are taken (%s); message %s has been " +
+		"handled for longest": "此队列的并发名额已用完（%s）；处理时间最长的是消息 %s",
+	"All places of the queue are taken (%s)":       "此队列的并发名额已用完（%s）",
+	"The rate limit of the queue holds it up (%s)": "受此队列的速率限制（%s）",
+	"The rate limit of the queue (%s) lets the next message go " +
+		"at %s": "受此队列的速率限制（%s），下一条消息 %s 可投递",
+	"A handler has it (%s)":                       "正在处理（%s）",
+	"A handler has it (%s), and may run until %s": "正在处理（%s），最迟到 %s",
+	"A consumer has fetched it, and no handler has it yet, as " +
+		"far as consumers say": "消费者已取走它，据消费者所说尚未开始处理",
+	"Its lease has ended, and a consumer hands it out again": "租约已结束，消费者会重新投递它",
+	"No consumer says that a handler has it; if its consumer is " +
+		"gone, it is handed out again after %s": "没有消费者说正在处理它；若其消费者已消失，%s 之后会重新投递",
+	"It waits for its turn in lane %s":                   "在泳道 %s 中等待轮到它",
+	"In lane %s message %s is in front, and is due, too": "泳道 %s 最前面的是消息 %s，也已到期",
+	"In lane %s message %s is in front, and waits for delivery " +
+		"%s until %s": "泳道 %s 最前面的是消息 %s，它等待第 %s 次投递，直到 %s",
+	"In lane %s message %s is in front, and is due at %s":        "泳道 %s 最前面的是消息 %s，它于 %s 到期",
+	"In lane %s message %s is in front, and a consumer has it":   "泳道 %s 最前面的是消息 %s，消费者已取走它",
+	"In lane %s message %s is in front, and is handled since %s": "泳道 %s 最前面的是消息 %s，自 %s 起在处理",
+	"In lane %s message %s is in front, which is gone":           "泳道 %s 最前面的是消息 %s，它已不存在",
+
 	// Verdicts.
 	"cannot be read: %s":                        "无法读取：%s",
 	"only %s of %s shards answer: %s":           "仅 %s / %s 个分片有响应：%s",

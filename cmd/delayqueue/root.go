@@ -87,7 +87,7 @@ and progress bars are for terminals only. NO_COLOR turns colours off.
 	periodic, limits, journal, lanes := a.scheduleCommand(), a.limitsCommand(), a.journalCommand(), a.lanesCommand()
 	root.AddCommand(
 		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(),
-		a.getCommand(),
+		a.getCommand(), a.whyCommand(),
 		a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.deleteCommand(), a.pauseCommand(), a.resumeCommand(),
 		limits, journal,

@@ -165,7 +165,7 @@ func getKey(ctx context.Context, m *ops.Queue, key string) (*ops.MessageStatus, 
 
 // orNil makes nil of ErrNotFound, unless the queue itself is not found.
 func orNil(msg *ops.MessageStatus, err error) (*ops.MessageStatus, error) {
-	if errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
+	if notThere(err) {
 		return nil, nil
 	}
 	return msg, err

@@ -77,6 +77,7 @@ var scenarios = [2][]func(w *world){{
 	tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
 	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellPurge, tellQuoting, tellRepairInSteps,
 	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellShiftGoesOn, tellWatch,
+	tellWhy,
 }}
 
 func TestOnOneServer(t *testing.T) {

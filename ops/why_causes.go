@@ -1,0 +1,258 @@
+package ops
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// This file decides what a message waits for. It reads nothing.
+
+const (
+	runNow   = "delayqueue run (RunNow) makes it due now"
+	skipTurn = "delayqueue lanes skip (SkipToEnd, SkipToGarbage) lets the next of the lane pass"
+	cancelIt = "delayqueue cancel (Cancel) ends its handler"
+	setLimit = "delayqueue limits set (SetLimits) changes the limit"
+)
+
+// causes are why a message is not handled now, in the order in which they must end.
+func (f *whyFacts) causes(msg *MessageStatus) []Cause {
+	switch msg.State {
+	case delayqueue.StateGarbage:
+		return []Cause{Cause{Code: "garbage", Since: msg.At, Remedy: "delayqueue requeue (Requeue) brings it back"}.
+			say("It was given up on: %s", msg.LastError)}
+	case delayqueue.StateDone:
+		acked := msg.At.Add(-msg.Retention)
+		return []Cause{Cause{Code: "done", Since: acked, Until: msg.At}.say("It was acked")}
+	case delayqueue.StateUnack:
+		return f.inHand(msg)
+	case delayqueue.StateReady:
+		return f.ready()
+	case delayqueue.StateWaiting:
+		if !msg.At.After(f.now()) {
+			return f.inLane(msg.Lane, msg.At)
+		}
+		return append([]Cause{f.notDue(msg)}, f.inLane(msg.Lane, msg.At)...)
+	default:
+		return append([]Cause{f.notDue(msg)}, f.stopped(msg.At)...)
+	}
+}
+
+// notDue is what a message waits for that is not due.
+func (f *whyFacts) notDue(msg *MessageStatus) Cause {
+	c := Cause{Code: "instant", Until: msg.At, Remedy: runNow}
+	switch last := msg.Delivery - 1; {
+	case msg.State == delayqueue.StateRetry || msg.State == delayqueue.StateWaiting && last > 0:
+		c.Code, c.Since = "retry", msg.EndedAt
+		if len(msg.LastErrors) > 0 && msg.LastErrors[0].Delivery == last {
+			return c.say("It waits for delivery %s until %s, because the one before went wrong: %s", int64(msg.Delivery),
+				msg.At, msg.LastError)
+		}
+		return c.say("It waits for delivery %s until %s", int64(msg.Delivery), msg.At)
+	case msg.CountdownLeft > 0:
+		c.Code = "acks"
+		return c.say("It waits for acks that count for its key (%s of %s are missing), but not beyond %s",
+			int64(msg.CountdownLeft), int64(msg.Countdown), msg.At)
+	}
+	return c.say("It is not due before %s", msg.At)
+}
+
+// stopped is what stops all hand-outs of the queue, if it lasts until an instant or longer, as far as is known.
+func (f *whyFacts) stopped(until time.Time) (all []Cause) {
+	lasts := func(end time.Time) bool { return end.IsZero() || end.After(until) }
+	if n := &f.counts; n.Paused && lasts(n.PausedUntil) {
+		all = append(all, f.paused())
+	}
+	if len(f.consumers) == 0 {
+		all = append(all, Cause{Code: "consumer", Remedy: "Start one; the log of the last one may say why it ended"}.
+			say("No consumer of the queue is alive"))
+	}
+	if end := f.counts.ThrottledUntil; !end.IsZero() && lasts(end) {
+		all = append(all, Cause{Code: "throttle", Until: end, Remedy: "delayqueue limits lift (Unthrottle) ends that"}.
+			say("A handler has throttled the queue until %s", end))
+	}
+	return all
+}
+
+func (f *whyFacts) paused() Cause {
+	n := &f.counts
+	c := Cause{Code: "resume", Since: n.PausedSince, Until: n.PausedUntil,
+		Remedy: "delayqueue resume (Resume) ends the pause"}
+	by := n.PausedBy
+	if by != "" && n.PauseReason != "" {
+		by += ": "
+	}
+	switch by += n.PauseReason; {
+	case by == "" && c.Until.IsZero():
+		return c.say("The queue is paused")
+	case by == "":
+		return c.say("The queue is paused until %s", c.Until)
+	case c.Until.IsZero():
+		return c.say("The queue is paused (%s)", by)
+	}
+	return c.say("The queue is paused until %s (%s)", c.Until, by)
+}
+
+// ready is what a message waits for that is due, and has its turn.
+func (f *whyFacts) ready() []Cause {
+	if all := f.stopped(f.now()); len(all) > 0 {
+		return all // what limits hold up is not known then
+	}
+	if f.counts.Limited {
+		return f.limited()
+	}
+	busy, workers := 0, 0
+	for _, c := range f.consumers { // as internal/health counts them
+		busy += min(len(c.Handling), c.Concurrency)
+		workers += c.Concurrency
+	}
+	c := Cause{Code: "worker", Remedy: "More workers (WithConcurrent) or consumers end that, or " +
+		"delayqueue cancel (Cancel) for a handler that hangs"}
+	if longest := f.longest(&c); busy >= workers && longest {
+		return []Cause{c.say("All workers are busy, %s of them; message %s has been handled for longest",
+			int64(workers), c.Message)}
+	}
+	if n := f.counts.Ready; n > 1 {
+		return []Cause{Cause{Code: "others", Since: f.now().Add(-f.counts.Behind),
+			Remedy: "More workers (WithConcurrent) or consumers handle them faster"}.
+			say("Consumers take those first that were due before it: %s are due", n)}
+	}
+	return []Cause{Cause{Code: "nothing"}.say("Nothing holds it up: a consumer takes it next")}
+}
+
+// limited is which limits hold up what is ready.
+func (f *whyFacts) limited() (all []Cause) {
+	n := &f.counts
+	c := Cause{Code: "concurrency", Remedy: setLimit}
+	if places := n.Set.Concurrency; places > 0 && n.Unack >= int64(places) ||
+		places == 0 && n.Asked.Concurrency > 0 && n.Unack >= int64(n.Asked.Concurrency) {
+		limit := Limits{Concurrency: f.limits.Concurrency}.String()
+		longest := f.longest(&c)
+		if c.Since = n.LimitedSince; longest {
+			c.Remedy = setLimit + ", and delayqueue cancel (Cancel) ends a handler that hangs"
+			c = c.say("All places of the queue are taken (%s); message %s has been handled for longest", limit, c.Message)
+		} else {
+			c = c.say("All places of the queue are taken (%s)", limit)
+		}
+		all = append(all, c)
+	}
+	if !n.LimitedUntil.IsZero() || len(all) == 0 {
+		limit := f.limits
+		limit.Concurrency = 0
+		c := Cause{Code: "rate", Since: n.LimitedSince, Until: n.LimitedUntil, Remedy: setLimit}
+		if c.Until.IsZero() { // it has just come
+			c = c.say("The rate limit of the queue holds it up (%s)", limit.String())
+		} else {
+			c = c.say("The rate limit of the queue (%s) lets the next message go at %s", limit.String(), c.Until)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// longest sets which message has been handled for longest, by which consumer and since when. It reports whether there
+// is one.
+func (f *whyFacts) longest(c *Cause) (found bool) {
+	var most time.Duration
+	for _, one := range f.consumers {
+		if len(one.Handling) > 0 && (!found || one.Handling[0].For > most) {
+			h := one.Handling[0]
+			found, most, c.Message, c.Consumer, c.Since = true, h.For, h.ID, one.ID, h.Since
+		}
+	}
+	return found
+}
+
+// inHand is of a message that a consumer has.
+func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
+	for _, one := range f.consumers {
+		i := slices.IndexFunc(one.Handling, func(h Handling) bool { return h.ID == msg.ID })
+		if i < 0 {
+			continue
+		}
+		c := Cause{Code: "handled", Since: one.Handling[i].Since, Consumer: one.ID, Remedy: cancelIt}
+		where := fmt.Sprintf("process %d on %s", one.PID, one.Host)
+		if msg.Timeout <= 0 {
+			return []Cause{c.say("A handler has it (%s)", where)}
+		}
+		c.Until = c.Since.Add(msg.Timeout)
+		return []Cause{c.say("A handler has it (%s), and may run until %s", where, c.Until)}
+	}
+	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
+	switch {
+	case msg.At.IsZero():
+		c = c.say("A consumer has fetched it, and no handler has it yet, as far as consumers say")
+	case !msg.At.After(f.now()):
+		c.Since, c.Until = msg.At, time.Time{}
+		c = c.say("Its lease has ended, and a consumer hands it out again")
+	default:
+		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
+	}
+	return append([]Cause{c}, f.stopped(msg.At)...)
+}
+
+// inLane is what the next message of a lane waits for, which is due at that instant. If the message that has the turn
+// is ready, what holds that up comes first. Else what stops the queue comes after the turn.
+func (f *whyFacts) inLane(name string, due time.Time) []Cause {
+	c := Cause{Code: "lane", Since: due}
+	if f.lane == nil || len(f.lane.Holders) == 0 {
+		return append([]Cause{c.say("It waits for its turn in lane %s", name)}, f.stopped(later(due, f.now()))...)
+	}
+	h := f.lane.inFront()
+	c.Message, c.Consumer, c.Remedy = h.ID, h.Consumer, skipTurn
+	switch h.State {
+	case delayqueue.StateReady:
+		c.Remedy = "" // what holds that up comes first
+		c = c.say("In lane %s message %s is in front, and is due, too", name, h.ID)
+		var first []Cause
+		for _, one := range f.ready() {
+			if one.Code != "nothing" {
+				first = append(first, one)
+			}
+		}
+		return append(first, c)
+	case delayqueue.StateRetry:
+		c.Until = h.At
+		c = c.say("In lane %s message %s is in front, and waits for delivery %s until %s", name, h.ID, int64(h.Delivery),
+			h.At)
+	case delayqueue.StatePending:
+		c.Until = h.At
+		c = c.say("In lane %s message %s is in front, and is due at %s", name, h.ID, h.At)
+	case delayqueue.StateUnack:
+		c.Remedy = cancelIt
+		if h.At.IsZero() {
+			c = c.say("In lane %s message %s is in front, and a consumer has it", name, h.ID)
+		} else {
+			c = c.say("In lane %s message %s is in front, and is handled since %s", name, h.ID, h.At)
+		}
+	default: // another program has deleted it: the next fetch ends the turn
+		c.Remedy = ""
+		c = c.say("In lane %s message %s is in front, which is gone", name, h.ID)
+	}
+	return append([]Cause{c}, f.stopped(later(c.Until, f.now()))...)
+}
+
+// inFront is the message with a turn that is likely to end first: one that is being handled, or else one that is ready,
+// or else the one that is due first.
+func (l *Lane) inFront() *Holder {
+	rank := func(h *Holder) int {
+		return slices.Index([]delayqueue.State{delayqueue.StateReady, delayqueue.StateUnack}, h.State)
+	}
+	first := &l.Holders[0]
+	for i := range l.Holders {
+		h := &l.Holders[i]
+		if rank(h) > rank(first) || rank(h) == rank(first) && h.At.Before(first.At) {
+			first = h
+		}
+	}
+	return first
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
