@@ -51,7 +51,7 @@ type selection struct {
 
 // selectionNames are the names of the query that make a selection.
 var selectionNames = []string{
-	"state", "text", "key", "contains", "error", "errorhow", "like", "header", "headerhow", "from", "to",
+	"state", "text", "key", "lane", "contains", "error", "errorhow", "like", "header", "headerhow", "from", "to",
 }
 
 func (r *request) selection() (*selection, error) {
@@ -72,7 +72,8 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
-	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), ErrorLike: s.query.Get("like")}
+	s.Filter = ops.Filter{Key: r.Arg("key"), Lane: r.Arg("lane"), Contains: r.Arg("contains"),
+		ErrorLike: s.query.Get("like")}
 	if s.Part("error") {
 		s.Filter.ErrorContains = s.query.Get("error")
 	} else {
