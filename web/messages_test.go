@@ -273,6 +273,8 @@ func TestSchedulesPage(t *testing.T) {
 		ok(t, s.Set(f.Context(), e))
 	}
 	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err())
+	const looked = "\x00looked" // a replica that runs the schedules would write this
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", looked, time.Now().Unix()+600).Err())
 	f.serve(Config{})
 	body := f.get(address("schedules", "q", "reports")).body
 	f.sees(body, "&lt;b&gt;nightly", "Europe/Berlin", "this instant is skipped", "1,234: the last message still lived",
@@ -280,6 +282,39 @@ func TestSchedulesPage(t *testing.T) {
 	if n := strings.Count(body, "<li><time"); n != 2*nextInstants {
 		t.Errorf("%d instants", n)
 	}
+	f.lacks(body, "schedule?", "Overdue since") // who may only look has no buttons
+}
+
+// A schedule that is not sent says why and since when, and an operator pauses, resumes and runs it.
+func TestSchedulesAreSteered(t *testing.T) {
+	var rights []Action
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	s := schedule.New(delayqueue.NewPublisher("reports", f.cli))
+	ok(t, s.Set(f.Context(), schedule.Entry{Name: "<pulse>", Every: time.Hour, Payload: "beat", Overlap: schedule.Skip}))
+	const entry = `{"gen":1,"since":1700000000,"every":3600}`
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "late", entry).Err())
+	page := address("schedules", "q", "reports")
+	f.lacks(f.get(page).body, "do=pause", "do=run", "do=resume")
+	rights = []Action{Pause, RunNow}
+	body := f.get(page).body
+	f.sees(body, "No replica runs", "Overdue since", "2023-11-14 23:00:00", "do=pause", "do=run")
+	f.lacks(body, "Next instants", "do=resume")
+
+	name := form("q", "reports", "name", "<pulse>")
+	f.sees(f.get("schedule?do=run&"+name).body, "Run now", "&lt;pulse&gt;", `name="reason"`)
+	f.sees(f.did("schedule", name+"&do=pause&reason=month+end"), "The schedule is paused", "it is paused", "month end",
+		"by ann", "do=resume")
+	f.sees(f.did("schedule", name+"&do=run"), "A message of the schedule was sent")
+	f.sees(f.get(address("messages", "q", "reports", "text", "beat")).body, "ready")
+	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "schedule", name+"&do=run")), "still lives")
+	f.sees(f.did("schedule", name+"&do=resume"), "The schedule goes on")
+	f.wants(http.StatusNotFound, f.ask(http.MethodPost, "schedule", "q=reports&name=none&do=pause"))
+	f.wants(http.StatusBadRequest, f.ask(http.MethodPost, "schedule", name+"&do=remove"))
+	f.eventually("the journal has all of it", func() bool {
+		journal := f.get("journal?q=reports").body
+		return strings.Contains(journal, "pause schedule") && strings.Contains(journal, "month end") &&
+			strings.Contains(journal, "run schedule") && strings.Contains(journal, "resume schedule")
+	})
 }
 
 // Of many schedules, or long ones, the page shows some, and cuts.
