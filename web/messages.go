@@ -360,7 +360,8 @@ func (r *request) search(ctx context.Context, l *listing) error {
 			one.Found = r.lang.place(match)
 			l.Rows = append(l.Rows, one)
 		}
-		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 // its id or its key
+		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 && // its id or its key
+			found.Matches[0].Countdown == 0 // of a message that waits for acks, those that count for it are wanted, too
 		looked += searchPage
 		l.Looked, l.Total, cursor = found.Looked, max(found.Total, found.Looked), found.Next
 		if cursor == "" || atOnce || len(l.Rows) >= pageRows || looked >= searchBudget || time.Now().After(end) {
@@ -381,6 +382,8 @@ func (l *language) place(m ops.Match) string {
 		return l.say("its id")
 	case "key":
 		return l.say("its key")
+	case "counts":
+		return l.say("its ack counts for it")
 	case "header":
 		return l.say("its header %s", shown(m.Header))
 	case "payload":
