@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,6 +21,9 @@ const (
 
 // longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
 const longestLink = 4000 // bytes
+
+var errNoState = &httpError{http.StatusBadRequest,
+	"There is no such state: it is pending, ready, waiting, unack, retry, garbage or done"}
 
 var errLong = &httpError{http.StatusBadRequest, "This text is too long for an address: look for a part of it"}
 
@@ -57,6 +59,9 @@ var selectionNames = []string{
 func (r *request) selection() (*selection, error) {
 	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")),
 		query: url.Values{"q": {r.Queue}}}
+	if s.State == delayqueue.StateGone && r.Arg("state") != "" {
+		return nil, errNoState
+	}
 	for _, name := range selectionNames {
 		if value := r.Arg(name); value != "" {
 			s.query.Set(name, value)
@@ -94,17 +99,15 @@ func (r *request) selection() (*selection, error) {
 	if len(s.query.Encode()) > longestLink {
 		return nil, errLong
 	}
-	zone := cmp.Or(zoneNamed(r.Arg("zone")), r.lang.zone)
-	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
-		text := r.Arg(name)
-		if text == "" {
-			continue
+	from, to, err := r.fromTo()
+	if err != nil {
+		return nil, err
+	}
+	s.Filter.From, s.Filter.To = from, to
+	for name, at := range map[string]time.Time{"from": from, "to": to} {
+		if !at.IsZero() {
+			s.query.Set(name, instantText(at))
 		}
-		var err error
-		if *at, err = instantOf(text, zone); err != nil {
-			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04"}
-		}
-		s.query.Set(name, at.UTC().Format(time.RFC3339)) // the link means the same instant in every zone
 	}
 	return s, nil
 }
@@ -174,7 +177,8 @@ type tab struct {
 type messageRow struct {
 	*ops.MessageStatus
 	Place string // the state in words
-	Says  string // the beginning of its payload, or of its error if it has one
+	Says  string // the beginning of its payload
+	Error string // of its last error
 	Found string // where the text was found
 }
 
@@ -297,11 +301,8 @@ const saysMost = 160 // bytes of a payload in a table
 func (r *request) row(m *ops.MessageStatus) messageRow {
 	kept := &ops.MessageStatus{State: m.State, At: m.At}
 	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
-	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: beginning(m.LastError, saysMost)}
-	if one.Says == "" || errors.Is(m.Broken, ops.ErrNotRead) {
-		one.Says = r.payloadBegins(m)
-	}
-	one.Says = strings.Clone(one.Says)
+	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State)}
+	one.Says, one.Error = strings.Clone(r.payloadBegins(m)), strings.Clone(beginning(m.LastError, saysMost))
 	return one
 }
 
