@@ -108,7 +108,8 @@ func (h *Handler) askSchedule(_ context.Context, r *request) (any, error) {
 
 var (
 	errNoSchedule = &httpError{http.StatusNotFound, "There is no such schedule"}
-	errStillLives = &httpError{http.StatusConflict, "Nothing was sent, because the last message of the schedule still lives"}
+	errStillLives = &httpError{http.StatusConflict,
+		"Nothing was sent, because the last message of the schedule still lives"}
 )
 
 // postSchedule pauses, resumes or runs a schedule.

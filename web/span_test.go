@@ -83,7 +83,8 @@ func TestHappenedBetween(t *testing.T) {
 // The last 30 days are not fewer than the last 24 hours, although they are read at other times.
 func TestDaysHaveTheirHours(t *testing.T) {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
-	hours := []ops.Tally{{Start: today.Add(-time.Hour), Sent: 5}, {Start: today, Sent: 3}, {Start: today.Add(time.Hour), Sent: 4}}
+	hours := []ops.Tally{{Start: today.Add(-time.Hour), Sent: 5}, {Start: today, Sent: 3},
+		{Start: today.Add(time.Hour), Sent: 4}}
 	days := []ops.Tally{{Start: today.Add(-24 * time.Hour), Sent: 90}, {Start: today, Sent: 6}}
 	if got := withHours(days, hours); got[0].Sent != 90 || got[1].Sent != 7 || !got[1].Start.Equal(today) ||
 		days[1].Sent != 6 {
