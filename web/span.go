@@ -85,7 +85,7 @@ func (p *queuePage) between(ctx context.Context, r *request, from, to time.Time)
 		}
 		past := health.Sum(hours)
 		b.Past, b.Journal = &past, linkOf("journal", nil, "q", r.Queue, "from", instantText(from), "to", instantText(to))
-		list(r.lang.say("what is garbage since then"), delayqueue.StateGarbage, past.Garbage)
+		list(r.lang.say("what was given up on then"), delayqueue.StateGarbage, past.Garbage)
 	}
 	p.Between, p.From, p.To = b, from, to
 	return nil

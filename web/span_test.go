@@ -68,9 +68,9 @@ func TestHappenedBetween(t *testing.T) {
 	var page string
 	f.eventually("it is in the history", func() bool {
 		page = f.get(spanOfTime("queue", now.Add(-time.Hour), now.Add(time.Minute))).body
-		return strings.Contains(page, "what is garbage since then")
+		return strings.Contains(page, "what was given up on then")
 	})
-	garbage := f.follow(page, `href="(messages\?[^"]+)">what is garbage since then`)
+	garbage := f.follow(page, `href="(messages\?[^"]+)">what was given up on then`)
 	f.sees(garbage, id, "order 7", "no such customer")
 	f.sees(f.follow(page, `<td class="num"><a href="(messages\?[^"]+state=garbage[^"]+)">1</a></td>`), id)
 	f.sees(f.follow(page, `href="(journal\?[^"]*from[^"]+)">`), "look into it", `name="from" value="`)

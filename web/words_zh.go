@@ -421,7 +421,7 @@ var chinese = map[string]string{
 	"What comes due, or has happened, in a span of time":                     "某段时间内到期或发生的",
 	"%s come due between %s and %s":                                          "%s 条在 %s 与 %s 之间到期",
 	"of them, those that wait for others of their lanes":                     "其中等待同泳道其他消息的",
-	"what is garbage since then":                                             "此间成为垃圾的",
+	"what was given up on then":                                             "此间成为垃圾的",
 	"These numbers are of whole hours of UTC, of the last two days.":         "这些数字按 UTC 整点小时统计，限最近两天。",
 	"Say from when until when, in this order":                                "请给出起止时间，先起后止",
 	"There is no such state: it is pending, ready, waiting, unack, " +
