@@ -22,8 +22,7 @@ const (
 // longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
 const longestLink = 4000 // bytes
 
-var errNoState = &httpError{http.StatusBadRequest,
-	"There is no such state: it is pending, ready, waiting, unack, retry, garbage or done"}
+var errNoState = &httpError{http.StatusBadRequest, "There is no such state"}
 
 var errLong = &httpError{http.StatusBadRequest, "This text is too long for an address: look for a part of it"}
 
@@ -59,9 +58,6 @@ var selectionNames = []string{
 func (r *request) selection() (*selection, error) {
 	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")),
 		query: url.Values{"q": {r.Queue}}}
-	if s.State == delayqueue.StateGone && r.Arg("state") != "" {
-		return nil, errNoState
-	}
 	for _, name := range selectionNames {
 		if value := r.Arg(name); value != "" {
 			s.query.Set(name, value)
@@ -92,6 +88,9 @@ func (r *request) selection() (*selection, error) {
 		} else {
 			s.Filter.Headers = headers
 		}
+	}
+	if name := r.Arg("state"); s.State == delayqueue.StateGone && name != "" {
+		return nil, errNoState
 	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
 		return nil, errHidden
