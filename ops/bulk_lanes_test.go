@@ -349,3 +349,29 @@ func TestDryRunOfLanesGoesOn(t *testing.T) {
 		t.Errorf("%+v, %v; want %d counted, and 1 new", got, err, n)
 	}
 }
+
+// TestBulkOfOneLane: a filter by lane takes the messages of this lane in every state, and the journal names the lane.
+func TestBulkOfOneLane(t *testing.T) {
+	t.Parallel()
+	face.OnServers(t, func(t *testing.T, f *face.Fixture) {
+		_, n := inLanes(f)
+		m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+		page, err := m.List(queuetest.CtxB, delayqueue.StateWaiting, Filter{Lane: "one"}, "")
+		f.Must(err)
+		for _, msg := range page.Messages {
+			if msg.Lane != "one" {
+				t.Errorf("of lane one: %+v", msg)
+			}
+		}
+		got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: notHandled, Filter: Filter{Lane: "one"}})
+		f.Must(err)
+		if left := len(unhandled(f, m)); len(page.Messages) != 4 || got.Done != 5 || left != int(n)-5 {
+			t.Errorf("%d of the lane wait, deleted: %d, left: %d of %d", len(page.Messages), got.Done, left, n)
+		}
+		entries, err := m.Journal(queuetest.CtxB, 1, "")
+		f.Must(err)
+		if e := entries.Entries[0]; e.Bulk.Task.Filter.Lane != "one" || !strings.Contains(e.Detail, `lane "one"`) {
+			t.Errorf("the journal: %+v", e)
+		}
+	})
+}

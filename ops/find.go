@@ -27,7 +27,9 @@ type Find struct {
 // A Match is a message that was found, and where the text stands in it.
 type Match struct {
 	*MessageStatus
-	In     string // "id": the text is the id; "key", "header", "payload" or "error": it contains the text
+	// "id": the text is the id; "counts": the text is the key for which the ack counts (WithCounts); "key", "header",
+	// "payload" or "error": it contains the text
+	In     string
 	Header string // the name of the header that contains the text
 }
 
@@ -40,8 +42,8 @@ type Found struct {
 }
 
 // Find looks for a text. The first call looks for a message with this id or key, and if there is one, returns it at
-// once. Otherwise, and with Next as the cursor, Find looks at each message of the states: at its id, and at what its
-// key, headers, payload (of a group: the first part) and last error contain.
+// once. Otherwise, and with Next as the cursor, Find looks at each message of the states: at its id, at the key for
+// which its ack counts, and at what its key, headers, payload (of a group: the first part) and last error contain.
 //
 // A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an
 // error Find returns what was found until then, and Next. List says what is met if messages move meanwhile.
@@ -143,6 +145,8 @@ func where(m *MessageStatus, text string, noPayload bool) (in, header string) {
 		return "id", ""
 	case strings.Contains(m.Key, text):
 		return "key", ""
+	case m.Counts == text:
+		return "counts", ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		if strings.Contains(m.Headers[name], text) {

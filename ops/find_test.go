@@ -70,6 +70,9 @@ func TestFind(t *testing.T) {
 		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
 	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
+	f.Send(q, "counts", face.InAnHour, delayqueue.WithCounts("a total"))
+	search("a key that it counts for", "a total", Find{}, 1, "counts in counts")
+	search("a part of that", "a tota", Find{}, 1)
 	refused(t, map[string]error{
 		"nothing":        refusal(m.Find(queuetest.CtxB, "", Find{}, "")),
 		"nowhere":        refusal(m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")),

@@ -100,6 +100,7 @@ func (f *Filter) words() string {
 		words = append(words, "to "+instantText(f.To))
 	}
 	text("key", f.Key)
+	text("lane", f.Lane)
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
 		text("header "+name, f.Headers[name])
 	}

@@ -26,6 +26,7 @@ type Filter struct {
 	// bound
 	From, To  time.Time
 	Key       string            // the key of the message (WithKey), live or dead; "": any
+	Lane      string            // the lane of the message (WithLane); "": any, and none
 	Headers   map[string]string // the message has each of these headers, with exactly this value
 	Error     string            // the last error; "": any
 	ErrorLike string            // what FoldError makes of the last error (ErrorGroup.Pattern); "": any
@@ -58,7 +59,8 @@ func (f *Filter) matches(m *MessageStatus) bool {
 	if f.ErrorLike != "" && f.ErrorLike != FoldError(m.LastError) {
 		return false
 	}
-	return (f.Key == "" || f.Key == m.Key) && (f.Error == "" || f.Error == m.LastError) &&
+	return (f.Key == "" || f.Key == m.Key) && (f.Lane == "" || f.Lane == m.Lane) &&
+		(f.Error == "" || f.Error == m.LastError) &&
 		strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.ErrorContains)
 }
 

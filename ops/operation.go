@@ -141,13 +141,14 @@ func (o *operation) pass(why Reason, n int64) {
 type coldFilter struct {
 	From, To                                       time.Time
 	Key, Contains, Error, ErrorContains, ErrorLike []byte
+	Lane                                           []byte `json:",omitempty"`
 	Headers, HeadersContain                        [][2][]byte
 	Limit                                          int
 }
 
 func cold(f Filter) coldFilter {
-	return coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
-		ErrorContains: []byte(f.ErrorContains), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit,
+	return coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Lane: []byte(f.Lane), Contains: []byte(f.Contains),
+		Error: []byte(f.Error), ErrorContains: []byte(f.ErrorContains), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit,
 		Headers: coldTexts(f.Headers), HeadersContain: coldTexts(f.HeadersContain)}
 }
 
@@ -159,9 +160,10 @@ func coldTexts(m map[string]string) (all [][2][]byte) {
 }
 
 func (c *coldFilter) hot() *Filter {
-	return &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
-		ErrorContains: string(c.ErrorContains), ErrorLike: string(c.ErrorLike), Limit: c.Limit,
-		Headers: hotTexts(c.Headers), HeadersContain: hotTexts(c.HeadersContain)}
+	return &Filter{From: c.From, To: c.To, Key: string(c.Key), Lane: string(c.Lane),
+		Contains: string(c.Contains), Error: string(c.Error), ErrorContains: string(c.ErrorContains),
+		ErrorLike: string(c.ErrorLike), Limit: c.Limit, Headers: hotTexts(c.Headers),
+		HeadersContain: hotTexts(c.HeadersContain)}
 }
 
 func hotTexts(all [][2][]byte) (m map[string]string) {

@@ -190,11 +190,7 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			var headers []string
-			for _, h := range headersOf(msg) {
-				headers = append(headers, h.Name+"="+h.Value)
-			}
-			shown = append(shown, sampleRow{msg, beginning(strings.Join(headers, " "), headersMost), r.payloadBegins(msg)})
+			shown = append(shown, sampleRow{msg, headersBegin(msg), r.payloadBegins(msg)})
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
 			gone++
 		default:
@@ -202,6 +198,14 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		}
 	}
 	return shown, gone, nil
+}
+
+func headersBegin(m *ops.MessageStatus) string {
+	var headers []string
+	for _, h := range headersOf(m) {
+		headers = append(headers, h.Name+"="+h.Value)
+	}
+	return beginning(strings.Join(headers, " "), headersMost)
 }
 
 // asked reads the verb and the messages, and asks Authorize.

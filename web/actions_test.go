@@ -106,6 +106,8 @@ func TestRights(t *testing.T) {
 		{"act", one + "&do=cancel", Cancel}, {"act", one + "&do=requeue", Requeue}, {"act", one + "&do=skip", Skip},
 		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=pending", Delete},
 		{"plan", counted + "&do=cancel&state=unack", Cancel}, {"plan", counted + "&do=requeue&state=garbage", Requeue},
+		{"schedule", "name=a&do=pause", Pause}, {"schedule", "name=a&do=resume", Pause},
+		{"schedule", "name=a&do=run", RunNow},
 		{"pause", "do=pause&for=0s", Pause}, {"limits", "do=set&rate=5&per=1s", SetLimits}, {"limits", "do=lift", SetLimits},
 	} {
 		rights = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == c.right })

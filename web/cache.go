@@ -88,6 +88,16 @@ func (c *cache) keep(one *cached, keep time.Duration) {
 	one.until = time.Now().Add(keep)
 }
 
+// forget lets who asks next for this key read anew.
+func (c *cache) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept[key] != nil {
+		delete(c.kept, key)
+		c.keys -= len(key)
+	}
+}
+
 var errPanic = errors.New("something went wrong: the log of the service says what")
 
 func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {

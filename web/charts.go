@@ -69,6 +69,16 @@ func (l *language) caption(c *chart, lined bool) string {
 	return strings.Join(parts, ", ")
 }
 
+// linked makes a bar a link to the messages of its first number that has some. The keyboard has the links of the table.
+func linked(group string, r chartRow) string {
+	for i := range r.Values {
+		if to := r.Link(i); to != "" {
+			return `<a href="` + template.HTMLEscapeString(to) + `" tabindex="-1">` + group + `</a>`
+		}
+	}
+	return group
+}
+
 // draw makes the picture of a chart, and its table. The bars are 100 units high and 10 wide; the page stretches them.
 func (l *language) draw(c *chart) *chart {
 	lined := len(c.Legend) > 2
@@ -84,7 +94,7 @@ func (l *language) draw(c *chart) *chart {
 			if lined {
 				values = append(values[:len(values):len(values)], b.line)
 			}
-			c.Rows = append(c.Rows, chartRow{l.when(b.at), values})
+			c.Rows = append(c.Rows, chartRow{l.when(b.at), values, b.links})
 		}
 	}
 	c.Caption = l.caption(c, lined)
@@ -111,8 +121,9 @@ func (l *language) draw(c *chart) *chart {
 			tip += " · " + c.Legend[len(b.stack)].Text + " " + l.number(b.line)
 			fmt.Fprintf(&line, "%c%d %.1f", "ML"[min(i, 1)], 10*i+5, 100-height(b.line))
 		}
-		fmt.Fprintf(&out, `<g><title>%s</title><rect class="room" x="%d" y="0" width="10" height="100"/>%s</g>`,
+		group := fmt.Sprintf(`<g><title>%s</title><rect class="room" x="%d" y="0" width="10" height="100"/>%s</g>`,
 			template.HTMLEscapeString(tip), 10*i, rects.String())
+		out.WriteString(linked(group, chartRow{Values: b.stack, links: b.links}))
 	}
 	if lined {
 		fmt.Fprintf(&out, `<path class="%s" d="%s"/>`, c.Legend[2].Class, line.String())

@@ -10,12 +10,16 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-const journalRows = 50
+const (
+	journalRows = 50
+	journalMost = 200 // if only acts between two instants are wanted
+)
 
 // A journalView is a page of the journal.
 type journalView struct {
-	Rows []journalRow // the newest first
-	Next string       // address of the older ones
+	Rows     []journalRow // the newest first
+	Next     string       // address of the older ones
+	From, To time.Time    // between which the acts are, both included; zero: no bound
 }
 
 // A journalRow is an entry.
@@ -30,35 +34,63 @@ type journalRow struct {
 var payloadWanted = regexp.MustCompile(`payload "(?:[^"\\]|\\.)*(?:"|\\?$)`)
 
 func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
-	read := func(ctx context.Context) (*ops.JournalPage, error) {
-		return r.Monitor().Journal(ctx, journalRows, r.Arg("cursor"))
-	}
-	var page *ops.JournalPage
+	v := &journalView{}
 	var err error
-	if r.Arg("cursor") == "" {
-		page, err = shared(ctx, h, "journal\x00"+r.Queue, 2*time.Second, read)
-	} else { // which anybody can make up: it is not kept
-		page, err = read(ctx)
-	}
-	if errors.Is(err, ops.ErrBadCursor) {
-		err = errNoPage
-	}
-	if err != nil {
+	if v.From, v.To, err = r.fromTo(); err != nil {
 		return nil, err
 	}
-	v := &journalView{}
-	for _, entry := range page.Entries {
-		one := journalRow{JournalEntry: entry}
-		h.hide(&one.JournalEntry)
-		if b := entry.Bulk; b != nil {
-			one.Phase, one.Job = r.lang.phase(b), jobLink(r.Queue, entry.ID)
+	cursor := r.Arg("cursor")
+	for more := true; more; { // Redis keeps the last 1,000 acts, so there are few pages
+		page, err := h.journalPage(ctx, r, cursor, !v.From.IsZero() || !v.To.IsZero())
+		if errors.Is(err, ops.ErrBadCursor) {
+			err = errNoPage
 		}
-		v.Rows = append(v.Rows, one)
+		if err != nil {
+			return nil, err
+		}
+		cursor = page.Next
+		for _, entry := range page.Entries {
+			switch {
+			case entry.At.Before(v.From):
+				cursor = ""
+			case v.To.IsZero() || !entry.At.After(v.To):
+				v.Rows = append(v.Rows, h.journalRow(r, entry))
+			}
+		}
+		more = len(v.Rows) == 0 && cursor != ""
 	}
-	if page.Next != "" {
-		v.Next = linkOf("journal", nil, "q", r.Queue, "cursor", page.Next)
+	if cursor != "" {
+		pairs := []any{"q", r.Queue, "cursor", cursor}
+		for name, at := range map[string]time.Time{"from": v.From, "to": v.To} {
+			if !at.IsZero() {
+				pairs = append(pairs, name, instantText(at))
+			}
+		}
+		v.Next = linkOf("journal", nil, pairs...)
 	}
 	return v, nil
+}
+
+// journalPage reads a page. Only the first one of the whole journal is kept: anybody can make up a cursor, and bounds.
+func (h *Handler) journalPage(ctx context.Context, r *request, cursor string, bounded bool) (*ops.JournalPage, error) {
+	rows := journalRows
+	if bounded {
+		rows = journalMost
+	}
+	read := func(ctx context.Context) (*ops.JournalPage, error) { return r.Monitor().Journal(ctx, rows, cursor) }
+	if cursor == "" && !bounded {
+		return shared(ctx, h, "journal\x00"+r.Queue, 2*time.Second, read)
+	}
+	return read(ctx)
+}
+
+func (h *Handler) journalRow(r *request, entry ops.JournalEntry) journalRow {
+	one := journalRow{JournalEntry: entry}
+	h.hide(&one.JournalEntry)
+	if b := entry.Bulk; b != nil {
+		one.Phase, one.Job = r.lang.phase(b), jobLink(r.Queue, entry.ID)
+	}
+	return one
 }
 
 // hide takes what was looked for in payloads out of the entry of a job, if payloads are hidden.

@@ -146,11 +146,8 @@ func (l *language) factsOf(m *ops.MessageStatus) []fact {
 	add(m.Timeout > 0, l.say("A handler may run"), l.duration(m.Timeout))
 	add(m.Timeout < 0, l.say("A handler may run"), l.say("for any time"))
 	add(m.Retention > 0, l.say("Kept, once done"), l.duration(m.Retention))
-	waits := l.say("Waits for acks")
-	if m.State != delayqueue.StatePending { // acks count on, and it waits for none
-		waits = l.say("Acks that are missing")
-	}
-	add(m.Countdown > 0, waits, l.say("%s of %s", l.number(m.CountdownLeft), l.number(m.Countdown)))
+	add(m.Countdown > 0, l.say("Acks"), l.say("%s of %s have come, %s are missing", l.number(m.Countdown-m.CountdownLeft),
+		l.number(m.Countdown), l.number(m.CountdownLeft)))
 	add(m.PartCount > 0, l.say("Parts"), l.say("%s with %s bytes", l.number(m.PartCount), l.number(m.PartBytes)))
 	return all
 }

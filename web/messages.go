@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,6 +21,8 @@ const (
 
 // longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
 const longestLink = 4000 // bytes
+
+var errNoState = &httpError{http.StatusBadRequest, "There is no such state"}
 
 var errLong = &httpError{http.StatusBadRequest, "This text is too long for an address: look for a part of it"}
 
@@ -51,7 +52,7 @@ type selection struct {
 
 // selectionNames are the names of the query that make a selection.
 var selectionNames = []string{
-	"state", "text", "key", "contains", "error", "errorhow", "like", "header", "headerhow", "from", "to",
+	"state", "text", "key", "lane", "contains", "error", "errorhow", "like", "header", "headerhow", "from", "to",
 }
 
 func (r *request) selection() (*selection, error) {
@@ -72,7 +73,8 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
-	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), ErrorLike: s.query.Get("like")}
+	s.Filter = ops.Filter{Key: r.Arg("key"), Lane: r.Arg("lane"), Contains: r.Arg("contains"),
+		ErrorLike: s.query.Get("like")}
 	if s.Part("error") {
 		s.Filter.ErrorContains = s.query.Get("error")
 	} else {
@@ -87,23 +89,24 @@ func (r *request) selection() (*selection, error) {
 			s.Filter.Headers = headers
 		}
 	}
+	if name := r.Arg("state"); s.State == delayqueue.StateGone && name != "" {
+		return nil, errNoState
+	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
 		return nil, errHidden
 	}
 	if len(s.query.Encode()) > longestLink {
 		return nil, errLong
 	}
-	zone := cmp.Or(zoneNamed(r.Arg("zone")), r.lang.zone)
-	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
-		text := r.Arg(name)
-		if text == "" {
-			continue
+	from, to, err := r.fromTo()
+	if err != nil {
+		return nil, err
+	}
+	s.Filter.From, s.Filter.To = from, to
+	for name, at := range map[string]time.Time{"from": from, "to": to} {
+		if !at.IsZero() {
+			s.query.Set(name, instantText(at))
 		}
-		var err error
-		if *at, err = instantOf(text, zone); err != nil {
-			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04"}
-		}
-		s.query.Set(name, at.UTC().Format(time.RFC3339)) // the link means the same instant in every zone
 	}
 	return s, nil
 }
@@ -173,7 +176,8 @@ type tab struct {
 type messageRow struct {
 	*ops.MessageStatus
 	Place string // the state in words
-	Says  string // the beginning of its payload, or of its error if it has one
+	Says  string // the beginning of its payload
+	Error string // of its last error
 	Found string // where the text was found
 }
 
@@ -296,11 +300,8 @@ const saysMost = 160 // bytes of a payload in a table
 func (r *request) row(m *ops.MessageStatus) messageRow {
 	kept := &ops.MessageStatus{State: m.State, At: m.At}
 	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
-	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: beginning(m.LastError, saysMost)}
-	if one.Says == "" || errors.Is(m.Broken, ops.ErrNotRead) {
-		one.Says = r.payloadBegins(m)
-	}
-	one.Says = strings.Clone(one.Says)
+	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State)}
+	one.Says, one.Error = strings.Clone(r.payloadBegins(m)), strings.Clone(beginning(m.LastError, saysMost))
 	return one
 }
 
@@ -359,7 +360,8 @@ func (r *request) search(ctx context.Context, l *listing) error {
 			one.Found = r.lang.place(match)
 			l.Rows = append(l.Rows, one)
 		}
-		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 // its id or its key
+		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 && // its id or its key
+			found.Matches[0].Countdown == 0 // of a message that waits for acks, those that count for it are wanted, too
 		looked += searchPage
 		l.Looked, l.Total, cursor = found.Looked, max(found.Total, found.Looked), found.Next
 		if cursor == "" || atOnce || len(l.Rows) >= pageRows || looked >= searchBudget || time.Now().After(end) {
@@ -380,6 +382,8 @@ func (l *language) place(m ops.Match) string {
 		return l.say("its id")
 	case "key":
 		return l.say("its key")
+	case "counts":
+		return l.say("its ack counts for it")
 	case "header":
 		return l.say("its header %s", shown(m.Header))
 	case "payload":

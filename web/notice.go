@@ -44,6 +44,11 @@ func (r *request) said() string {
 	case "lifted":
 		return l.say("The queue was not throttled any more")
 	}
+	for _, one := range scheduleVerbs {
+		if r.Arg("done") == "schedule "+one.Name {
+			return l.say(one.Did)
+		}
+	}
 	v, n := verbNamed(r.Arg("done")), numberOf(r.Arg("n"))
 	if v == nil || n < 0 {
 		return ""

@@ -121,6 +121,8 @@ func (l *language) selected(s *selection) (all []fact) {
 			one = fact{l.say("State"), l.state(s.State)}
 		case "key":
 			one.Name = l.say("Key")
+		case "lane":
+			one.Name = l.say("Lane")
 		case "contains":
 			one.Name = l.say("Payload contains")
 		case "error":

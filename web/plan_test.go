@@ -132,7 +132,7 @@ func TestSelectionIsExact(t *testing.T) {
 	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	all := []any{"q", "orders", "state", "pending", "header", "customer=77"}
 	_, body := f.counted(address("plan", append(all, "do", "delete", "count", "1")...))
-	f.sees(body, "1 messages, as they were at", "customer=77", "work of 77", "Header (name=text)")
+	f.sees(body, "1 message, as they were at", "customer=77", "work of 77", "Header (name=text)")
 	_, body = f.counted(address("plan", append(all, "do", "delete", "count", "1", "headerhow", "contains")...))
 	f.sees(body, "5 messages, as they were at", "customer=477", "work of 477", "Header contains")
 	part := f.get(address("messages", append(all, "headerhow", "contains")...)).body
@@ -154,7 +154,7 @@ func TestPlanAnew(t *testing.T) {
 	single := form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", id)
 	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", single), "past its deadline")
 	counted, body := f.counted(address("plan", append(plan, "anew", "1")...))
-	f.sees(body, "1 messages, as they were at", "are lifted")
+	f.sees(body, "1 message, as they were at", "are lifted")
 	f.sees(f.finish(counted), "finished: 1 done")
 	f.wants(http.StatusSeeOther, f.ask(http.MethodPost, "act", single+"&anew=1"), "without a deadline")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"html/template"
+	"slices"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -31,6 +32,9 @@ type queuePage struct {
 	Past    []*chart
 	Groups  *ops.ErrorGroups // of garbage; nil: there is none
 	Trouble string           // why something is missing
+
+	From, To time.Time // of the span that was asked for
+	Between  *between  // nil: none was
 }
 
 // A span is the counts of a stretch of time.
@@ -42,6 +46,13 @@ type span struct {
 }
 
 func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
+	from, to, err := r.fromTo()
+	if err == nil && (from.IsZero() != to.IsZero() || to.Before(from)) {
+		err = errNoSpan
+	}
+	if err != nil {
+		return nil, err
+	}
 	q, err := h.look(ctx, r.Queue)
 	if err != nil {
 		return nil, err
@@ -63,6 +74,12 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	if err == nil {
 		err = p.grouped(ctx, r)
+	}
+	if err == nil && to.After(from) {
+		err = p.between(ctx, r, from, to)
+	}
+	if errors.Is(err, errNoTime) {
+		return nil, err
 	}
 	if err != nil {
 		p.Trouble = r.lang.trouble(err)
@@ -91,8 +108,6 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	}
 	return q, err
 }
-
-func (h *Handler) consumers(ctx context.Context, r *request) (any, error) { return h.alive(ctx, r) }
 
 // alive are the consumers that are alive, the oldest first.
 func (h *Handler) alive(ctx context.Context, r *request) ([]ops.Consumer, error) {
@@ -132,7 +147,9 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 		c := &chart{ID: f.key, Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")},
 			{"second", r.lang.say("again, after a failure")}}}
 		for _, b := range got.Buckets {
-			c.bars = append(c.bars, bar{at: b.Start, stack: []int64{b.Pending, b.Retry}})
+			end := b.Start.Add(f.step)
+			c.bars = append(c.bars, bar{at: b.Start, stack: []int64{b.Pending, b.Retry}, links: []string{
+				listLink(r.Queue, delayqueue.StatePending, b.Start, end), listLink(r.Queue, delayqueue.StateRetry, b.Start, end)}})
 		}
 		p.Future = append(p.Future, r.lang.draw(c))
 	}
@@ -147,6 +164,7 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
+	days = withHours(days, p.Hours)
 	say := r.lang.say
 	p.Spans = []span{
 		spanOf(say("The last hour, about"), p.LastHour(), time.Hour),
@@ -162,14 +180,35 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	hours := &chart{ID: "past-hours", Title: say("Two days, hour by hour"), Axis: axis("%s h", "48", "36", "24", "12")}
 	month := &chart{ID: "past-days", Title: say("A month, day by day"), Axis: axis("%s d", "30", "20", "10")}
 	for c, tallies := range map[*chart][]ops.Tally{hours: p.Hours, month: days} {
+		long := time.Hour
+		if c == month {
+			long = 24 * time.Hour
+		}
 		c.Legend = []legend{{"good", say("done")}, {"bad", say("failed or lost")}, {"sent", say("sent")}}
 		for _, t := range tallies {
-			c.bars = append(c.bars, bar{at: t.Start, stack: []int64{t.Acked, t.Failed + t.Lost}, line: t.Sent})
+			c.bars = append(c.bars, bar{at: t.Start, stack: []int64{t.Acked, t.Failed + t.Lost}, line: t.Sent,
+				links: []string{"", listLink(r.Queue, delayqueue.StateGarbage, t.Start, t.Start.Add(long))}})
 		}
 		r.lang.draw(c)
 	}
 	p.Past = []*chart{hours, month}
 	return nil
+}
+
+// withHours counts the present day by its hours if these were read later. Otherwise the last 24 hours could be more
+// than the last 30 days.
+func withHours(days, hours []ops.Tally) []ops.Tally {
+	days = slices.Clone(days)
+	all := func(t ops.Tally) int64 { return t.Sent + t.Delivered + t.Acked + t.Failed + t.Lost + t.Garbage }
+	for i := range days {
+		if first := slices.IndexFunc(hours, func(t ops.Tally) bool { return t.Start.Equal(days[i].Start) }); first >= 0 {
+			day := health.Sum(hours[first:min(first+24, len(hours))])
+			if day.Start = days[i].Start; all(day) > all(days[i]) {
+				days[i] = day
+			}
+		}
+	}
+	return days
 }
 
 func spanOf(name string, n ops.Tally, long time.Duration) span {
@@ -199,6 +238,7 @@ type legend struct{ Class, Text string }
 type bar struct {
 	at    time.Time
 	stack []int64
+	links []string // of each of stack, to its messages; "" or none: there is no such link
 	line  int64
 }
 
@@ -206,6 +246,15 @@ type bar struct {
 type chartRow struct {
 	When   template.HTML
 	Values []int64
+	links  []string
+}
+
+// Link is the address of the messages of a value, "" if there is none.
+func (r chartRow) Link(i int) string {
+	if i >= len(r.links) || r.Values[i] == 0 {
+		return ""
+	}
+	return r.links[i]
 }
 
 const (

@@ -30,7 +30,8 @@ func TestQueuePage(t *testing.T) {
 	day := fmt.Sprint("d", time.Now().Unix()/86400)
 	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
 	f.serve(Config{})
-	f.sees(f.get("queue?q=orders").body, "Late, on average", `<td class="num">2 s</td><td class="num">7 s</td>`)
+	f.sees(f.get("queue?q=orders").body, "Late, on average",
+		`average">2 s</td><td class="num" data-label="Late, at most">7 s</td>`)
 	f.lacks(body, "style=", "<style", "javascript:")
 	f.wants(http.StatusNotFound, f.get("queue?q=nobody"), "a queue that is not there")
 	for _, name := range []string{"", "{", "a%7Db"} {

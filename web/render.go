@@ -54,19 +54,20 @@ func loadTemplates() templates {
 // functions are those of templates. Each of them that makes words makes those of the language.
 func (l *language) functions() template.FuncMap {
 	return template.FuncMap{
-		"t":       l.say,      // {{t "paused until %s" (clock .Until)}}: a text of the catalogue
-		"num":     l.number,   // 12,345
-		"dur":     l.duration, // 4 min
-		"in":      l.in,       // in 4 min, 4 min ago
-		"rate":    l.rate,
-		"shown":   shown,
-		"visible": visible,
-		"stateof": l.state,
-		"act":     l.act,
-		"link":    func(page string, pairs ...any) string { return linkOf(page, nil, pairs...) },
-		"before":  func(t time.Time, d time.Duration) time.Time { return t.Add(-d) },
-		"spark":   l.spark,
-		"exact":   l.exact,
+		"t":        l.say,    // {{t "paused until %s" (clock .Until)}}: a text of the catalogue
+		"num":      l.number, // 12,345
+		"messages": l.messages,
+		"dur":      l.duration, // 4 min
+		"in":       l.in,       // in 4 min, 4 min ago
+		"rate":     l.rate,
+		"shown":    shown,
+		"visible":  visible,
+		"stateof":  l.state,
+		"act":      l.act,
+		"link":     func(page string, pairs ...any) string { return linkOf(page, nil, pairs...) },
+		"before":   func(t time.Time, d time.Duration) time.Time { return t.Add(-d) },
+		"spark":    l.spark,
+		"exact":    l.exact,
 
 		"ratelimit":   l.rateLimit, // of delayqueue.Limits, "" for none
 		"placeslimit": l.placesLimit,

@@ -38,6 +38,8 @@ func (h *Handler) allRoutes() []route {
 		{name: "lanes", title: "Lanes", queue: true, file: "lanes", load: h.lanes},
 		{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}},
 		{name: "schedules", title: "Schedules", queue: true, file: "schedules", load: h.schedules},
+		{name: "schedule", title: "Are you sure?", queue: true, file: "schedule", load: h.askSchedule, act: Look,
+			post: h.postSchedule},
 		{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits},
 		{name: "journal", title: "Journal", queue: true, file: "journal", load: h.journal, live: []string{"entries"}},
 		{name: "pause", title: "Pause", queue: true, file: "pause", load: h.askPause, act: Pause, post: h.postPause},

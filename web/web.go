@@ -32,8 +32,8 @@ type Action string
 // queue on the board.
 const (
 	Look       Action = "look"
-	Pause      Action = "pause" // and resume
-	RunNow     Action = "run now"
+	Pause      Action = "pause"   // and resume, also a schedule
+	RunNow     Action = "run now" // also the message of a schedule
 	Reschedule Action = "reschedule"
 	Requeue    Action = "requeue"
 	Cancel     Action = "cancel"

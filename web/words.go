@@ -110,6 +110,14 @@ func (l *language) number(n any) string {
 	return sign + out.String()
 }
 
+// messages writes how many there are.
+func (l *language) messages(n any) string {
+	if number := l.number(n); number != "1" {
+		return l.say("%s messages", number)
+	}
+	return l.say("1 message")
+}
+
 // duration is as exact as one cares: two units at most.
 func (l *language) duration(d time.Duration) string {
 	d = d.Abs()
@@ -248,8 +256,12 @@ func (r *request) When(t time.Time) template.HTML { return r.lang.when(t) }
 
 // Field is an instant as a field for one holds it, "" for none.
 func (r *request) Field(t time.Time) string {
-	if t.IsZero() {
+	switch here := t.In(r.lang.zone); {
+	case t.IsZero():
 		return ""
+	case t.Equal(t.Truncate(time.Minute)):
+		return here.Format("2006-01-02T15:04")
+	default: // a link to the messages of an hour ends just before the next one
+		return here.Format("2006-01-02T15:04:05.999")
 	}
-	return t.In(r.lang.zone).Format("2006-01-02T15:04")
 }

@@ -26,7 +26,7 @@ import (
 var texts = map[string][]*regexp.Regexp{
 	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
 	".go": {regexp.MustCompile(`\bsay\(\s*("(?:[^"\\]|\\.)*")`),
-		regexp.MustCompile(`\b(?:title|Title|Did):\s+("(?:[^"\\]|\\.)+")`),
+		regexp.MustCompile(`\b(?:title|Title|Did|Means):\s+("(?:[^"\\]|\\.)+")`),
 		regexp.MustCompile(`httpError\{[^,}]+,\s+("(?:[^"\\]|\\.)*")`),
 		regexp.MustCompile(`(?s)\btwo\([^;]*?("%s [^"]*")[^;]*?("%s [^"]*")`)},
 }
@@ -187,6 +187,10 @@ func TestChinesePagesAreChinese(t *testing.T) {
 			`"passed":{"moved":1,"new":1,"key taken":1}}}`, time.Now().UnixMicro(), act, phase)
 		ok(t, f.cli.ZAdd(f.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err())
 		pages = append(pages, address("job", "q", "1", "id", fmt.Sprintf("%d-0123456789abcdef", at)))
+	}
+	for _, v := range scheduleVerbs {
+		pages = append(pages, address("schedule", "q", "1", "name", "1", "do", v.Name),
+			address("schedules", "q", "1", "done", "schedule "+v.Name))
 	}
 	for _, v := range verbs {
 		pages = append(pages, address("act", "q", "1", "id", id, "do", v.Name))

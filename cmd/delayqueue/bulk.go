@@ -293,6 +293,7 @@ func (a *app) sayNone() {
 		"error-like": "no message has an error like that: take the text from delayqueue errors --json, because a terminal " +
 			"may cut it",
 		"error":  "--error is the whole text of the last error; --error-contains is a part of it",
+		"lane":   "--lane is the whole name of the lane, without a width",
 		"header": "--header is the whole value of the header; --header-contains is a part of it",
 	} {
 		if a.command.Flags().Changed(flag) {

@@ -46,8 +46,9 @@ func tellBulkStates(w *world) {
 func tellBulkEmpty(w *world) {
 	w.send("orders", "a", inAnHour, delayqueue.WithHeader("tenant", "acme"))
 	for text, flag := range map[string]string{
-		`"--with-key" flag: it is empty`: "--with-key=", `"--contains" flag: it is empty`: "--contains=",
-		`"--error" flag: it is empty`: "--error=", "--error-like '(no error)' selects": "--error-like=",
+		`"--with-key" flag: it is empty`: "--with-key=", `"--lane" flag: it is empty`: "--lane=",
+		`"--contains" flag: it is empty`: "--contains=",
+		`"--error" flag: it is empty`:    "--error=", "--error-like '(no error)' selects": "--error-like=",
 		"--state is empty":                   "--state=",
 		`"--header" flag: the name is empty`: "--header==acme", "--header tenant= is empty": "--header=tenant=",
 		`"--header" flag: want a name`: "--header=tenant",

@@ -21,7 +21,7 @@ func (w *world) acks(id string, missing int) {
 func tellCountdown(w *world) {
 	total := w.sends("orders", "total", "--create", "--key", "import-42", "--delay", "1h", "--countdown", "500")
 	row := w.sends("orders", "row 1", "--delay", "1h", "--counts", "import-42")
-	w.contains(w.must("get", "orders", total), "waits for  500 of 500 acks\n")
+	w.contains(w.must("get", "orders", total), "waits for  500 acks; 0 of 500 have come\n")
 	w.contains(w.must("get", "orders", row), "counts for  import-42\n")
 	w.contains(w.must("get", "orders", total, "--json"), `"countdown":500,"countdown_left":500,`)
 	out := w.must("get", "orders", row, "--json")
@@ -30,7 +30,7 @@ func tellCountdown(w *world) {
 	w.must("send", "orders", "row 2", "--counts", "import-42", "--key", "row-2")
 	w.handled("orders")
 	w.acks(total, 499)
-	w.contains(w.must("get", "orders", total), "waits for  499 of 500 acks\n")
+	w.contains(w.must("get", "orders", total), "waits for  499 acks; 1 of 500 have come\n")
 	equal(w, "replaced", w.sends("orders", "total", "--key", "import-42", "--key-policy", "replace", "--countdown", "2"),
 		total)
 	w.contains(w.must("ls", "orders", "pending", "--json"), `"countdown":2,"countdown_left":1,`)

@@ -24,9 +24,9 @@ func (a *app) findCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "find QUEUE TEXT",
 		Short: "Look for a text in all messages of a queue",
-		Long: `find looks for an id, or for a text in keys, headers, payloads (of a group: the
-first part) and last errors. It looks at all messages, garbage first, until
---limit are found. It reads the queue in small pages and rests after each as
+		Long: `find looks for an id, for the key for which acks count, or for a text in keys,
+headers, payloads (of a group: the first part) and last errors. It looks at all
+messages, garbage first, until --limit are found. It reads the queue in small pages and rests after each as
 long as the page took. Ctrl-C ends it: it prints what it has found, and how to
 go on.`,
 		Example: "  delayqueue find orders order-42",

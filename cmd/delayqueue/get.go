@@ -140,7 +140,8 @@ func ackRows(m *ops.MessageStatus, row func(name string, value any)) {
 		name = "lacks"
 	}
 	if m.Countdown > 0 {
-		row(name, fmt.Sprintf("%s of %s", humanize.Comma(int64(m.CountdownLeft)), plural(m.Countdown, "ack")))
+		row(name, fmt.Sprintf("%s acks; %s of %s have come", humanize.Comma(int64(m.CountdownLeft)),
+			humanize.Comma(int64(m.Countdown-m.CountdownLeft)), humanize.Comma(int64(m.Countdown))))
 	}
 	row("counts for", m.Counts)
 }

@@ -218,6 +218,7 @@ func (h headersFlag) pairs() (pairs []string) {
 type selection struct {
 	from, to  whenFlag
 	key       textFlag
+	lane      textFlag
 	contains  textFlag
 	headers   headersFlag
 	headersIn headersFlag // parts of values
@@ -232,6 +233,7 @@ func (s *selection) flags(c *cobra.Command, about string) {
 	f.Var(&s.from, "from", "only messages "+about+" then or later")
 	f.Var(&s.to, "to", "only messages "+about+" then or earlier")
 	f.Var(&s.key, "with-key", "only messages with this message key, live or dead")
+	f.Var(&s.lane, "lane", "only messages of this lane")
 	f.Var(&s.contains, "contains", "only messages with this text in the payload")
 	f.Var(&s.headers, "header", "only messages with a header of exactly this value; any number")
 	f.Var(&s.headersIn, "header-contains", "only messages with this text in a header; any number")
@@ -243,13 +245,15 @@ func (s *selection) flags(c *cobra.Command, about string) {
 
 // any says whether the selection leaves some messages out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || s.key.text != "" || s.contains.text != "" || len(s.headers) > 0 ||
-		len(s.headersIn) > 0 || s.errorText.text != "" || s.errorIn.text != "" || s.errorLike.text != ""
+	return !s.from.IsZero() || !s.to.IsZero() || s.key.text != "" || s.lane.text != "" ||
+		s.contains.text != "" || len(s.headers) > 0 || len(s.headersIn) > 0 ||
+		s.errorText.text != "" || s.errorIn.text != "" || s.errorLike.text != ""
 }
 
 func (s *selection) filter() ops.Filter {
-	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key.text, Contains: s.contains.text, Headers: s.headers,
-		HeadersContain: s.headersIn, Error: s.errorText.text, ErrorContains: s.errorIn.text, ErrorLike: s.errorLike.text}
+	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key.text, Lane: s.lane.text,
+		Contains: s.contains.text, Headers: s.headers, HeadersContain: s.headersIn, Error: s.errorText.text,
+		ErrorContains: s.errorIn.text, ErrorLike: s.errorLike.text}
 }
 
 // check refuses headers without a text, and bounds between which no message can lie.

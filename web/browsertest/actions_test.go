@@ -81,7 +81,7 @@ func (tb *tab) oneMessage() {
 	tb.click("tbody th a")
 	tb.sees("h1", id)
 	tb.click(`button[value="run"]`)
-	tb.sees("h1", "Run now: 1 messages")
+	tb.sees("h1", "Run now: 1 message")
 	tb.click(".ask button")
 	tb.sees("main", "1 made due now")
 	tb.is("invoices", id, delayqueue.StateReady)
