@@ -69,11 +69,12 @@ func (l *language) caption(c *chart, lined bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// linked makes a bar a link to the messages of its first number that has some. The keyboard has the links of the table.
+// linked makes a bar a link to the messages of its first number that has some. The keyboard and readers of a screen
+// have the links of the table.
 func linked(group string, r chartRow) string {
 	for i := range r.Values {
 		if to := r.Link(i); to != "" {
-			return `<a href="` + template.HTMLEscapeString(to) + `" tabindex="-1">` + group + `</a>`
+			return `<a href="` + template.HTMLEscapeString(to) + `" tabindex="-1" aria-hidden="true">` + group + `</a>`
 		}
 	}
 	return group
@@ -100,7 +101,7 @@ func (l *language) draw(c *chart) *chart {
 	c.Caption = l.caption(c, lined)
 	words := l.say("%s: %s; the table below has the numbers", c.Title, c.Caption)
 	var out, line strings.Builder
-	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`,
+	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="group" aria-label="%s">`,
 		10*len(c.bars),
 		template.HTMLEscapeString(words))
 	height := func(n int64) float64 { return 98 * float64(n) / float64(max(c.Most, 1)) }
