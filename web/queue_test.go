@@ -119,7 +119,8 @@ func TestKinds(t *testing.T) {
 	})
 	rows := regexp.MustCompile(`<bdi>([^<]*)</bdi></th>\s*<td class="num">(\d+)</td><td class="num">(\d+)</td>`+
 		`<td class="num">(\S*)</td>`).FindAllStringSubmatch(body, -1)
-	for i, want := range []string{"ship 3 3 100%", "&lt;b&gt;\uFFFD 1 1 100%", "mail 2 0 0%", "shipping 1 0 0%", "z10 1 0 0%"} {
+	for i, want := range []string{"ship 3 3 100%", "&lt;b&gt;\uFFFD 1 1 100%", "mail 2 0 0%", "shipping 1 0 0%",
+		"z10 1 0 0%"} {
 		if got := strings.Join(rows[i][1:], " "); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
