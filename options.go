@@ -365,6 +365,23 @@ func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
 	})
 }
 
+// WithKindHeader names the header that says of which kind a message is. Consumers count the messages of each kind:
+// how many were handled, how many failed, and how long their handlers took, in this hour and the hour before. They
+// report this to Redis with their sign of life, and ops.Queue.Consumers returns it. Each consumer counts 50 kinds by
+// their names, and all others together. All consumers of a queue should name the same header; kinds of package typed
+// are in typed.Header. Default "": nothing is counted.
+func (q *DelayQueue) WithKindHeader(name string) *DelayQueue {
+	return q.set("WithKindHeader", true, "", func(c *config) { c.KindHeader = name })
+}
+
+// KindHeader returns the name that WithKindHeader has set, and "" if there is none.
+func (q *DelayQueue) KindHeader() string {
+	q.made()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.config.KindHeader
+}
+
 // WithLogger sets the log. If its handler panics, hangs or calls this queue, records are lost, and nothing else. Up to
 // 1,000 records wait for a handler that hangs. Default: slog.Default, as it is when the queue is made.
 func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {

@@ -23,6 +23,7 @@ type Consumer struct {
 	Seen        time.Time  // when it reported this
 	Concurrency int        // how many deliveries it handles at a time
 	Handling    []Handling // the longest first; at most 100
+	Kinds       []Kind     // in the order of KindsOf, which adds up those of several consumers
 }
 
 // Handling is a message that a handler has.
@@ -83,6 +84,7 @@ func (c *Consumer) add(more *Consumer) {
 	c.Handling = append(c.Handling, more.Handling...)
 	slices.SortStableFunc(c.Handling, func(a, b Handling) int { return cmp.Compare(b.For, a.For) })
 	c.Handling = c.Handling[:min(len(c.Handling), maxHandling)]
+	c.Kinds = sumKinds(append(c.Kinds, more.Kinds...))
 }
 
 // consumerOf reads a consumer's entry, and reports whether it is alive. lua/drop.lua has the same rule.
@@ -100,7 +102,7 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 	}
 	c := Consumer{
 		ID: id, Host: s.Host, PID: s.PID, Since: message.InstantTime(seen - max(s.UpUs, 0)), Seen: message.InstantTime(seen),
-		Concurrency: s.Concurrency,
+		Concurrency: s.Concurrency, Kinds: kindsOf(&s),
 	}
 	for _, h := range s.Handling {
 		us := min(max(h.Us, 0), message.Forever)

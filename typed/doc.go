@@ -8,7 +8,7 @@
 //	typed.Handle(mux, CloseOrder, func(ctx context.Context, o Order, msg *delayqueue.Message) error {
 //		return closeIfUnpaid(ctx, o.ID) // an error means what it means to any Handler
 //	})
-//	queue.WithHandler(mux.Handler)
+//	queue.WithHandler(mux.Handler).WithKindHeader(typed.Header) // numbers of each kind
 //
 // The payload is JSON, unless WithCodec says otherwise, and the kind travels in the header "kind": any program can
 // send such a message, and ops.Queue and the command show it as it is.

@@ -27,7 +27,7 @@ func Example_recipes() {
 		typed.Handle(mux, CloseOrder, func(ctx context.Context, o Order, msg *delayqueue.Message) error {
 			return closeIfUnpaid(ctx, o.ID)
 		})
-		queue.WithHandler(mux.Handler)
+		queue.WithHandler(mux.Handler).WithKindHeader(typed.Header) // numbers of each kind
 	}
 	_, _ = send, handle
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"html/template"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -31,6 +32,8 @@ type queuePage struct {
 	Spans   []span
 	Past    []*chart
 	Groups  *ops.ErrorGroups // of garbage; nil: there is none
+	Kinds   []kindRow        // none: no consumer counts kinds
+	Rest    ops.Kind         // the kinds that have no row, together
 	Trouble string           // why something is missing
 
 	From, To time.Time // of the span that was asked for
@@ -65,6 +68,7 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 		p.Late = max(p.Late, s.Behind)
 	}
 	p.Tiles = r.tabs(delayqueue.StateGone, q.Counts)
+	p.byKind(ops.KindsOf(q.Consumers))
 	if q.Missing != nil { // what follows is read from all shards
 		return p, nil
 	}
@@ -278,4 +282,34 @@ func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
 		return g, err
 	})
 	return err
+}
+
+const (
+	kindsShown  = 20 // kinds that have a row
+	longestKind = 64 // bytes that consumers keep of a name
+)
+
+// A kindRow is what became of the messages of a kind.
+type kindRow struct {
+	ops.Kind
+	Failing health.Percent
+	Link    string // to its messages in garbage; "": no filter finds them
+}
+
+// byKind makes the rows of kinds.
+func (p *queuePage) byKind(all []ops.Kind) {
+	for _, k := range all {
+		if k.Other || len(p.Kinds) == kindsShown {
+			p.Rest.Handled += k.Handled
+			p.Rest.Failed += k.Failed
+			continue
+		}
+		row := kindRow{k, health.Failing(ops.Tally{Acked: k.Handled - k.Failed, Failed: k.Failed}), ""}
+		// consumers cut names, and write U+FFFD for what is no UTF-8; a filter takes blanks away
+		exact := len(k.Name) < longestKind && !strings.Contains(k.Name, "\uFFFD") && strings.TrimSpace(k.Name) == k.Name
+		if exact && k.Name != "" && k.Failed > 0 {
+			row.Link = linkOf("messages", nil, "q", p.Name, "state", "garbage", "header", k.Header+"="+k.Name)
+		}
+		p.Kinds = append(p.Kinds, row)
+	}
 }

@@ -94,6 +94,45 @@ func TestGarbageIsGrouped(t *testing.T) {
 	f.sees(body, "3 messages, as they were at")
 }
 
+// TestKinds: two consumers handle three kinds and more, of which one fails.
+func TestKinds(t *testing.T) {
+	f := newFixture(t, Config{})
+	for range 2 {
+		q := delayqueue.NewQueue("orders", f.cli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			if kind := msg.Headers["type"]; kind == "ship" || kind == "<b>\xff" {
+				return delayqueue.ErrSkipRetry
+			}
+			return nil
+		}).WithKindHeader("type")
+		q.StartConsume()
+		t.Cleanup(q.StopConsume)
+	}
+	for _, kind := range []string{"ship", "ship", "ship", "shipping", "mail", "mail", "<b>\xff"} {
+		f.sent("orders", "x", delayqueue.WithHeader("type", kind))
+	}
+	for i := range 20 { // the last kinds have no row
+		f.sent("orders", "x", delayqueue.WithHeader("type", fmt.Sprint("z", 10+i)))
+	}
+	body := ""
+	f.eventually("all is counted", func() bool {
+		body = f.get("queue?q=orders").body
+		return strings.Contains(body, "Other kinds: 4 handled, 0 failed.") && strings.Contains(body, `<td class="num">3</td>`)
+	})
+	rows := regexp.MustCompile(`<bdi>([^<]*)</bdi></th>\s*<td class="num">(\d+)</td><td class="num">(\d+)</td>`+
+		`<td class="num">(\S*)</td>`).FindAllStringSubmatch(body, -1)
+	for i, want := range []string{"ship 3 3 100%", "&lt;b&gt;\uFFFD 1 1 100%", "mail 2 0 0%", "shipping 1 0 0%",
+		"z10 1 0 0%"} {
+		if got := strings.Join(rows[i][1:], " "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	links := regexp.MustCompile(`href="(messages[^"]*header=[^"]*)"`).FindAllStringSubmatch(body, -1)
+	if len(links) != 1 || strings.Count(f.get(html.UnescapeString(links[0][1])).body, `<th scope="row">`) != 3 {
+		t.Errorf("%q", links)
+	}
+	f.sees(f.get("queue?q=orders&lang=zh").body, "按类型")
+}
+
 // What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which
 // can be turned round.
 func TestNewErrorsAreSeen(t *testing.T) {

@@ -231,6 +231,18 @@ var chinese = map[string]string{
 	"Others: %s.":                    "其他：%s。",
 	"There is no such state":         "没有这个状态",
 
+	// Kinds.
+	"By kind, this hour and the one before": "按类型，本小时和上一小时",
+	"Counted by the consumers that are alive. Times are rounded up to a power of two of a millisecond.": "" +
+		"由存活的消费者统计。时间向上取整为 2 的幂（毫秒）。",
+	"Kind":                                "类型",
+	"without a kind":                      "无类型",
+	"Handled":                             "已处理",
+	"Half within":                         "一半不超过",
+	"95% within":                          "95% 不超过",
+	"Show its garbage":                    "查看其死信",
+	"Other kinds: %s handled, %s failed.": "其他类型：已处理 %s，失败 %s。",
+
 	"%s: %s":    "%s：%s",
 	"%s, by %s": "%s（%s）",
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os/user"
 	"strings"
 	"testing"
@@ -129,4 +131,43 @@ func tellTop(w *world) {
 		}
 	}
 	t.interrupted(0)
+}
+
+// TestKinds: the consumers of a queue say what fails.
+func TestKinds(t *testing.T) {
+	w := onServer(t)
+	long := strings.Repeat("kind ", 40)
+	q := w.consumer("orders", func(_ context.Context, m *delayqueue.Message) error {
+		if m.Headers["type"] == "ship" {
+			return delayqueue.ErrSkipRetry
+		}
+		return nil
+	}).WithKindHeader("type")
+	kinds := []string{"ship", "mail", "mail", "ship", "mail", "", long}
+	for i := range 20 {
+		kinds = append(kinds, fmt.Sprint("z", i))
+	}
+	for _, kind := range kinds {
+		w.send("orders", "x", delayqueue.WithHeader("type", kind))
+	}
+	done := q.StartConsume()
+	w.Cleanup(func() {
+		q.StopConsume()
+		<-done
+	})
+	out := ""
+	w.until("all is counted", func() bool {
+		out = w.must("consumers", "orders")
+		return strings.Contains(out, "other kinds: 4 handled, 0 failed")
+	})
+	w.inOrder(out, "KIND", "HANDLED", "FAILED", "FAILING", "HALF WITHIN", "95% WITHIN",
+		"ship ", "2       2     100%", "mail ", "3       0       0%", "(none) ", "1       0       0%")
+	w.columns = 80
+	term := w.terminal("consumers", "orders")
+	term.sees("kin…        1       0       0%")
+	term.ends(0)
+	all := decode[consumerJSON](w, w.must("consumers", "orders", "--json"))
+	if len(all) != 1 || len(all[0].Kinds) != 24 || all[0].Kinds[0].Kind != "ship" || all[0].Kinds[0].Failed != 2 {
+		t.Errorf("%+v", all)
+	}
 }

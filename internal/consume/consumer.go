@@ -31,6 +31,7 @@ type Consumer struct {
 	settler   settler // sends outcomes
 	notices   notices // calls the garbage handler
 	units     message.UnitQuestion
+	kinds     kinds // counts of what handlers did; the workers count, and the poller reports
 }
 
 // StartConsumer starts a consumer of a shard of a queue, with the portion at of the workers ws. Shutdown reports once
@@ -47,6 +48,7 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
+	c.kinds.header = settings.KindHeader
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(),
 		more: conc.NewSignal()}

@@ -260,6 +260,10 @@ type Verdict struct {
 // outcome of a handler needs a case in unacked and in judge (handler.go), and an example. If settle has no such
 // outcome, it needs a kind in Go and Lua, a row in docs/redis.md, an event, and a case in the model.
 func (d *delivery) conclude(ctx context.Context, v Verdict) {
+	if k := &d.consumer.kinds; k.header != "" {
+		now := time.Now()
+		k.count(d.msg.Headers, v.Err != nil, d.started.Age(now), now)
+	}
 	if v.Err != nil || v.Snooze {
 		d.unacked(ctx, v)
 		return

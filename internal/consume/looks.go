@@ -93,7 +93,7 @@ func (p *poller) presence(now time.Time) string {
 	p.presenceAt = now
 	self := script.Presence{
 		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.AtMost,
-		Handling: p.member.handling(now),
+		Handling: p.member.handling(now), KindHeader: p.settings.KindHeader, Kinds: p.consumer.kinds.report(now),
 	}
 	text, _ := json.Marshal(self) // each of its fields can be encoded
 	return string(text)

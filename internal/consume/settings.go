@@ -34,9 +34,10 @@ type Settings struct {
 	MaxBytes      int           // 0: any number
 	Limit         time.Duration // 0: none
 	script.FetchSettings
-	DoneMax int               // messages that are done; 0: any number
-	Limits  script.RateLimits // that this consumer asks for, of the whole queue
-	Log     *slog.Logger      // names the queue
+	DoneMax    int               // messages that are done; 0: any number
+	KindHeader string            // whose value is the kind by which handlers are counted; "": they are not
+	Limits     script.RateLimits // that this consumer asks for, of the whole queue
+	Log        *slog.Logger      // names the queue
 
 	// Of all consumers of a queue, each of which has a shard:
 	ID     string       // "": there is one

@@ -253,12 +253,30 @@ type Presence struct {
 	UpUs        int64            `json:"up"`
 	Concurrency int              `json:"concurrency"`
 	Handling    []HandledMessage `json:"handling,omitempty"`
+	KindHeader  string           `json:"kind_header,omitempty"`
+	Kinds       []KindCount      `json:"kinds,omitempty"`
 }
 
 type HandledMessage struct {
 	ID string `json:"id"`
 	Us int64  `json:"us"` // since its handler started
 }
+
+// KindCount is what a consumer did with the messages of one kind, in this hour and the hour before.
+type KindCount struct {
+	Kind    string  `json:"kind"`
+	Other   bool    `json:"other,omitempty"` // all kinds that have no count of their own
+	Handled int64   `json:"n"`
+	Failed  int64   `json:"failed,omitempty"`
+	Took    []int64 `json:"took"` // how many handlers took less than 1 ms, 2 ms, 4 ms, ...; zeros at the end are left out
+}
+
+// What a consumer reports of kinds, at most.
+const (
+	MaxKinds     = 50
+	MaxKindBytes = 64
+	KindBuckets  = 22 // the last one has all handlers that took 2^20 ms (17 min) or longer
+)
 
 const (
 	MinAlive        = 3 * time.Second // how long a silent consumer counts as alive, if its lease is not longer

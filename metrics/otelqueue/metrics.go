@@ -58,6 +58,8 @@ type Metrics struct {
 	lateness        metric.Float64Histogram
 	process         messagingconv.ProcessDuration
 	instantLateness metric.Float64Histogram
+	kindHandled     metric.Int64Counter
+	kindHandling    metric.Float64Histogram
 	reading         metric.Registration
 }
 
@@ -81,9 +83,9 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 		errs = append(errs, err)
 		return c
 	}
-	lateness := func(name, description string) metric.Float64Histogram {
+	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
 		h, err := meter.Float64Histogram("delayqueue."+name, metric.WithUnit("s"), metric.WithDescription(description),
-			metric.WithExplicitBucketBoundaries(observe.LatenessBuckets...))
+			metric.WithExplicitBucketBoundaries(buckets...))
 		errs = append(errs, err)
 		return h
 	}
@@ -100,8 +102,10 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 		}
 	}
 	m.instants = counter("schedule.instants", "{instant}", observe.InstantsHelp)
-	m.lateness = lateness("lateness", observe.LatenessHelp)
-	m.instantLateness = lateness("schedule.lateness", observe.InstantLatenessHelp)
+	m.lateness = histogram("lateness", observe.LatenessHelp, observe.LatenessBuckets)
+	m.instantLateness = histogram("schedule.lateness", observe.InstantLatenessHelp, observe.LatenessBuckets)
+	m.kindHandled = counter("kind.handled", "{message}", observe.KindHandledHelp)
+	m.kindHandling = histogram("kind.handling", observe.KindHandlingHelp, observe.KindBuckets)
 	var err error
 	m.process, err = messagingconv.NewProcessDuration(meter, metric.WithExplicitBucketBoundaries(processBuckets...))
 	errs = append(errs, err, m.observe(meter))
@@ -172,7 +176,7 @@ func (m *Metrics) WatchSchedules(s Scheduler) { m.queues.AddSchedules(s) }
 func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 	name := q.Name()
 	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))
-	q.WithMiddleware(observe.Handlers(func(ctx context.Context, h observe.Handled) {
+	q.WithMiddleware(observe.Handlers(q.KindHeader, func(ctx context.Context, h observe.Handled) {
 		if h.First {
 			m.lateness.Record(ctx, h.Lateness.Seconds(), queue)
 		}
@@ -183,8 +187,24 @@ func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 			attrs = append(attrs, semconv.ErrorType(h.Err))
 		}
 		m.process.Record(ctx, h.Took.Seconds(), "process", system, attrs...)
+		if h.Kind != "" {
+			m.ofKind(ctx, name, h, outcome)
+		}
 	}))
 	m.count(name, q.ListenEvent)
+}
+
+func (m *Metrics) ofKind(ctx context.Context, name string, h observe.Handled, outcome observe.Outcome) {
+	attrs := append(attributes(name), attribute.String("delayqueue.kind", h.Kind))
+	m.kindHandling.Record(ctx, h.Took.Seconds(), metric.WithAttributes(attrs...))
+	for _, o := range observe.Outcomes { // a rate needs the series of an outcome before its first message
+		n := int64(0)
+		if o == outcome {
+			n = 1
+		}
+		m.kindHandled.Add(ctx, n, metric.WithAttributes(attrs...),
+			metric.WithAttributes(attribute.String("delayqueue.outcome", string(o))))
+	}
 }
 
 // InstrumentPublisher counts what this process sends. Call it once for a Publisher.

@@ -112,7 +112,10 @@ func TestMetrics(t *testing.T) {
 			"messaging.process.duration ack orders process":                      3,
 			"messaging.process.duration nack *errors.errorString orders process": 3,
 			"messaging.process.duration snooze orders process":                   1, "delayqueue.lateness orders": 5,
-			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0,
+			"delayqueue.kind.handled fail nack orders": 2, "delayqueue.kind.handled fail ack orders": 0,
+			"delayqueue.kind.handled panic nack orders": 1, "delayqueue.kind.handled none ack orders": 2,
+			"delayqueue.kind.handling snooze orders": 2,
+			"delayqueue.up orders":                   1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0,
 			"delayqueue.oldest_ready.age orders": 0,
 			"delayqueue.consumers orders":        1, "delayqueue.workers orders": scenario.Workers,
 		})

@@ -40,6 +40,8 @@ type Collector struct {
 	lateness        *prometheus.HistogramVec
 	handling        *prometheus.HistogramVec
 	instantLateness *prometheus.HistogramVec
+	kindHandled     *prometheus.CounterVec
+	kindHandling    *prometheus.HistogramVec
 }
 
 // handlingBuckets are in seconds.
@@ -71,6 +73,8 @@ func NewCollector(cfg Config) *Collector {
 		handling: histogram("handling_seconds", "How long a handler ran, by its outcome: ack, nack, snooze or void.",
 			handlingBuckets, "outcome"),
 		instantLateness: histogram("schedule_lateness_seconds", observe.InstantLatenessHelp, observe.LatenessBuckets),
+		kindHandled:     total("kind_handled_total", observe.KindHandledHelp, "kind", "outcome"),
+		kindHandling:    histogram("kind_handling_seconds", observe.KindHandlingHelp, observe.KindBuckets, "kind"),
 	}
 	for _, g := range observe.Gauges {
 		c.gauges = append(c.gauges, desc(g.Prometheus, g.Help, g.Label))
@@ -101,13 +105,27 @@ func (c *Collector) Instrument(q *delayqueue.DelayQueue) {
 	for _, o := range observe.Outcomes {
 		handling[o] = c.handling.WithLabelValues(label, string(o))
 	}
-	q.WithMiddleware(observe.Handlers(func(ctx context.Context, h observe.Handled) {
+	q.WithMiddleware(observe.Handlers(q.KindHeader, func(ctx context.Context, h observe.Handled) {
 		if h.First {
 			lateness.Observe(h.Lateness.Seconds())
 		}
-		handling[observe.OutcomeOf(ctx, h.Err)].Observe(h.Took.Seconds())
+		outcome := observe.OutcomeOf(ctx, h.Err)
+		handling[outcome].Observe(h.Took.Seconds())
+		if h.Kind != "" {
+			c.ofKind(label, h, outcome)
+		}
 	}))
 	c.count(label, q.ListenEvent)
+}
+
+func (c *Collector) ofKind(label string, h observe.Handled, outcome observe.Outcome) {
+	for _, o := range observe.Outcomes { // a rate needs the series of an outcome before its first message
+		counter := c.kindHandled.WithLabelValues(label, h.Kind, string(o))
+		if o == outcome {
+			counter.Inc()
+		}
+	}
+	c.kindHandling.WithLabelValues(label, h.Kind).Observe(h.Took.Seconds())
 }
 
 // InstrumentPublisher counts what this process sends. Call it once for a Publisher.
@@ -181,7 +199,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 // vectors are what this process counts and measures.
 func (c *Collector) vectors() []prometheus.Collector {
-	all := []prometheus.Collector{c.lateness, c.handling, c.instants, c.instantLateness}
+	all := []prometheus.Collector{c.lateness, c.handling, c.instants, c.instantLateness, c.kindHandled,
+		c.kindHandling}
 	for _, total := range c.totals {
 		all = append(all, total)
 	}

@@ -67,8 +67,11 @@ func TestCollector(t *testing.T) {
 			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2,
 			"events_dropped_total orders": 0,
 			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1,
-			"lateness_seconds orders": 5,
-			"up orders":               1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
+			"lateness_seconds orders": 5, "kind_handling_seconds snooze orders": 2,
+			"kind_handled_total fail nack orders": 2, "kind_handled_total fail ack orders": 0,
+			"kind_handled_total panic nack orders": 1, "kind_handled_total snooze snooze orders": 1,
+			"kind_handled_total snooze ack orders": 1, "kind_handled_total none ack orders": 2,
+			"up orders": 1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
 			"consumers orders": 1, "workers orders": scenario.Workers,
 		})
 		s.Gauges(t, read, before, "next_due_timestamp_seconds", "longest_handling_seconds")

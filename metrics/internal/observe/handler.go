@@ -3,6 +3,8 @@ package observe
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -40,7 +42,8 @@ func OutcomeOf(ctx context.Context, err error) Outcome {
 // A Handled is one call of a handler.
 type Handled struct {
 	Took time.Duration
-	Err  error // ErrPanicked if it did not return
+	Err  error  // ErrPanicked if it did not return
+	Kind string // label of the kind of the message; "": the queue names no header of kinds
 
 	// First says that it was the first delivery, which began Lateness after its due instant. That is
 	// by the server's clock and the start by this machine's; it is never negative, though.
@@ -49,12 +52,18 @@ type Handled struct {
 }
 
 // Handlers is a middleware that tells of each call of the handler, one that panics or
-// ends its goroutine included.
-func Handlers(seen func(context.Context, Handled)) func(delayqueue.Handler) delayqueue.Handler {
+// ends its goroutine included. kindHeader is asked at each start of the queue.
+func Handlers(kindHeader func() string,
+	seen func(context.Context, Handled)) func(delayqueue.Handler) delayqueue.Handler {
+	kinds := &kinds{labels: map[string]string{}}
 	return func(next delayqueue.Handler) delayqueue.Handler {
+		header := kindHeader()
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			start := time.Now()
 			h := Handled{Err: delayqueue.ErrPanicked, First: msg.Delivery == 1, Lateness: max(start.Sub(msg.Due), 0)}
+			if header != "" {
+				h.Kind = kinds.label(msg.Headers[header])
+			}
 			defer func() {
 				h.Took = time.Since(start)
 				seen(ctx, h)
@@ -63,4 +72,41 @@ func Handlers(seen func(context.Context, Handled)) func(delayqueue.Handler) dela
 			return h.Err
 		}
 	}
+}
+
+// Labels of kinds that are no value of the header.
+const (
+	noKind    = "none"  // of messages without the header
+	otherKind = "other" // of all that came when there were maxKinds
+)
+
+const (
+	maxKinds     = 50
+	maxKindBytes = 64
+)
+
+// kinds are the labels of one queue's kinds. There is a bound, because senders choose the values, and each is a series.
+type kinds struct {
+	mu     sync.Mutex
+	labels map[string]string // by the value, which may be no UTF-8
+}
+
+func (k *kinds) label(value string) string {
+	if value == "" {
+		return noKind
+	}
+	value = value[:min(len(value), maxKindBytes)]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	label, met := k.labels[value]
+	switch {
+	case met:
+		return label
+	case len(k.labels) == maxKinds:
+		return otherKind
+	}
+	value = strings.Clone(value) // not the whole text that it was cut from
+	label = strings.ToValidUTF8(value, "\uFFFD")
+	k.labels[value] = label
+	return label
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,7 +71,8 @@ func TestHandlers(t *testing.T) {
 			panicked := make(chan any, 1)
 			go func() {
 				defer func() { panicked <- recover() }()
-				_ = Handlers(func(_ context.Context, h Handled) { seen <- h })(tt.handler)(t.Context(), &tt.msg)
+				_ = Handlers(func() string { return "" }, func(_ context.Context, h Handled) { seen <- h })(tt.handler)(
+					t.Context(), &tt.msg)
 			}()
 			if p := <-panicked; (p != nil) != (name == "a panic") {
 				t.Errorf("panic %v", p)
@@ -80,5 +82,25 @@ func TestHandlers(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		})
+	}
+}
+
+// TestKindsAreBounded: senders choose kinds, and each is a series.
+func TestKindsAreBounded(t *testing.T) {
+	seen := map[string]int{}
+	handlers := Handlers(func() string { return "type" }, func(_ context.Context, h Handled) { seen[h.Kind]++ })
+	handle := handlers(func(context.Context, *delayqueue.Message) error { return nil })
+	call := func(value string) {
+		_ = handle(t.Context(), &delayqueue.Message{Headers: map[string]string{"type": value, "kind": "x"}})
+	}
+	call("")
+	call("ship\xff")
+	call(strings.Repeat("\u4e16", 1000)) // 21 characters and the start of one
+	for i := range 2 * 60 {
+		call(fmt.Sprint(i % 60))
+	}
+	if len(seen) != 52 || seen["none"] != 1 || seen["ship\uFFFD"] != 1 || seen["47"] != 2 || seen["other"] != 2*12 ||
+		seen[strings.Repeat("\u4e16", 21)+"\uFFFD"] != 1 {
+		t.Errorf("%d: %v", len(seen), seen)
 	}
 }

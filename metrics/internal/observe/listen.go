@@ -36,8 +36,11 @@ var Totals = map[delayqueue.EventCode]Total{
 const (
 	DroppedHelp = "Events of this process that were not counted because they came too fast; a total is too low " +
 		"by their messages."
-	LatenessHelp = "From the due instant of a message to the start of its handler, on its first delivery."
-	InstantsHelp = "Instants of schedules that this process settled, by outcome: sent, caught up, skipped or " +
+	LatenessHelp    = "From the due instant of a message to the start of its handler, on its first delivery."
+	KindHandledHelp = "Calls of handlers by the kind of the message (WithKindHeader) and the outcome: ack, nack, snooze " +
+		"or void."
+	KindHandlingHelp = "How long a handler ran, by the kind of the message (WithKindHeader)."
+	InstantsHelp     = "Instants of schedules that this process settled, by outcome: sent, caught up, skipped or " +
 		"expired."
 	InstantLatenessHelp = "From an instant of a schedule to when this process had its message stored; 0 if that was " +
 		"ahead of it."
@@ -46,6 +49,9 @@ const (
 // LatenessBuckets are in seconds: a queue that keeps up is late by milliseconds, a queue that was down by hours.
 var LatenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
 	3600 * 6}
+
+// KindBuckets are in seconds. They are few, because each kind has all of them.
+var KindBuckets = []float64{.01, .05, .25, 1, 5, 30, 300}
 
 // A Scheduler is a *schedule.Scheduler, which has these methods. The modules of metrics do not need its module.
 type Scheduler interface {

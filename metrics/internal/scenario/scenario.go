@@ -45,6 +45,7 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 		Release:   func() { close(held) },
 	}
 	s.Queue = delayqueue.NewQueue(name, cli, nil).WithConcurrent(Workers).WithNackRedeliveryDelay(time.Millisecond).
+		WithKindHeader("kind").
 		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			switch {
 			case msg.Payload == "fail":
@@ -72,7 +73,8 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 }
 
 // Play starts the consumer and sends 7 messages: of 8 deliveries 3 are acked, 3 fail, which
-// makes 2 messages garbage, 1 is snoozed and 1 held; 1 message is due in an hour, and 2 are done.
+// makes 2 messages garbage, 1 is snoozed and 1 held; 1 message is due in an hour, and 2 are done. Those 4 that are not
+// only acked are of a kind, which is their payload.
 func (s *Scenario) Play(t testing.TB) {
 	t.Helper()
 	s.Queue.StartConsume()
@@ -80,7 +82,7 @@ func (s *Scenario) Play(t testing.TB) {
 		"fail": delayqueue.WithRetryCount(1), "panic": delayqueue.WithRetryCount(0),
 		"snooze": delayqueue.WithDelay(0), "hold": delayqueue.WithDelay(0),
 	} {
-		if _, err := s.Queue.Send(t.Context(), payload, opt); err != nil {
+		if _, err := s.Queue.Send(t.Context(), payload, opt, delayqueue.WithHeader("kind", payload)); err != nil {
 			t.Fatal(err)
 		}
 	}
