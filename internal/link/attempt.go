@@ -360,7 +360,9 @@ func Within[T any](ctx context.Context, s *Server, call func(context.Context) (T
 // unansweredIn is why a call of Within has ended.
 type unansweredIn time.Duration
 
-func (d unansweredIn) Error() string { return fmt.Sprintf("%v within %v", errUnanswered, time.Duration(d)) }
+func (d unansweredIn) Error() string {
+	return fmt.Sprintf("%v within %v", errUnanswered, time.Duration(d))
+}
 
 // Unwrap makes it the end of a context.
 func (unansweredIn) Unwrap() error { return context.DeadlineExceeded }
