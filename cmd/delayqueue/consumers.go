@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -40,7 +38,7 @@ lease has run out.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			alive, err := m.Consumers(c.Context())
-			if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) { // what the other shards say is shown
+			if !inPart(err) { // what the other shards say is shown
 				return err
 			}
 			t := a.grid("host", "pid", "up", "heard", "busy", "handling", "for", "id").numbers(2, 3, 5, 7)
