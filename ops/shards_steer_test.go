@@ -126,7 +126,8 @@ func (d *divided) spoil(shard int, structure string) (undo func()) {
 func (d *divided) inPart(what string, err error, answered int) {
 	d.T.Helper()
 	var m *shard.MissingError
-	if !errors.As(err, &m) || !errors.Is(err, delayqueue.ErrMissingShards) || m.Answered != answered || m.Of != len(d.set.All) || !strings.Contains(err.Error(), d.Name) {
+	if !errors.As(err, &m) || !errors.Is(err, delayqueue.ErrMissingShards) || m.Answered != answered ||
+		m.Of != len(d.set.All) || !strings.Contains(err.Error(), d.Name) {
 		d.T.Errorf("%s: %v, want %d of %d shards", what, err, answered, len(d.set.All))
 	}
 }

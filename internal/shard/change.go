@@ -112,9 +112,8 @@ func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls,
 	if err != nil {
 		return before, err
 	}
-	got, err := changeIn(ctx, set, calls, "limits set", func(s *script.Store, c *script.Caller) (script.RateLimits, error) {
-		return s.SetLimits(ctx, c, part)
-	})
+	setPart := func(s *script.Store, c *script.Caller) (script.RateLimits, error) { return s.SetLimits(ctx, c, part) }
+	got, err := changeIn(ctx, set, calls, "limits set", setPart)
 	return Whole(commonLimits(got), len(set.All)), err
 }
 
