@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Bulk says which messages a call for many changes, and how.
@@ -29,7 +31,8 @@ import (
 //     other than BulkRescheduleBy is made again, it changes what was missed.
 //
 // If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their
-// clocks.
+// clocks. If some shards do not answer, the call does the others, and ends with an ErrMissingShards, as a call that
+// was cut off. Of a queue with one shard, it waits for Redis until its context ends.
 //
 // A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of
 // them.
@@ -104,10 +107,10 @@ type BulkResult struct {
 
 	// At is when the call began, by the server's clock, or Bulk.Before. Messages that came in later are passed over.
 	At       time.Time `json:",omitzero"`
-	Finished bool      // all was looked at, or Bulk.Most were changed
+	Finished bool      // all was looked at, in all shards, or Bulk.Most were changed
 
-	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": it is finished, or it is not known whether the
-	// step that was cut off has shifted its messages.
+	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": nothing is left to do, or it is not known whether
+	// the step that was cut off has shifted its messages.
 	Next   string           `json:",omitempty"`
 	Sample []*MessageStatus `json:",omitempty"` // of a dry run: the first 10 messages at most that this call has counted
 }
@@ -222,6 +225,12 @@ func (o *operation) valid(b *Bulk, can []delayqueue.State) error {
 func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error {
 	o.Sent = time.Now().UnixMicro()
 	queue, err := m.store.ReadCounts(ctx)
+	if missing := new(shard.MissingError); errors.As(err, &missing) {
+		for _, i := range missing.Missing {
+			o.Leave(i-1, missing.Err)
+		}
+		err = nil
+	}
 	if err == nil {
 		err = script.CheckLayout(queue.Layout)
 	}
@@ -234,7 +243,7 @@ func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error
 	}
 	for _, p := range o.places() {
 		p.back = p.in != delayqueue.StateReady
-		got, err := m.list(ctx, p, 1, script.Spot{}) // the last message
+		got, err := m.list(ctx, p, 1, script.Spot{}, &o.Absence) // the last message
 		if err != nil {
 			return err
 		}
@@ -288,10 +297,10 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	if o.Place >= len(places) && o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
 		err = m.there(ctx)
 	}
-	if err != nil {
-		err = m.failed(err, "%s", verbs[o.What])
+	if err == nil {
+		err = o.Err(len(o.of.All), o.did())
 	}
-	return o.result(places), err
+	return o.result(places), m.failed(err, "%s", verbs[o.What])
 }
 
 // readyWork bounds the cost of one step in ready, because each message there costs as much as the list is long.
@@ -303,7 +312,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 	if ready {
 		limit = max(1, min(limit, readyWork/max(o.Left[o.Place], 1)))
 	}
-	got, err := m.list(ctx, p, limit, o.spot())
+	got, err := m.list(ctx, p, limit, o.spot(), &o.Absence)
 	if err != nil {
 		return 0, err
 	}
@@ -320,8 +329,8 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 		}
 		do := o.request(p, targets, len(got.entries))
 		done, err := m.steerAs(ctx, o, p, do)
-		if err != nil {
-			return 0, err
+		if err != nil { // if the shard is left out, the next step moves on
+			return 0, p.leaveOut(ctx, p.shard, err, &o.Absence)
 		}
 		if len(done) < len(targets) { // the next step does the rest
 			got.entries = got.entries[:slices.Index(got.entries, targets[len(done)])]
@@ -352,16 +361,18 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 	return len(targets), nil
 }
 
-// steerAs makes the operation's next call, again and again until Redis answers or ctx ends.
+// steerAs makes the operation's next call, again and again until Redis answers or ctx ends, or until a shard has had
+// its time.
 func (m *Queue) steerAs(ctx context.Context, o *operation, p place,
 	do script.SteerRequest) (done []script.Steered, err error) {
 	o.n++
-	store := p.of.All[p.shard]
-	err = link.Repeat(ctx, func() error {
-		done, err = store.Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
-		return err
+	return shard.One(ctx, p.of.All[p.shard], func(ctx context.Context, s *script.Store) ([]script.Steered, error) {
+		err := link.Repeat(ctx, func() error {
+			done, err = s.Steer(ctx, &script.Caller{ID: o.caller, N: o.n}, do)
+			return err
+		})
+		return done, err
 	})
-	return done, store.InShard(err)
 }
 
 // moveOn notes where the next page begins.

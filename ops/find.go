@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/google/uuid"
 )
@@ -46,7 +45,8 @@ type Found struct {
 // which its ack counts, and at what its key, headers, payload (of a group: the first part) and last error contain.
 //
 // A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an
-// error Find returns what was found until then, and Next. List says what is met if messages move meanwhile.
+// error Find returns what was found until then, and Next. List says what is met if messages move meanwhile, and what
+// if some shards do not answer.
 func (m *Queue) Find(ctx context.Context, text string, f Find, cursor string) (*Found, error) {
 	found, err := m.find(ctx, text, f, cursor)
 	if err != nil {
@@ -107,7 +107,7 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 	if at.Place < len(places) {
 		found.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}
-	return found, err
+	return found, cmp.Or(err, at.Err(len(set.All), ""))
 }
 
 // atOnce begins a search: it counts the messages, and finds those with this id or key.
@@ -125,9 +125,9 @@ func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []d
 		if by == "id" && uuid.Validate(text) != nil {
 			continue
 		}
-		msg, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.statusBy(ctx, by, text, 0) })
+		msg, err := m.statusBy(ctx, by, text, 0)
 		switch {
-		case err != nil &&
+		case err != nil && len(at.Out) == 0 &&
 			!errors.Is(err, delayqueue.ErrNotFound): // ErrNotFound: perhaps the key is held, and no message has it
 			return err
 		case msg != nil && slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):

@@ -113,7 +113,7 @@ const maxGroups = 1000
 // A call looks at budget messages (0: 10,000; at most 100,000), and at 64 MB of them, page by page. A pause follows
 // each page, as long as the page took. cursor is "" for the first call, and then the Next of the call before, with
 // the same filter. Merge puts the groups of these calls together. Beside an error ErrorGroups returns what was
-// counted until then, and Next.
+// counted until then, and Next. List says what if some shards do not answer.
 func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
 	cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)
@@ -148,7 +148,7 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 			return g, err
 		}
 		if at.Total == 0 {
-			return g, m.there(ctx)
+			return g, cmp.Or(at.Err(len(set.All), ""), m.there(ctx))
 		}
 	}
 	err = at.goOn(ctx, m, places, walkPage, min(cmp.Or(max(budget, 0), 10_000), 100_000), 64<<20,
@@ -167,7 +167,7 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 	if at.Place < len(places) {
 		g.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}
-	return g, err
+	return g, cmp.Or(err, at.Err(len(set.All), ""))
 }
 
 // add adds messages of a group.

@@ -18,6 +18,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 )
 
@@ -325,7 +326,10 @@ func (m *Queue) done(ctx context.Context, r journalRecord) {
 	}
 	ctx, cancel := briefly(ctx)
 	defer cancel()
-	_, err := m.writeDown(ctx, &r, script.JournalNote{Word: script.JournalDone, Token: newToken(), Keep: keep})
+	note := func(ctx context.Context, _ *script.Store) (script.JournalAnswer, error) {
+		return m.writeDown(ctx, &r, script.JournalNote{Word: script.JournalDone, Token: newToken(), Keep: keep})
+	}
+	_, err := shard.One(ctx, m.store.Known().All[0], note)
 	m.missing(&r, err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // This file writes calls for many into the journal, where other processes see how they go on, and stop them.
@@ -128,6 +129,7 @@ func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err erro
 
 // noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be
 // reached, a call that goes on waits here, as it would in its next step; otherwise nobody could see or stop it later.
+// If the journal's shard is away, and there are others, the call goes on without an entry.
 // For the end of a call there are only the attempts of journalTime.
 func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failure error) error {
 	if o.dry || o.mute {
@@ -150,7 +152,10 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 		defer cancel()
 		ctx = brief
 	}
-	got, err := m.writeDown(ctx, record, script.JournalNote{Word: word, Token: o.entry.Token, Made: o.entry.Made})
+	note := func(ctx context.Context, _ *script.Store) (script.JournalAnswer, error) {
+		return m.writeDown(ctx, record, script.JournalNote{Word: word, Token: o.entry.Token, Made: o.entry.Made})
+	}
+	got, err := shard.One(ctx, o.of.All[0], note)
 	o.noted = time.Now()
 	switch {
 	case err == nil:

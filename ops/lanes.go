@@ -13,6 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A Lane says what a lane is doing (WithLane): which messages have a turn, so that they may be handled, and how many
@@ -60,35 +61,34 @@ const (
 // Lanes looks at budget lanes (0: 10,000; at most 100,000), and returns those in which most messages wait. It does so
 // page by page. A pause follows each page, as long as the page took. cursor is "" for the first call, and then the
 // Next of the call before. Merge puts the lanes of these calls together. Beside an error Lanes returns what was found
-// until then, and Next.
+// until then, and Next. List says what if some shards do not answer.
 func (m *Queue) Lanes(ctx context.Context, budget int, cursor string) (*LanePage, error) {
 	page := &LanePage{Next: cursor}
 	err := m.lanePages(ctx, page, min(cmp.Or(max(budget, 0), 10_000), 100_000))
 	if err == nil && len(page.Lanes) == 0 && cursor == "" {
 		err = m.there(ctx)
 	}
-	if err == nil {
-		err = m.holders(ctx, page.Lanes)
+	if err == nil || partly(err) != "" {
+		err = cmp.Or(err, m.holders(ctx, page.Lanes))
 	}
-	if err != nil {
-		err = m.failed(err, "lanes")
-	}
-	return page, err
+	return page, m.failed(err, "lanes")
 }
 
 // lanePages reads so many lanes into a page, from page.Next on.
 func (m *Queue) lanePages(ctx context.Context, page *LanePage, budget int) error {
-	var after []byte // JSON would change a name that is not UTF-8
+	var at laneCursor
 	if page.Next != "" {
-		if err := readCursor(page.Next, &after); err != nil {
+		if err := readCursor(page.Next, &at); err != nil {
 			return err
 		}
 	}
 	for budget > 0 {
 		begun := time.Now()
 		n := min(budget, lanePage)
-		got, err := m.readLanes(ctx, script.LanesRequest{After: string(after), Limit: n})
-		if err != nil {
+		got, err := m.readLanes(ctx, script.LanesRequest{After: string(at.After), Limit: n})
+		if missing := new(shard.MissingError); errors.As(err, &missing) {
+			at.Leave(missing.Missing[0]-1, missing.Err)
+		} else if err != nil {
 			return err
 		}
 		rest := restAfter(begun)
@@ -96,17 +96,25 @@ func (m *Queue) lanePages(ctx context.Context, page *LanePage, budget int) error
 			page.Lanes = append(page.Lanes, laneOf(&got.Lanes[i]))
 		}
 		page.trim()
-		page.Now, page.Next = message.InstantTime(got.Now), ""
-		if got.Last == "" {
-			return nil
+		if page.Next = ""; err == nil {
+			page.Now = message.InstantTime(got.Now)
 		}
-		after = []byte(got.Last)
-		page.Next, _ = cursorOf(after) // there is nothing in it that cannot be written
+		if got.Last == "" {
+			break
+		}
+		at.After = []byte(got.Last)
+		page.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 		if budget -= n; budget > 0 {
 			link.Sleep(ctx, time.Until(rest))
 		}
 	}
-	return nil
+	return at.Err(len(m.store.Known().All), "")
+}
+
+// A laneCursor is behind a lane. Its name is bytes, because JSON would change a string that is not UTF-8.
+type laneCursor struct {
+	After []byte `json:"a"`
+	shard.Absence
 }
 
 func (m *Queue) readLanes(ctx context.Context, q script.LanesRequest) (script.LanesReply, error) {
@@ -167,7 +175,9 @@ func (p *LanePage) Merge(more *LanePage) {
 	p.Lanes = append(p.Lanes, more.Lanes...)
 	p.trim()
 	p.Others += more.Others
-	p.Next, p.Now = more.Next, more.Now
+	if p.Next = more.Next; !more.Now.IsZero() { // else no shard answered that call
+		p.Now = more.Now
+	}
 }
 
 // Lane returns one lane, with all its holders. It returns ErrNotFound if no message that is to be delivered has the

@@ -110,6 +110,9 @@ var ErrBadCursor = errors.New("bad cursor")
 // Next of the page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large,
 // and returns those that match. So a page may be empty although others follow.
 //
+// If some shards do not answer, List returns what the others hold, and an ErrMissingShards. They are left out of the
+// pages that follow, and the errors of these say so.
+//
 // Messages move while they are listed. The pages end all the same, and so do All, Find and ErrorGroups:
 //   - A message that is in the state from the first page to the last, at the same time, is met at least once. In
 //     StateUnack its time may change, but a failover between two pages may hide it. In StateReady, if the last message
@@ -123,15 +126,13 @@ func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, curs
 	if err == nil && page.Looked == 0 && cursor == "" {
 		err = m.there(ctx)
 	}
-	if err != nil {
-		return nil, m.failed(err, "list %s", state)
-	}
-	return page, nil
+	return page, m.failed(err, "list %s", state)
 }
 
 // All lists the messages in a state, page by page; of a queue with several shards, first those of one shard, then
 // those of the next. A pause follows each page, as long as the page took, so that others get their share of the
-// server. All ends after the first error.
+// server. All ends after the first error. If some shards do not answer, the error comes behind the messages of the
+// others.
 func (m *Queue) All(ctx context.Context, state delayqueue.State, f Filter) iter.Seq2[*MessageStatus, error] {
 	return func(yield func(*MessageStatus, error) bool) {
 		var w walk
@@ -140,16 +141,21 @@ func (m *Queue) All(ctx context.Context, state delayqueue.State, f Filter) iter.
 		if err == nil {
 			places, err = placesOf(set, state, f)
 		}
+		more := true
 		if err == nil {
 			f.turn(places)
 			err = w.goOn(ctx, m, places, f.limit(), math.MaxInt, math.MaxInt, func(msg *MessageStatus) bool {
-				return !f.matches(msg) || yield(msg, nil)
+				more = !f.matches(msg) || yield(msg, nil)
+				return more
 			})
 		}
 		if err == nil && w.Looked == 0 {
 			err = m.there(ctx)
 		}
-		if err != nil {
+		if err == nil {
+			err = w.Err(len(set.All), "")
+		}
+		if err != nil && more {
 			yield(nil, m.failed(err, "list %s", state))
 		}
 	}
@@ -221,8 +227,11 @@ func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, curs
 		}
 		return true
 	})
+	if err != nil {
+		return nil, err
+	}
 	if page.Looked = int(at.Looked - before); at.Place < len(places) {
 		page.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}
-	return page, err
+	return page, at.Err(len(set.All), "")
 }

@@ -37,6 +37,7 @@ type reach struct {
 	Ends  []int64 `json:"ends"`  // the score of the last message of each place
 
 	position
+	shard.Absence
 	InPlace int        `json:"n,omitempty"` // looked at there
 	Earlier int64      `json:"e,omitempty"` // looked at in the shards before this one
 	Result  BulkResult `json:"got"`
@@ -128,6 +129,16 @@ func (o *operation) count(d script.Steered) (gone bool) {
 	return true
 }
 
+// did says what was done in the shards that answered; "" if the same call must not be repeated for the others, or if
+// there is nothing to repeat.
+func (o *operation) did() string {
+	if o.dry || o.What == script.SteerBy {
+		return ""
+	}
+	return map[string]string{script.SteerAt: "rescheduled", script.SteerRequeue: "requeued",
+		script.SteerDelete: "deleted"}[o.What]
+}
+
 func (o *operation) pass(why Reason, n int64) {
 	if o.Result.Passed == nil {
 		o.Result.Passed = map[Reason]int64{}
@@ -182,8 +193,8 @@ func (o *operation) result(places []place) *BulkResult {
 	if !o.mute {
 		r.Entry = o.entry.String()
 	}
-	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places)
-	if !r.Finished && (o.dry || o.What == script.SteerBy && o.known == o.n) {
+	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places) && len(o.Out) == 0
+	if o.Place < len(places) && (o.dry || o.What == script.SteerBy && o.known == o.n) {
 		r.Next, _ = cursorOf(&o.reach) // there is nothing in it that cannot be written
 	}
 	return &r

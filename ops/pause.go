@@ -46,9 +46,6 @@ func (m *Queue) pause(ctx context.Context, until int64) error {
 
 // paused publishes a pause until that instant, or its end, and writes the entry of the journal.
 func (m *Queue) paused(ctx context.Context, until int64, err error) error {
-	if err != nil && partly(err) == "" {
-		return m.failed(err, "pause or resume")
-	}
 	code, r := delayqueue.PausedEvent, journalRecord{Act: journal.Pause}
 	switch until {
 	case 0:
@@ -57,10 +54,9 @@ func (m *Queue) paused(ctx context.Context, until int64, err error) error {
 	default:
 		r.Detail = "until " + instantText(message.InstantTime(until))
 	}
-	m.tell(code, 0)
-	m.done(ctx, r.partly(err))
-	if err != nil {
-		return m.failed(err, "pause or resume")
+	if err == nil || partly(err) != "" {
+		m.tell(code, 0)
+		m.done(ctx, r.partly(err))
 	}
-	return nil
+	return m.failed(err, "%s", r.Act)
 }

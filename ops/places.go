@@ -48,34 +48,61 @@ type entry struct {
 
 func (l *listReply) more() bool { return l.left > len(l.entries) }
 
-func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot) (listReply, error) {
+// list reads a page of a place. A shard that does not answer is left out: from then on its places are empty.
+func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot,
+	out *shard.Absence) (got listReply, err error) {
 	if p.merged {
-		return m.listMerged(ctx, p, limit, after)
+		return m.listMerged(ctx, p, limit, after, out)
 	}
+	if !out.Lacks(p.shard) {
+		got, err = m.listOne(ctx, p, limit, after)
+	}
+	return got, p.leaveOut(ctx, p.shard, err, out)
+}
+
+// leaveOut leaves out a shard that has returned this error. It returns the error if ctx has ended, or if no other shard
+// is left.
+func (p *place) leaveOut(ctx context.Context, i int, err error, out *shard.Absence) error {
+	if err == nil || ctx.Err() != nil || len(p.of.All) == 1 {
+		return err
+	}
+	if out.Leave(i, err); len(out.Out) < len(p.of.All) {
+		return nil
+	}
+	return err
+}
+
+func (m *Queue) listOne(ctx context.Context, p place, limit int, after script.Spot) (listReply, error) {
 	q := script.ListRequest{In: script.StateWords[p.in], From: p.from, To: p.to, Part: p.part, Back: p.back, Most: m.most,
 		Limit: limit, After: after}
-	store := p.of.All[p.shard]
-	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return store.List(ctx, q) })
+	got, err := shard.One(ctx, p.of.All[p.shard], func(ctx context.Context, s *script.Store) (script.PageReply, error) {
+		return link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return s.List(ctx, q) })
+	})
 	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
 	for _, l := range got.Entries {
 		out.entries = append(out.entries, entry{l, m.statusAt(p, &l)})
 	}
-	return out, store.InShard(err)
+	return out, err
 }
 
 // listMerged is a page of a place in all shards, in order. Each shard is asked for a whole page, because all that
 // come next may be in one.
-func (m *Queue) listMerged(ctx context.Context, p place, limit int, after script.Spot) (out listReply, err error) {
+func (m *Queue) listMerged(ctx context.Context, p place, limit int, after script.Spot,
+	absent *shard.Absence) (out listReply, err error) {
 	got, errs := make([]listReply, len(p.of.All)), make([]error, len(p.of.All))
 	var wait sync.WaitGroup
 	for i := range got {
 		one := p
 		one.merged, one.shard = false, i
-		wait.Go(func() { got[i], errs[i] = m.list(ctx, one, limit, after) })
+		if !absent.Lacks(i) {
+			wait.Go(func() { got[i], errs[i] = m.listOne(ctx, one, limit, after) })
+		}
 	}
 	wait.Wait()
-	if err := cmp.Or(errs...); err != nil {
-		return out, err
+	for i, err := range errs {
+		if err = p.leaveOut(ctx, i, err, absent); err != nil {
+			return out, err
+		}
 	}
 	var end *entry // behind it, a shard may have more that come first
 	for i := range got {

@@ -23,10 +23,10 @@ type onBehalf struct{ by, why string }
 // queue itself. Its changes stand in the journal of the queue. It is safe for concurrent use.
 //
 // All calls are about the whole queue, however many shards it has. A change of the queue itself (Pause, SetLimits) is
-// made in each shard. If a shard does not answer, the call goes on until its context ends. Then the error and the
-// journal say in how many shards the change was made, and the call can be made again. Consumers, History, Forecast,
-// Lanes, Lane and Limits return what the other shards say beside the error. Lists, searches and calls for many end
-// with an error that names the shard.
+// made in each shard. Of several shards, none is waited for longer than two seconds, and one that has not answered
+// for less than that, for some seconds. If some do not answer, the call is made in the others, and returns its result
+// beside an ErrMissingShards that names the shards, and says why. The journal says in how many shards a change was
+// made. The same call, made again, makes it in all.
 type Queue struct {
 	monitor    *delayqueue.Monitor
 	store      *shard.Queue
@@ -88,9 +88,13 @@ func (m *Queue) failed(err error, format string, args ...any) error {
 	return m.store.Failed(err, format, args...)
 }
 
-// there returns ErrNoQueue if the queue has no key in Redis. Calls that found nothing use it.
+// there returns ErrNoQueue if the queue has no key in Redis. Calls that found nothing use it, and say themselves which
+// shards they did not ask.
 func (m *Queue) there(ctx context.Context) error {
 	_, err := m.store.ReadCounts(ctx)
+	if partly(err) != "" {
+		return nil
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,25 +129,61 @@ func TestBulkOfLanesInShards(t *testing.T) {
 	}
 }
 
-// TestBulkStopsAtAShard: a call for many ends with an error that names the shard, and what it had done.
-func TestBulkStopsAtAShard(t *testing.T) {
+// TestBulkLosesAShard: if a shard fails a change, the call goes on without it.
+func TestBulkLosesAShard(t *testing.T) {
 	t.Parallel()
 	d := divide(t, 2)
 	d.end(0, script.OutcomeGarbage, "x")
 	d.end(1, script.OutcomeGarbage, "x")
 	b := Bulk{States: []delayqueue.State{delayqueue.StateGarbage}}
+	spoil := sync.OnceValue(func() func() { return d.spoil(1, "waiting") }) // which steer reads, and list does not
 	undo := func() {}
 	b.Progress = func(*BulkResult) bool {
-		undo = d.spoil(1, "waiting") // which steer reads, and list does not
+		undo = spoil()
 		return true
 	}
 	got, err := d.m.BulkDelete(queuetest.CtxB, b)
-	if err == nil || !strings.Contains(err.Error(), "shard 2 of 2") || got.Done != 1 ||
-		!errors.Is(err, script.ErrWrongType) {
+	if d.inPart("delete", err, 1); got.Done != 1 || !errors.Is(err, script.ErrWrongType) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	undo()
 	b.Progress = nil
 	got, err = d.m.BulkDelete(queuetest.CtxB, b)
 	bulked(d.Fixture, "the rest", got, err, 1, 1, nil)
+}
+
+// TestBulkWithoutAShard: a call for many changes what the other shards hold, says so, and the same call does the rest.
+func TestBulkWithoutAShard(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		d.end(i, script.OutcomeGarbage, "a", "b")
+	}
+	undo, unclear := d.spoil(1, "garbage"), d.spoil(2, "waiting") // which alone the counts at the beginning read
+	dry := Bulk{DryRun: true, Progress: func(*BulkResult) bool { return false }}
+	for n := 0; n == 0 || dry.Cursor != "" && n < 9; n++ {
+		got, err := d.m.BulkRequeue(queuetest.CtxB, dry)
+		if dry.Cursor = got.Next; got.Finished || got.Next == "" && got.Done != 2 {
+			t.Errorf("dry run: %+v, %v", got, err)
+		}
+		if d.inPart("dry run", err, 1); n == 8 {
+			t.Fatal("the dry run has no end")
+		}
+	}
+	unclear()
+	got, err := d.m.BulkRequeue(queuetest.CtxB, Bulk{})
+	d.inPart("requeue", err, 2)
+	if got.Done != 4 || got.Finished || !strings.Contains(err.Error(), ": requeued in 2 of 3 shards, not in shard 2: ") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	undo()
+	entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry)
+	d.Must(err)
+	rest, ok := entry.Rest()
+	if !ok || !strings.Contains(entry.Bulk.Error, ": requeued in 2 of 3 shards, not in shard 2: ") {
+		t.Errorf("%+v", entry.Bulk)
+	}
+	if got, err := d.m.BulkRequeue(queuetest.CtxB, rest); err != nil || got.Done != 2 || !got.Finished {
+		t.Errorf("the rest: %+v, %v", got, err)
+	}
 }

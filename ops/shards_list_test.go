@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,13 +168,75 @@ func TestFindInShards(t *testing.T) {
 		groups.Next != "" {
 		t.Errorf("%+v", groups)
 	}
-	d.spoil(1, "done")
-	if _, err := d.m.Find(queuetest.CtxB, "needle", Find{}, ""); err == nil ||
-		!strings.Contains(err.Error(), "shard 2 of 3") {
-		t.Errorf("a shard that does not answer: %v", err)
+}
+
+// TestListsWithoutAShard: what the other shards hold is listed, found and counted page by page, and each page says that
+// a shard is missing.
+func TestListsWithoutAShard(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		d.send(i, "later", time.Hour)
+		d.end(i, script.OutcomeGarbage, "dead", "dead")
+		d.end(i, script.OutcomeReady, "released")
 	}
-	if _, err := d.m.List(queuetest.CtxB, delayqueue.StateDone, Filter{}, ""); err == nil ||
-		!strings.Contains(err.Error(), "shard 2 of 3") {
-		t.Errorf("a shard that does not answer: %v", err)
+	for _, structure := range []string{"pending", "ready"} {
+		defer d.spoil(1, structure)()
+	}
+	undo := d.spoil(1, "garbage")
+	for state, want := range map[delayqueue.State]int{delayqueue.StatePending: 2, delayqueue.StateReady: 2,
+		delayqueue.StateGarbage: 4} {
+		listed, n := 0, 0
+		for cursor := ""; cursor != "" || n == 0; n++ {
+			page, err := d.m.List(queuetest.CtxB, state, Filter{Limit: 1}, cursor)
+			if page == nil || n > 10 {
+				t.Fatalf("%s: %v after %d pages", state, err, n)
+			}
+			if listed, cursor = listed+len(page.Messages), page.Next; n > 1 || state != delayqueue.StateReady {
+				d.inPart(state.String(), err, 2) // of ready, one shard comes after the other
+			}
+		}
+		all, last := 0, error(nil)
+		for msg, err := range d.m.All(queuetest.CtxB, state, Filter{}) {
+			if last = err; msg != nil {
+				all++
+			}
+		}
+		if d.inPart("all", last, 2); listed != want || all != want {
+			t.Errorf("%s: %d and %d messages", state, listed, all)
+		}
+		for range d.m.All(queuetest.CtxB, state, Filter{}) {
+			break
+		}
+	}
+	met, cursor := 0, ""
+	for n := 0; cursor != "" || n == 0; n++ {
+		got, err := d.m.Find(queuetest.CtxB, "dea", Find{Messages: 1}, cursor)
+		if d.inPart("find", err, 2); n > 20 {
+			t.Fatal("the search has no end")
+		}
+		met, cursor = met+len(got.Matches), got.Next
+	}
+	groups, err := d.m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 2, "")
+	d.inPart("groups", err, 2)
+	for n := 0; groups.Next != "" && n < 10; n++ {
+		more, err := d.m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 2, groups.Next)
+		d.inPart("groups", err, 2)
+		groups.Merge(more)
+	}
+	if met != 4 || len(groups.Groups) != 1 || groups.Groups[0].Count != 4 || groups.Total != 4 {
+		t.Errorf("found %d, %+v", met, groups)
+	}
+	undo()
+
+	// If no shard answers, the cursor is good for later.
+	got, err := d.m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 1, "")
+	d.Must(err)
+	for i := range 3 {
+		defer d.spoil(i, "garbage")()
+	}
+	more, err := d.m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 1, got.Next)
+	if err == nil || errors.Is(err, delayqueue.ErrMissingShards) || more.Next != got.Next {
+		t.Errorf("no shard answers: %+v, %v", more, err)
 	}
 }

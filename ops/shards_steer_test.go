@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,10 +111,13 @@ func (d *divided) end(shard int, kind script.OutcomeKind, payloads ...string) (i
 // spoil makes a key of a shard another program's, until undo or the end of the test.
 func (d *divided) spoil(shard int, structure string) (undo func()) {
 	d.T.Helper()
-	key := d.base(shard) + structure
-	d.Must(d.Cli.Del(queuetest.CtxB, key).Err())
+	key, kept := d.base(shard)+structure, d.base(shard)+structure+" kept"
+	_ = d.Cli.Rename(queuetest.CtxB, key, kept).Err() // it may be empty
 	d.Must(d.Cli.Set(queuetest.CtxB, key, "x", 0).Err())
-	undo = func() { d.Cli.Del(queuetest.CtxB, key) }
+	undo = sync.OnceFunc(func() {
+		d.Cli.Del(queuetest.CtxB, key)
+		_ = d.Cli.Rename(queuetest.CtxB, kept, key).Err()
+	})
 	d.T.Cleanup(undo)
 	return undo
 }
@@ -122,7 +126,8 @@ func (d *divided) spoil(shard int, structure string) (undo func()) {
 func (d *divided) inPart(what string, err error, answered int) {
 	d.T.Helper()
 	var m *shard.MissingError
-	if !errors.As(err, &m) || m.Answered != answered || m.Of != len(d.set.All) || !strings.Contains(err.Error(), d.Name) {
+	if !errors.As(err, &m) || !errors.Is(err, delayqueue.ErrMissingShards) || m.Answered != answered ||
+		m.Of != len(d.set.All) || !strings.Contains(err.Error(), d.Name) {
 		d.T.Errorf("%s: %v, want %d of %d shards", what, err, answered, len(d.set.All))
 	}
 }

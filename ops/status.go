@@ -12,6 +12,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // ErrNotRead: a message has more bytes than WithReadLimit allows. It stands in MessageStatus.Broken.
@@ -85,7 +86,9 @@ func (m *Queue) statusBy(ctx context.Context, by, what string, most int) (*Messa
 	if err != nil {
 		return nil, err
 	}
-	return statusIn(ctx, s, by, what, most)
+	return shard.One(ctx, s, func(ctx context.Context, s *script.Store) (*MessageStatus, error) {
+		return link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) { return statusIn(ctx, s, by, what, most) })
+	})
 }
 
 // statusIn finds one message, and the consumer that handles it. It returns nil if the message is nowhere, and a
@@ -184,9 +187,7 @@ func (m *Queue) GetKey(ctx context.Context, key string) (*MessageStatus, error) 
 }
 
 func (m *Queue) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	found, err := link.Read(ctx, func(ctx context.Context) (*MessageStatus, error) {
-		return m.statusBy(ctx, by, what, m.most)
-	})
+	found, err := m.statusBy(ctx, by, what, m.most)
 	if err == nil && found == nil {
 		err = cmp.Or(m.there(ctx), script.NoID(by, what), delayqueue.ErrNotFound)
 	}

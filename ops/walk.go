@@ -8,6 +8,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
 
 // A walk goes through places page by page, until its budget is spent. A pause follows each page, as long as the page
@@ -17,8 +18,12 @@ import (
 // What is held has an order that renewals do not change. A place with scores is left at the score that was its last
 // when the walk came there. If twice as many messages were met before as there were, because messages come in faster
 // than the walk goes, it turns round, and meets the rest from that end.
+//
+// A shard that does not answer is left out. If no shard answers any more, the walk is where it was before the first of
+// them fell silent.
 type walk struct {
 	position
+	shard.Absence
 	Met    int    `json:"m,omitempty"` // messages in this place
 	Left   int    `json:"b,omitempty"` // messages there when the walk came to this place; 0: it is at the first page
 	End    int64  `json:"e,omitempty"` // score of the last of them
@@ -33,7 +38,7 @@ const walkPage = 250
 // start counts the messages.
 func (w *walk) start(ctx context.Context, m *Queue, places []place) error {
 	for _, p := range places {
-		got, err := m.list(ctx, p, 0, script.Spot{})
+		got, err := m.list(ctx, p, 0, script.Spot{}, &w.Absence)
 		if err != nil {
 			return err
 		}
@@ -46,11 +51,18 @@ func (w *walk) start(ctx context.Context, m *Queue, places []place) error {
 // to 1 MB more. page is how many messages are read at a time.
 func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, messages, bytes int,
 	each func(*MessageStatus) (more bool)) error {
+	whole := *w // before a shard was left out
 	for w.Place < len(places) && messages > 0 && bytes > 0 {
 		begun := time.Now()
-		got, err := m.list(ctx, w.part(places[w.Place]), min(messages, page), w.spot())
+		if len(w.Out) == len(whole.Out) {
+			whole = *w
+		}
+		got, err := m.list(ctx, w.part(places[w.Place]), min(messages, page), w.spot(), &w.Absence)
 		if err == nil && w.Left == 0 && got.more() {
 			err = w.bound(ctx, m, places[w.Place], got.left)
+		}
+		if err != nil && ctx.Err() == nil {
+			*w = whole
 		}
 		if err != nil {
 			return err
@@ -79,7 +91,7 @@ func (w *walk) bound(ctx context.Context, m *Queue, p place, left int) error {
 		return nil
 	}
 	p.back = !p.back
-	last, err := m.list(ctx, p, 1, script.Spot{})
+	last, err := m.list(ctx, p, 1, script.Spot{}, &w.Absence)
 	for _, e := range last.entries {
 		w.End = script.ScoreInstant(e.Score)
 	}

@@ -141,7 +141,9 @@ func (l *looker) List(ctx context.Context) (all []Status, err error) {
 	}()
 	records, err := l.table.all(ctx, 0)
 	if err == nil && len(records) == 0 {
-		_, err = l.monitor.Counts(ctx) // ErrNoQueue
+		if _, err = l.monitor.Counts(ctx); errors.Is(err, delayqueue.ErrMissingShards) { // else ErrNoQueue
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -317,11 +319,16 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*en
 	if err != nil {
 		return err
 	}
-	lasts := map[string]int64{}
+	lasts, unread := map[string]int64{}, map[string]error{}
 	for i, names := range namesByShard(set, names) {
-		some, err := l.lasts(ctx, set.All[i], names, 0)
-		if err != nil {
+		some, err := shard.One(ctx, set.All[i], func(ctx context.Context, s *script.Store) (map[string]int64, error) {
+			return l.lasts(ctx, s, names, 0)
+		})
+		if err != nil && (len(set.All) == 1 || ctx.Err() != nil) {
 			return err
+		}
+		for _, name := range names {
+			unread[name] = err // of one shard; the entries of the others are shown
 		}
 		maps.Copy(lasts, some)
 	}
@@ -331,6 +338,10 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*en
 		}
 		e := read[all[i].Name]
 		if e == nil {
+			continue
+		}
+		if err := unread[e.name]; err != nil {
+			all[i].Trouble = err
 			continue
 		}
 		if gen, _ := split(max(lasts[e.name], 0)); gen > e.Gen { // it may have been changed since it was read

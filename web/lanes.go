@@ -47,7 +47,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 	}
 	if v.Name != "" {
 		one, err := r.Monitor().Lane(ctx, v.Name)
-		switch {
+		switch err = r.part(err); {
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue),
 			errors.Is(err, delayqueue.ErrBadOption):
 			return v, nil
@@ -67,7 +67,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 		page.Lanes = page.Lanes[:min(len(page.Lanes), laneRows)]
 		return page, err
 	})
-	if err != nil {
+	if err = r.part(err); err != nil {
 		return nil, err
 	}
 	for i := range page.Lanes {

@@ -271,7 +271,7 @@ func (r *request) list(ctx context.Context, l *listing, counts ops.Counts) error
 		if errors.Is(err, ops.ErrBadCursor) {
 			return errNoPage
 		}
-		if err != nil {
+		if err = r.part(err); err != nil {
 			return err
 		}
 		looked += int64(page.Looked)
@@ -352,7 +352,7 @@ func (r *request) search(ctx context.Context, l *listing) error {
 		if errors.Is(err, ops.ErrBadCursor) {
 			return &httpError{400, "This is no page of a search"}
 		}
-		if err != nil {
+		if err = r.part(err); err != nil {
 			return err
 		}
 		for _, match := range found.Matches {

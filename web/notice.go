@@ -3,6 +3,7 @@ package web
 import (
 	"maps"
 	"net/url"
+	"regexp"
 	"strconv"
 )
 
@@ -19,14 +20,26 @@ func notice(query url.Values, code string, done int64) url.Values {
 // forget is a query without that, and without how far something was counted.
 func forget(query url.Values) url.Values {
 	rest := maps.Clone(query)
-	for _, name := range []string{"done", "n", "passed", "why", "next", "s", "looked"} {
+	for _, name := range []string{"done", "n", "passed", "why", "away", "next", "s", "looked"} {
 		rest.Del(name)
 	}
 	return rest
 }
 
+// away are numbers of shards.
+var away = regexp.MustCompile(`^[0-9]{1,2}(, [0-9]{1,2})*$`)
+
 // said is the sentence of the query, "" if there is none.
 func (r *request) said() string {
+	said := r.did()
+	if shards := r.Arg("away"); said != "" && away.MatchString(shards) {
+		said += ". " + r.lang.say("But not in shards that do not answer: %s. Do it again when they are back", shards)
+	}
+	return said
+}
+
+// did says what was done.
+func (r *request) did() string {
 	l := r.lang
 	switch r.Arg("done") {
 	case "":

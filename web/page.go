@@ -64,7 +64,7 @@ type request struct {
 	Queue string // of the query's q
 	Actor string // whom Authorize has named
 	query url.Values
-	Part  string // why numbers of the page are those of some shards alone
+	Part  string // which shards are missing from what is shown, and why
 }
 
 func (h *Handler) newRequest(r *http.Request) *request {
@@ -298,6 +298,9 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 		}
 		return route.post(ctx, r)
 	}()
+	if missing, _, _ := health.Away(err); len(missing) > 0 && next != "" { // it was done in the others
+		next, err = next+"&"+url.Values{"away": {shardNames(missing)}}.Encode(), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -382,8 +385,20 @@ func (l *language) trouble(err error) string {
 	return shown(serverAddress.ReplaceAllString(strings.TrimPrefix(err.Error(), "delayqueue: "), "…"))
 }
 
-// missing says how many shards have answered.
-func (l *language) missing(err error) string { return l.verdict(&health.Look{Missing: err}).Text }
+// missing says which shards have not answered, and why.
+func (l *language) missing(err error) string {
+	missing, of, why := health.Away(err)
+	names, reason := shardNames(missing), l.trouble(why)
+	if len(missing) > 1 {
+		return l.say("Shards %s of %s do not answer: %s. What is shown is without them.", names, l.number(of), reason)
+	}
+	return l.say("Shard %s of %s does not answer: %s. What is shown is without it.", names, l.number(of), reason)
+}
+
+// shardNames are the numbers of shards.
+func shardNames(all []int) string {
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(all)), ", "), "[]")
+}
 
 // serverAddress is the address of a server, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)

@@ -158,7 +158,7 @@ func (r *request) count(ctx context.Context, p *planning) (*ops.BulkResult, erro
 	if errors.Is(err, ops.ErrBadCursor) {
 		err = errUncounted
 	}
-	return got, err
+	return got, r.part(err)
 }
 
 // setShown makes the fields of the next form, and finds the first ten messages, whose ids it carries while the

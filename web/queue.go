@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
@@ -35,6 +36,7 @@ type queuePage struct {
 	Kinds   []kindRow        // none: no consumer counts kinds
 	Rest    ops.Kind         // the kinds that have no row, together
 	Trouble string           // why something is missing
+	Away    string           // which shards are missing, and why
 
 	From, To time.Time // of the span that was asked for
 	Between  *between  // nil: none was
@@ -69,8 +71,8 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	p.Tiles = r.tabs(delayqueue.StateGone, q.Counts)
 	p.byKind(ops.KindsOf(q.Consumers))
-	if q.Missing != nil { // what follows is read from all shards
-		return p, nil
+	if q.Missing != nil {
+		p.Away = r.lang.missing(q.Missing)
 	}
 	err = p.future(ctx, r)
 	if err == nil {
@@ -89,6 +91,15 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 		p.Trouble = r.lang.trouble(err)
 	}
 	return p, nil
+}
+
+// without takes note of shards that are missing, and returns any other error.
+func (p *queuePage) without(r *request, err error) error {
+	if !errors.Is(err, delayqueue.ErrMissingShards) {
+		return err
+	}
+	p.Away = cmp.Or(p.Away, r.lang.missing(err))
+	return nil
 }
 
 // look is the newest look at a queue, which may be missing on the board.
@@ -144,7 +155,7 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 		got, err := shared(ctx, r.h, f.key+" "+r.Queue, f.keep, func(ctx context.Context) (*ops.Forecast, error) {
 			return r.h.newMonitor(r.Queue).Forecast(ctx, time.Time{}, f.step, f.n)
 		})
-		if err != nil {
+		if err = p.without(r, err); err != nil {
 			return err
 		}
 		p.Overdue, p.Beyond = got.Before.Pending+got.Before.Retry, got.After.Pending+got.After.Retry
@@ -165,7 +176,7 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	days, err := shared(ctx, r.h, "days "+r.Queue, keepDays, func(ctx context.Context) ([]ops.Tally, error) {
 		return r.h.newMonitor(r.Queue).History(ctx, ops.Daily, 30)
 	})
-	if err != nil {
+	if err = p.without(r, err); err != nil {
 		return err
 	}
 	days = withHours(days, p.Hours)
@@ -281,7 +292,7 @@ func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
 		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
 		return g, err
 	})
-	return err
+	return p.without(r, err)
 }
 
 const (

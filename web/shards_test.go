@@ -44,7 +44,7 @@ func TestShardsAreOneQueue(t *testing.T) {
 	f.sees(f.get("queue?q=orders").body, "<b>60</b>", "60 in all")
 	f.sees(f.get("messages?q=orders").body, ">60<")
 	for _, page := range []string{"limits", "consumers", "lanes", "journal", "schedules", "pause"} {
-		f.lacks(f.wants(http.StatusOK, f.get(page+"?q=orders"), page), "some shards alone")
+		f.lacks(f.wants(http.StatusOK, f.get(page+"?q=orders"), page), "What is shown is without")
 	}
 }
 
@@ -61,11 +61,22 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	const says = "only 2 of 3 shards answer: a key of this queue belongs to another program"
 	f.sees(f.get("").body, "orders", says, fmt.Sprintf("<span>%d</span>", left))
 	f.sees(f.get("queue?q=orders").body, says, fmt.Sprintf("<b>%d</b>", left),
-		"The numbers are those of the shards that answer.")
+		"Shard 2 of 3 does not answer: ", "The next week, hour by hour", "sent")
 	f.sees(f.get("queue?q=orders&lang=zh").body, "仅 2 / 3 个分片有响应")
-	for _, page := range []string{"limits", "consumers", "pause"} {
-		f.sees(f.get(page+"?q=orders&lang=en").body, "Numbers of this page are those of some shards alone: "+says)
+	const without = "Shard 2 of 3 does not answer: a key of this queue belongs to another program (WRONGTYPE). " +
+		"What is shown is without it."
+	for _, page := range []string{"limits", "consumers", "pause", "lanes", "messages"} {
+		f.sees(f.get(page+"?q=orders&lang=en").body, without)
 	}
+	f.sees(f.get("messages?q=orders&state=waiting").body, without)
+	f.sees(f.get("messages?q=orders&text=nothing").body, without, "There are none.")
+	f.sees(f.get("plan?q=orders&state=pending&do=run&count=1").body, without, "messages, as they were at")
+	ok(t, f.cli.Set(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake"), "x", 0).Err()) // which a pause writes
+	got := f.ask(http.MethodPost, "pause", "q=orders&do=pause&for=0s")
+	f.wants(http.StatusSeeOther, got, "pause")
+	f.sees(f.get(got.header.Get("Location")).body,
+		"The queue is paused. But not in shards that do not answer: 2. Do it again when they are back")
+	ok(t, f.cli.Del(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake")).Err())
 	ok(t, f.cli.Del(t.Context(), spoilt...).Err())
 	f.eventually("all is shown again", func() bool {
 		return strings.Contains(f.get("queue?q=orders&lang=en").body, "<b>60</b>")
@@ -107,7 +118,7 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	for page, texts := range map[string][]string{
 		"queue?q=orders":     {"only 4 of 6 shards answer", fmt.Sprintf("<b>%d</b>", left)},
 		"":                   {"only 4 of 6 shards answer", fmt.Sprintf("<span>%d</span>", left)},
-		"consumers?q=orders": {"some shards alone"},
+		"consumers?q=orders": {"Shards ", " do not answer"},
 		"health":             {"Not all servers answer", "Server 2"},
 	} {
 		f.eventually(page+" says so", func() bool {

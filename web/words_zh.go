@@ -147,11 +147,11 @@ var chinese = map[string]string{
 	// The page of a queue.
 	"Pages of this queue": "此队列的页面",
 	"Overview":            "概览",
-	"This queue cannot be read, so there are no numbers.": "队列无法读取期间，没有任何数据。",
-	"The numbers are those of the shards that answer. What comes " +
-		"due and the history are shown when all of them answer.": "显示的是有响应的分片的数据。所有分片恢复响应后，才会显示即将到期的消息和历史。",
-	"Numbers of this page are those of some shards alone: %s": "本页的数据只来自部分分片：%s",
-	"A part of this page could not be read: %s":               "部分内容无法读取：%s",
+	"This queue cannot be read, so there are no numbers.":                      "队列无法读取期间，没有任何数据。",
+	"Shard %s of %s does not answer: %s. What is shown is without it.":         "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它。",
+	"Shards %s of %s do not answer: %s. What is shown is without them.":        "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它们。",
+	"But not in shards that do not answer: %s. Do it again when they are back": "但没有响应的分片除外：%s。请在它们恢复后再操作一次",
+	"A part of this page could not be read: %s":                                "部分内容无法读取：%s",
 	"Now":                                 "当前",
 	"Oldest that is due":                  "最早的到期消息",
 	"waits for %s":                        "已等待 %s",

@@ -73,13 +73,13 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		return err
 	}
 	n, err := m.Counts(ctx)
-	if err != nil {
+	if !inPart(err) {
 		return err
 	}
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
 		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew, Cursor: which.cursor}
-	did := work.did
+	did, missing := work.did, error(nil)
 	switch {
 	case which.dryRun:
 		did = "would have " + work.did
@@ -92,7 +92,8 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	default:
 		b.DryRun = true
 		counted, err := a.runBulk(ctx, "", total, b, work.start)
-		if err == nil {
+		if inPart(err) {
+			missing = err
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -102,7 +103,11 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 			return err
 		}
 		if counted.Done == 0 {
-			return a.sayBulk(did, counted, nil)
+			return cmp.Or(a.sayBulk(did, counted, nil), missing)
+		}
+		if missing != nil {
+			_, text := a.explain(missing)
+			fmt.Fprintln(os.Stderr, text)
 		}
 		saySample(counted.Sample)
 		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,7 +131,8 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 			return nil, bad(err)
 		}
 		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
-		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, patience/3) // leaves time to ask another node
+		opt.DialTimeout = cmp.Or(opt.DialTimeout, patience/3) // leaves time to ask another node
+		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, patience/3)
 		return redis.NewClusterClient(opt), nil
 	}
 	opt, err := redis.ParseURL(r.plain())
@@ -202,20 +202,31 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	return nil, fail(exitNoRedis, "%s", d.unreachable(err))
 }
 
-// anyMaster is nil if one node of a Cluster answers: the others may be down.
+// anyMaster returns nil as soon as one node of a Cluster answers: the others may be down.
 func anyMaster(ctx context.Context, cli *redis.ClusterClient) error {
-	var answered atomic.Bool
-	err := cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		err := node.Ping(ctx).Err()
-		if err == nil {
-			answered.Store(true)
+	answer, all := make(chan error, 1), make(chan error, 1)
+	go func() {
+		all <- cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := node.Ping(ctx).Err()
+			if err == nil {
+				select {
+				case answer <- nil:
+				default: // another node was faster
+				}
+			}
+			return err
+		})
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case err := <-all:
+		select {
+		case err = <-answer:
+		default:
 		}
 		return err
-	})
-	if answered.Load() {
-		return nil
 	}
-	return err
 }
 
 // modeOf asks a server whether it is standalone, cluster or sentinel. HELLO needs no permission.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
@@ -65,7 +66,7 @@ func (s *search) run(ctx context.Context, cli redis.UniversalClient) error {
 func (s *search) scan(ctx context.Context, node redis.Cmdable, mu *sync.Mutex) error {
 	var cursor uint64
 	for page := 0; s.pages == 0 || page < s.pages; page++ {
-		soon, cancel := context.WithTimeout(ctx, patience)
+		soon, cancel := context.WithTimeout(ctx, min(patience, link.ReadFor))
 		keys, next, err := node.Scan(soon, cursor, s.pattern, scanPage).Result()
 		cancel()
 		if err != nil {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
@@ -63,15 +65,20 @@ func (a *app) toExamine(ctx context.Context, name string) (*examined, error) {
 	if err == nil {
 		all = set.All
 	}
+	var asking sync.WaitGroup
 	for i, store := range all {
 		one := &part{Queue: keyspace(store), at: i, of: len(all), store: store}
-		soon, cancel := context.WithTimeout(ctx, patience)
-		one.size, one.err = a.cli.HLen(soon, one.Key("msg")).Result()
-		if cancel(); redis.HasErrorPrefix(one.err, "WRONGTYPE") {
-			one.err = nil
-		}
 		p.shards = append(p.shards, one)
+		asking.Go(func() {
+			one.size, one.err = link.Within(ctx, store.Server, func(ctx context.Context) (int64, error) {
+				return a.cli.HLen(ctx, one.Key("msg")).Result()
+			})
+			if redis.HasErrorPrefix(one.err, "WRONGTYPE") {
+				one.err = nil
+			}
+		})
 	}
+	asking.Wait()
 	return p, p.hopeless()
 }
 

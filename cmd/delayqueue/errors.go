@@ -92,6 +92,9 @@ func (a *app) explain(err error) (code int, text string) {
 	return exitFailed, text
 }
 
+// inPart says whether a call has a result: it has no error, or one that says that some shards do not answer.
+func inPart(err error) bool { return err == nil || errors.Is(err, delayqueue.ErrMissingShards) }
+
 // didYouMean is the end of a sentence with the candidate that is a typing error away from text, "" if none is.
 func didYouMean(text string, candidates []string) string {
 	if len(candidates) == 0 {

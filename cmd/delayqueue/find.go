@@ -69,7 +69,7 @@ func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, pa
 				one.ID, one.Key, one.State, in, payloadOf(one.MessageStatus), errorOf(one.MessageStatus))
 			count++
 		}
-		if cursor = found.Next; err == nil && cursor != "" && count < part.limit {
+		if cursor = found.Next; inPart(err) && cursor != "" && count < part.limit {
 			rest(c.Context(), time.Since(begun)/10) // the call itself rests between its pages
 			continue
 		}
@@ -118,7 +118,7 @@ reschedule. Ctrl-C ends it with what it has counted.`,
 				return err
 			}
 			all, err := m.ErrorGroups(c.Context(), state, which.filter(), 0, "")
-			for err == nil && all.Next != "" {
+			for inPart(err) && all.Next != "" {
 				var more *ops.ErrorGroups
 				more, err = m.ErrorGroups(c.Context(), state, which.filter(), 0, all.Next)
 				all.Merge(more)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -218,7 +219,10 @@ func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) erro
 	}
 	var names []string
 	for _, one := range set.All {
-		keys, _, err := a.cli.HScan(ctx, keyspace(one).Key("key"), 0, "", int64(near/len(set.All))).Result()
+		keys, err := link.Within(ctx, one.Server, func(ctx context.Context) ([]string, error) {
+			keys, _, err := a.cli.HScan(ctx, keyspace(one).Key("key"), 0, "", int64(near/len(set.All))).Result()
+			return keys, err
+		})
 		if err != nil && len(set.All) == 1 { // of several, one that does not answer gives no hint
 			return err
 		}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -35,7 +33,7 @@ and AT MOST is the longest.`,
 				return err
 			}
 			tallies, err := m.History(c.Context(), by, last)
-			if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) { // what the other shards say is shown
+			if !inPart(err) { // what the other shards say is shown
 				return err
 			}
 			a.tallyTable(tallies, days).print()

@@ -78,7 +78,7 @@ func laneJSONOf(l *ops.Lane) laneJSON {
 // listLanes looks at all lanes, and prints those in which most messages wait, or what was found before a call failed.
 func (a *app) listLanes(ctx context.Context, m *ops.Queue, limit int) error {
 	all, err := m.Lanes(ctx, 0, "")
-	for err == nil && all.Next != "" {
+	for inPart(err) && all.Next != "" {
 		var more *ops.LanePage
 		more, err = m.Lanes(ctx, 0, all.Next)
 		all.Merge(more)

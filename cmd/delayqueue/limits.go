@@ -3,13 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -127,12 +125,12 @@ type limitsJSON struct {
 }
 
 func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
-	l, err := impatient(ctx, m.Limits)
-	if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) { // what the other shards say is shown
+	l, err := m.Limits(ctx)
+	if !inPart(err) { // what the other shards say is shown
 		return err
 	}
-	n, missing := impatient(ctx, m.Counts)
-	if missing != nil && !errors.Is(missing, delayqueue.ErrMissingShards) {
+	n, missing := m.Counts(ctx)
+	if !inPart(missing) {
 		return missing
 	}
 	err = cmp.Or(err, missing)

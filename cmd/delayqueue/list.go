@@ -100,7 +100,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 		}
 		var page *ops.Page
 		begun := time.Now()
-		if page, err = m.List(c.Context(), state, f, cursor); err != nil {
+		if page, err = m.List(c.Context(), state, f, cursor); !inPart(err) {
 			break
 		}
 		if left := limit - count; len(page.Messages) > left {

@@ -28,10 +28,3 @@ func keyspace(s *script.Store) check.Queue {
 func (a *app) publisher(name string) *delayqueue.Publisher {
 	return delayqueue.NewPublisher(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))
 }
-
-// impatient bounds a call that waits until its end for a shard that does not answer.
-func impatient[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return call(ctx)
-}

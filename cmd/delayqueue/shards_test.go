@@ -236,6 +236,11 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		"stats in JSON": func(w *world) {
 			w.run("stats", "orders", "--json").shows(fmt.Sprintf(`"pending":%d,`, n-len(gone)), `"code":"shards missing"`, part)
 		},
+		"ls":     func(w *world) { w.exits(exitNoRedis, "ls", "orders", "pending").says(part).shows("in 0") },
+		"errors": func(w *world) { w.exits(exitNoRedis, "errors", "orders").says("looked at 0 of 0", part) },
+		"cancel": func(w *world) {
+			w.exits(exitNoRedis, "cancel", "orders", "--all", "--dry-run").says(part).shows("would have deleted")
+		},
 		"history": func(w *world) { w.contains(w.run("history", "orders", "--json").out, `"sent":`) },
 		"doctor": func(w *world) {
 			w.exits(exitNoRedis, "doctor", "orders").says(part+" were checked").
@@ -255,7 +260,7 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 			}
 		},
 		"send":  func(w *world) { w.must("send", "orders", "nameless") }, // by way of the other shards
-		"pause": func(w *world) { w.refused(exitNoRedis, part, "pause", "orders", "--yes") },
+		"pause": func(w *world) { w.refused(exitNoRedis, "paused in "+part[len("only "):], "pause", "orders", "--yes") },
 	} {
 		t.Run(name, func(t *testing.T) { act(w.at(t)) })
 	}

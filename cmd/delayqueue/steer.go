@@ -248,7 +248,7 @@ consumers are alive, unless --force is given. The command asks first.`,
 
 func (a *app) deleteQueue(ctx context.Context, m *ops.Queue, forced bool) error {
 	n, err := m.Counts(ctx)
-	if err != nil {
+	if err != nil { // also if some shards do not answer: a queue is deleted as a whole
 		return err
 	}
 	total := n.Pending + n.Ready + n.Waiting + n.Unack + n.Retry + n.Garbage

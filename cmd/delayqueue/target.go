@@ -146,10 +146,12 @@ func (a *app) finder(m *ops.Queue, byKey, garbage bool) finder {
 // deadByKey finds the message with this key that died last; nil for none.
 func deadByKey(ctx context.Context, m *ops.Queue, key string) (last *ops.MessageStatus, err error) {
 	for msg, err := range m.All(ctx, delayqueue.StateGarbage, ops.Filter{Key: key}) {
-		if err != nil {
+		switch {
+		case err == nil:
+			last = msg
+		case last == nil || !inPart(err): // all messages with a key are in one shard
 			return nil, err
 		}
-		last = msg
 	}
 	return last, nil
 }

@@ -77,6 +77,7 @@ type Reader struct {
 // A Sample is what is remembered of a look.
 type Sample struct {
 	At     time.Time
+	From   string        // the shards that it is of, in words; "": all
 	Waits  int64         // that are pending or ready, or wait for a retry or for others of their lanes
 	Behind time.Duration // of the oldest that is ready
 	Hour   ops.Tally     // the present one
@@ -142,9 +143,9 @@ func (r *Reader) read(ctx context.Context, m *ops.Queue) *Look {
 	if l.Err != nil {
 		return &Look{Name: l.Name, At: l.At, Err: l.Err}
 	}
-	if l.Missing == nil && l.inLane() > l.laneLate() {
-		if page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1},
-			""); err == nil {
+	if l.inLane() > l.laneLate() {
+		page, err := ops.Of(m.Monitor()).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, "")
+		if err == nil || errors.Is(err, delayqueue.ErrMissingShards) {
 			for _, msg := range page.Messages { // one, or none any more
 				l.Lane, _ = m.Lane(ctx, msg.Lane)
 			}
@@ -174,13 +175,13 @@ func (l *Look) note(err error) {
 	}
 }
 
-// Shards says how many of how many shards have answered, and why another has not. It is 0 of 0 if nothing is known of
-// that.
-func (l *Look) Shards() (answered, all int, why error) {
-	if missing := new(shard.MissingError); errors.As(l.Missing, &missing) {
-		return missing.Answered, missing.Of, missing.Err
+// Away says which shards have not answered, from 1, of how many, and why the first has not. It is none of 0 if nothing
+// is known of that.
+func Away(err error) (missing []int, of int, why error) {
+	if m := new(shard.MissingError); errors.As(err, &m) {
+		return m.Missing, m.Of, m.Err
 	}
-	return 0, 0, nil
+	return nil, 0, nil
 }
 
 // A Watcher looks at queues again and again, and remembers five minutes of it. One goroutine has it.
@@ -260,12 +261,21 @@ func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	w.samples = make(map[string][]Sample, len(all))
 	for _, l := range all {
 		l.Samples = old[l.Name]
-		if l.Err == nil && l.Missing == nil { // between counts of some shards and of all there is no rate
+		if l.Err == nil {
 			l.Samples = l.sampled(l.Samples)
 		}
 		w.samples[l.Name] = l.Samples
 	}
 	return all
+}
+
+// from says which shards the look is of, so that others can be told from it; "": all.
+func (l *Look) from() string {
+	if l.Missing == nil {
+		return ""
+	}
+	missing, of, _ := Away(l.Missing)
+	return fmt.Sprint(missing, of)
 }
 
 // sampled are those before this look and its own; nobody changes them any more.
@@ -276,7 +286,7 @@ func (l *Look) sampled(before []Sample) []Sample {
 			kept = append(kept, old)
 		}
 	}
-	one := Sample{At: l.At, Waits: l.Waits(), Behind: l.Counts.Behind}
+	one := Sample{At: l.At, From: l.from(), Waits: l.Waits(), Behind: l.Counts.Behind}
 	if len(l.Hours) > 0 {
 		one.Hour = l.Hours[len(l.Hours)-1]
 	}
@@ -349,14 +359,11 @@ func (l *Look) Workers() (busy, all int) {
 }
 
 // Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked.
-// While shards are missing, they are not known.
+// While shards are missing, they are those of the others.
 func (l *Look) Rates() (in, out Rate) {
-	if l.Missing != nil {
-		return Rate{}, Rate{}
-	}
 	for _, s := range l.Samples {
 		took := l.At.Sub(s.At)
-		if took > rateFor {
+		if took > rateFor || s.From != l.from() { // between counts of some shards and of all there is no rate
 			continue
 		}
 		if took < rateAtLeast {

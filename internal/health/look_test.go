@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 		text  string
 	}{
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
-		{Look{Missing: &shard.MissingError{Answered: 11, Of: 12, Err: errors.New("no answer")},
+		{Look{Missing: &shard.MissingError{Answered: 11, Of: 12, Missing: []int{3}, Err: errors.New("no answer")},
 			Counts: ops.Counts{Paused: true}}, Critical, Missing,
 			"only 11 of 12 shards answer: no answer"},
 		{Look{Counts: ops.Counts{Unaccounted: 12, Paused: true}}, Critical, Unaccounted,

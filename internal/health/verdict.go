@@ -109,8 +109,8 @@ func (l *Look) well() Verdict {
 }
 
 func (l *Look) shardsMissing() (Verdict, bool) {
-	answered, all, why := l.Shards()
-	return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(answered), int64(all), why)},
+	missing, all, why := Away(l.Missing)
+	return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(all-len(missing)), int64(all), why)},
 		l.Missing != nil
 }
 

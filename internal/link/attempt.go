@@ -330,3 +330,39 @@ func Read[T any](ctx context.Context, attempt func(context.Context) (T, error)) 
 	})
 	return got, err
 }
+
+// silentFor is how long a server that did not answer in time is waited for only briefly.
+const silentFor = 10 * time.Second
+
+// Within makes a call to the server of one part of something, of which other parts are elsewhere. It bounds the call by
+// ReadFor, because the others must not wait for long. If the server has not answered within that time, further calls
+// get a quarter of it for a while, so that several calls, one after the other, wait for the server about once.
+func Within[T any](ctx context.Context, s *Server, call func(context.Context) (T, error)) (T, error) {
+	limit, begun := ReadFor, time.Now()
+	if s.Link != nil {
+		if at, is := s.Link.silent.Load(s.slot); is && time.Since(at.(time.Time)) < silentFor {
+			limit /= 4
+		}
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, unansweredIn(limit))
+	defer cancel()
+	got, err := call(bounded)
+	switch {
+	case s.Link == nil:
+	case err == nil, !Transient(err) && !TimedOut(err):
+		s.Link.silent.Delete(s.slot)
+	case time.Since(begun) >= ReadFor/4: // else the caller's own time was too short
+		s.Link.silent.Store(s.slot, time.Now())
+	}
+	return got, err
+}
+
+// unansweredIn is why a call of Within has ended.
+type unansweredIn time.Duration
+
+func (d unansweredIn) Error() string {
+	return fmt.Sprintf("%v within %v", errUnanswered, time.Duration(d))
+}
+
+// Unwrap makes it the end of a context.
+func (unansweredIn) Unwrap() error { return context.DeadlineExceeded }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestRetry: attempts are made until one succeeds, one fails for good, there were enough, or the context ends; then the
@@ -132,4 +133,32 @@ func TestBackoff(t *testing.T) {
 		}
 		want = min(2*want, time.Second)
 	}
+}
+
+// TestWithin: a server that does not answer in time is waited for only briefly by the next call, until it answers. It
+// runs alone, because it changes ReadFor.
+func TestWithin(t *testing.T) {
+	defer func(before time.Duration) { ReadFor = before }(ReadFor)
+	ReadFor = 80 * time.Millisecond
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer cli.Close()
+	s, other := NewServer(cli, "a"), NewServer(cli, "b")
+	silent := func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		return 0, Ended(ctx)
+	}
+	says := func(s *Server, want string) {
+		t.Helper()
+		if _, err := Within(t.Context(), s, silent); err == nil || err.Error() != want ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	says(s, "no answer within 80ms")
+	says(s, "no answer within 20ms")
+	says(other, "no answer within 80ms")
+	if n, err := Within(t.Context(), s, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	says(s, "no answer within 80ms")
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,23 +13,25 @@ import (
 )
 
 // This file has what changes a queue or one message of it. The calls hide those of the first shard. A change is tried
-// until Redis answers or ctx ends, in each shard by a call of its own. If that fails in some shards, the others have
-// changed, and the error is a *MissingError.
+// until Redis answers or ctx ends, in each shard by a call of its own, and of several shards not for longer than
+// link.Within says. If that fails in some shards, the others have changed, and the error is a *MissingError that says
+// so.
 
-// change makes a call in all shards at once. A shard without any key gets one if the first shard says that the queue
-// has it, because the change must hold there too when messages come. If there is no queue, change makes no key.
-func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls,
+// change makes a call in all shards at once. did says what it does, for the error. A shard without any key gets one if
+// the first shard says that the queue has it, because the change must hold there too when messages come. If there is
+// no queue, change makes no key.
+func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, did string,
 	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
 	set, err := q.Reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return changeIn(ctx, set, calls, f)
+	return changeIn(ctx, set, calls, did, f)
 }
 
-func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls,
+func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, did string,
 	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
-	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {
+	return each(ctx, set.All, did, func(ctx context.Context, s *script.Store) (T, error) {
 		once := func() (T, error) {
 			return script.Once(ctx, calls, func(c *script.Caller) (T, error) { return f(s, c) })
 		}
@@ -55,27 +58,39 @@ func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls,
 
 // Pause stops hand-outs until an instant, or resumes them if that is 0.
 func (q *Queue) Pause(ctx context.Context, calls *script.LimitedCalls, until int64, by, why string) error {
-	_, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (struct{}, error) {
+	did := "paused"
+	if until == 0 {
+		did = "resumed"
+	}
+	_, err := change(ctx, q, calls, did, func(s *script.Store, c *script.Caller) (struct{}, error) {
 		return struct{}{}, s.Pause(ctx, c, until, by, why)
 	})
 	return err
 }
 
-// PauseFor pauses for so many us by the clock of the first shard, and returns until when. It does nothing in the
-// others if the first fails. If that instant is over by the clock of another shard, that is no error.
+// PauseFor pauses for so many us by the clock of the first shard that answers, and returns until when. It does nothing
+// in the others if none does. If that instant is over by the clock of another shard, that is no error.
 func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int64, by,
 	why string) (until int64, err error) {
 	set, err := q.Reach(ctx)
-	if err == nil {
-		until, err = script.Once(ctx, calls, func(c *script.Caller) (int64, error) {
-			return set.All[0].PauseFor(ctx, c, us, by, why)
+	if err != nil {
+		return 0, err
+	}
+	clock := 0
+	for i, s := range set.All {
+		one, failed := One(ctx, s, func(ctx context.Context, s *script.Store) (int64, error) {
+			return script.Once(ctx, calls, func(c *script.Caller) (int64, error) { return s.PauseFor(ctx, c, us, by, why) })
 		})
+		if err = cmp.Or(err, failed); failed == nil {
+			clock, until, err = i, one, nil
+			break
+		}
 	}
 	if err != nil || len(set.All) == 1 {
 		return until, err
 	}
-	_, err = changeIn(ctx, set, calls, func(s *script.Store, c *script.Caller) (got struct{}, err error) {
-		if s != set.All[0] {
+	_, err = changeIn(ctx, set, calls, "paused", func(s *script.Store, c *script.Caller) (got struct{}, err error) {
+		if s != set.All[clock] {
 			err = s.Pause(ctx, c, until, by, why)
 		}
 		if errors.Is(err, message.ErrBadOption) { // the instant is over
@@ -97,15 +112,14 @@ func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls,
 	if err != nil {
 		return before, err
 	}
-	got, err := changeIn(ctx, set, calls, func(s *script.Store, c *script.Caller) (script.RateLimits, error) {
-		return s.SetLimits(ctx, c, part)
-	})
+	setPart := func(s *script.Store, c *script.Caller) (script.RateLimits, error) { return s.SetLimits(ctx, c, part) }
+	got, err := changeIn(ctx, set, calls, "limits set", setPart)
 	return Whole(commonLimits(got), len(set.All)), err
 }
 
 // LiftThrottle says whether a shard was throttled.
 func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (lifted bool, err error) {
-	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (bool, error) {
+	got, err := change(ctx, q, calls, "throttle lifted", func(s *script.Store, c *script.Caller) (bool, error) {
 		return s.LiftThrottle(ctx, c)
 	})
 	return slices.Contains(got, true), err
@@ -113,7 +127,7 @@ func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (l
 
 // AcceptBalance counts what is there as right, and returns how many messages were missing in all shards together.
 func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (missing int64, err error) {
-	got, err := change(ctx, q, calls, func(s *script.Store, c *script.Caller) (int64, error) {
+	got, err := change(ctx, q, calls, "balance accepted", func(s *script.Store, c *script.Caller) (int64, error) {
 		return s.AcceptBalance(ctx, c)
 	})
 	for _, n := range got {
@@ -205,10 +219,14 @@ func (q *Queue) Drop(ctx context.Context, force bool) (messages int, err error) 
 			err = found.Refusal()
 		}
 		if err != nil {
-			if err = set.All[i].InShard(err); dropped > 0 {
-				err = &MissingError{dropped, len(set.All), err}
+			if dropped == 0 {
+				return messages, set.All[i].InShard(err)
 			}
-			return messages, err
+			var out Absence
+			for left := i; left >= 0; left-- {
+				out.Leave(left, err)
+			}
+			return messages, out.Err(len(set.All), "deleted")
 		}
 		dropped, messages = dropped+1, messages+found.Messages
 	}
@@ -228,7 +246,7 @@ func mayDrop(ctx context.Context, set *Set, force bool) error {
 	})
 	var missing *MissingError
 	if errors.As(err, &missing) {
-		err = missing.Err // nothing was done
+		err = set.All[missing.Missing[0]-1].InShard(missing.Err) // nothing was done
 	}
 	if err != nil || force {
 		return err

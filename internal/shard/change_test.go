@@ -46,7 +46,11 @@ func TestPauseOfAllShards(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	undo := r.spoil(2, "wake")
-	missing(t, "resume", r.Pause(queuetest.CtxB, &r.calls, 0, "", ""), 2, 3)
+	err = r.Pause(queuetest.CtxB, &r.calls, 0, "", "")
+	if missing(t, "resume", err, 2, 3); !strings.HasPrefix(err.Error(), "resumed in 2 of 3 shards, not in shard 3: ") ||
+		!strings.HasSuffix(err.Error(), "; repeat the call when its node is back") {
+		t.Error(err)
+	}
 	if c := r.each(); c[0].Paused || c[1].Paused || !c[2].Paused {
 		t.Errorf("resumed in part: %+v", c)
 	}
@@ -57,6 +61,14 @@ func TestPauseOfAllShards(t *testing.T) {
 	r.Must(r.Pause(queuetest.CtxB, &r.calls, 0, "", ""))
 	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || c.Paused {
 		t.Errorf("%+v, %v", c, err)
+	}
+	r.spoil(0, "wake") // then another clock counts
+	until, err = r.PauseFor(queuetest.CtxB, &r.calls, time.Hour.Microseconds(), "", "")
+	missing(t, "pause", err, 2, 3)
+	for i, c := range r.each() {
+		if c.Paused != (i > 0) || c.Paused && !c.PausedUntil.Equal(message.InstantTime(until)) {
+			t.Errorf("shard %d: %+v", i, c)
+		}
 	}
 }
 

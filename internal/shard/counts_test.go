@@ -15,7 +15,7 @@ import (
 func missing(t *testing.T, what string, err error, answered, of int) {
 	t.Helper()
 	var m *MissingError
-	if !errors.As(err, &m) || m.Answered != answered || m.Of != of || !strings.Contains(err.Error(), " shards: shard ") {
+	if !errors.As(err, &m) || m.Answered != answered || m.Of != of || !strings.Contains(err.Error(), " shards") {
 		t.Errorf("%s: %v, want %d of %d shards", what, err, answered, of)
 	}
 }

@@ -35,7 +35,8 @@ func (q *Queue) Lanes(ctx context.Context, ask script.LanesRequest) (got script.
 }
 
 // page calls read for the shard of a name, or without a name for the shard of a cursor, and returns the cursor of the
-// page behind it. bound is the cursor of a shard before its first page and behind its last.
+// page behind it. bound is the cursor of a shard before its first page and behind its last. If a shard with others does
+// not answer, the cursor is that of the next shard, and the error is a *MissingError.
 func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 	read func(ctx context.Context, s *script.Store, cursor string) (next string, err error)) (next string, err error) {
 	set, err := q.Look(ctx)
@@ -49,8 +50,17 @@ func (q *Queue) page(ctx context.Context, name, cursor, bound string,
 	if i >= len(set.All) {
 		return bound, nil
 	}
-	next, err = link.Read(ctx, func(ctx context.Context) (string, error) { return read(ctx, set.All[i], at) })
+	next, err = One(ctx, set.All[i], func(ctx context.Context, s *script.Store) (string, error) {
+		return link.Read(ctx, func(ctx context.Context) (string, error) { return read(ctx, s, at) })
+	})
 	switch {
+	case err != nil && name == "" && len(set.All) > 1 && ctx.Err() == nil:
+		var out Absence
+		out.Leave(i, err)
+		if next, err = bound, out.Err(len(set.All), ""); i+1 < len(set.All) {
+			next = set.cursor(i+1, bound)
+		}
+		return next, err
 	case err != nil:
 		return "", set.All[i].InShard(err)
 	case next != bound:

@@ -18,7 +18,7 @@ import (
 
 // readEach calls f for all shards at once, for each of them until it answers.
 func readEach[T any](ctx context.Context, set *Set, f func(context.Context, *script.Store) (T, error)) ([]T, error) {
-	return each(ctx, set.All, func(ctx context.Context, s *script.Store) (T, error) {
+	return each(ctx, set.All, "", func(ctx context.Context, s *script.Store) (T, error) {
 		return link.Read(ctx, func(ctx context.Context) (T, error) { return f(ctx, s) })
 	})
 }

@@ -14,6 +14,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,7 +167,7 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 // copied is how many shards the queue has by the others of n; 0: none says it, or they differ, because the queue was
 // deleted while some were away.
 func (q *Queue) copied(ctx context.Context, n int) (has int) {
-	copies, _ := each(ctx, q.shards(n)[1:], func(ctx context.Context, s *script.Store) (int, error) {
+	copies, _ := each(ctx, q.shards(n)[1:], "", func(ctx context.Context, s *script.Store) (int, error) {
 		return s.Shards(ctx, 0)
 	})
 	for _, one := range copies {
@@ -284,39 +287,88 @@ var ErrMissing = errors.New("some shards are missing")
 // A MissingError says that not all shards have answered, or have done what they were told.
 type MissingError struct {
 	Answered, Of int
-	Err          error // of one of the others
+	Missing      []int  // the others, from 1
+	Did          string // what was done in those that answered; "": they were read
+	Err          error  // of the first that is missing
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("only %d of %d shards: %v", e.Answered, e.Of, e.Err)
+	var names []string
+	for _, i := range e.Missing {
+		names = append(names, strconv.Itoa(i))
+	}
+	which := "shard " + strings.Join(names, ", ")
+	if len(names) > 1 {
+		which = "shards " + strings.Join(names, ", ")
+	}
+	if e.Did == "" {
+		return fmt.Sprintf("only %d of %d shards answer, not %s: %v", e.Answered, e.Of, which, e.Err)
+	}
+	return fmt.Sprintf("%s in %d of %d shards, not in %s: %v; repeat the call when its node is back", e.Did, e.Answered,
+		e.Of, which, e.Err)
 }
 
 func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
 
+// An Absence is the shards that were left out, because they did not answer. Its JSON is in cursors.
+type Absence struct {
+	Out []int `json:"out,omitempty"` // from 1
+	why error // of the first; nil: a call before this one has left it out
+}
+
+// errEarlier is why a shard is missing from the pages behind the one for which it did not answer.
+var errEarlier = errors.New("it did not answer an earlier page")
+
+// Leave leaves out shard i, from 0.
+func (a *Absence) Leave(i int, why error) {
+	if !a.Lacks(i) {
+		a.Out = append(a.Out, i+1)
+	}
+	a.why = cmp.Or(a.why, why)
+}
+
+// Lacks says whether shard i, from 0, was left out.
+func (a *Absence) Lacks(i int) bool { return slices.Contains(a.Out, i+1) }
+
+// Err is a *MissingError if some of so many shards were left out, and why the first was if all were. did is as in a
+// MissingError.
+func (a *Absence) Err(of int, did string) error {
+	why := cmp.Or(a.why, errEarlier)
+	switch {
+	case len(a.Out) == 0:
+		return nil
+	case len(a.Out) >= of:
+		return why
+	}
+	return &MissingError{of - len(a.Out), of, slices.Sorted(slices.Values(a.Out)), did, why}
+}
+
 // each calls f for all shards at once, and returns the replies of those that answer, in the order of the shards. If
-// some do not, the error is a *MissingError. If none does, it is that of the first.
-func each[T any](ctx context.Context, shards []*script.Store,
-	f func(context.Context, *script.Store) (T, error)) ([]T, error) {
+// some do not, the error is a *MissingError that says what was done. If none does, it is that of the first. Of several
+// shards, each is waited for as link.Within says.
+func each[T any](ctx context.Context, shards []*script.Store, did string,
+	f func(context.Context, *script.Store) (T, error)) (answered []T, err error) {
 	got, errs := make([]T, len(shards)), make([]error, len(shards))
 	var wait sync.WaitGroup
 	for i, s := range shards {
-		wait.Go(func() { got[i], errs[i] = f(ctx, s) })
+		wait.Go(func() { got[i], errs[i] = One(ctx, s, f) })
 	}
 	wait.Wait()
-	var answered []T
-	var missing error
+	var out Absence
 	for i, err := range errs {
 		if err == nil {
 			answered = append(answered, got[i])
-		} else if missing == nil {
-			missing = shards[i].InShard(err)
+		} else {
+			out.Leave(i, err)
 		}
 	}
-	switch {
-	case missing == nil:
-		return answered, nil
-	case len(answered) == 0:
-		return nil, errs[0]
+	return answered, out.Err(len(shards), did)
+}
+
+// One calls f for a shard. If the queue has others, the shard is waited for as link.Within says.
+func One[T any](ctx context.Context, s *script.Store, f func(context.Context, *script.Store) (T, error)) (T, error) {
+	if s.Shard == "" {
+		return f(ctx, s)
 	}
-	return answered, &MissingError{len(answered), len(shards), missing}
+	return link.Within(ctx, s.Server, func(ctx context.Context) (T, error) { return f(ctx, s) })
 }
