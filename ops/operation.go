@@ -110,10 +110,10 @@ func (o *operation) pace(n int) time.Duration {
 }
 
 // count notes what became of one message, and says whether the message has left its place.
-func (o *operation) count(d script.Steered) (gone bool) {
+func (o *operation) count(d script.Steered, e entry, p place) (gone bool) {
 	switch {
 	case d.Done:
-		o.Result.Done++
+		o.done(e, p)
 		return !d.Stays
 	case d.Holder != "":
 		o.pass(PassedKey, 1)
@@ -125,6 +125,19 @@ func (o *operation) count(d script.Steered) (gone bool) {
 		o.pass(PassedMoved, 1)
 	}
 	return true
+}
+
+// done notes that a message was changed, or counted.
+func (o *operation) done(e entry, p place) {
+	state := p.state
+	if (p.in == delayqueue.StatePending || p.in == delayqueue.StateRetry) && e.msg.At.UnixMicro() <= o.Begun {
+		state = delayqueue.StateReady
+	}
+	if o.Result.ByState == nil {
+		o.Result.ByState = map[delayqueue.State]int64{}
+	}
+	o.Result.Done++
+	o.Result.ByState[state]++
 }
 
 func (o *operation) pass(why Reason, n int64) {
@@ -175,7 +188,7 @@ func hotTexts(all [][2][]byte) (m map[string]string) {
 
 func (o *operation) result(places []place) *BulkResult {
 	r := o.Result
-	r.Passed = maps.Clone(r.Passed)
+	r.Passed, r.ByState = maps.Clone(r.Passed), maps.Clone(r.ByState)
 	if !o.mute {
 		r.Entry = o.entry.String()
 	}

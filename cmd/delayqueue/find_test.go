@@ -26,6 +26,13 @@ func tellFind(w *world) {
 	for _, args := range [][]string{{"find", "orders", "needle"}, {"ls", "orders", "garbage"}} {
 		w.lacks(w.run(append(args, "--cursor", "x")...).err, "to go on")
 	}
+	w.send("orders", "z", delayqueue.WithHeader("trace", "needle"))
+	r = w.run("find", "orders", "--header", "trace=a needle", "--header-contains", "trace=needle")
+	r.says("1 message; looked at 4 of 4")
+	w.contains(r.out, "y")
+	w.contains(w.run("find", "orders", "--header-contains", "trace=needle").err, "2 messages (pending 1, ready 1);")
+	w.contains(w.must("find", "orders", "--with-key", "needle", "--json"), `{"in":"key","id":"`+id)
+	w.refused(exitUsage, "find what?", "find", "orders")
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
 }
@@ -36,10 +43,11 @@ func tellErrors(w *world) {
 	w.kill("orders", "card 7 refused", "c")
 	w.kill("orders", "no stock", "d")
 	got := decode[errorGroupJSON](w, w.must("errors", "orders", "--json"))
-	if len(got) != 2 || got[0].Count != 3 || !strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
+	if len(got) != 2 || got[0].Count != 3 || got[0].LastHour != 3 ||
+		!strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
 		w.Fatalf("groups %+v", got)
 	}
-	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups",
+	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused").says("… and 1 message in other groups",
 		"looked at 4 of 4")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("brought back 0 messages\n").
 		says("take the text from delayqueue errors --json")
