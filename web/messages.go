@@ -23,6 +23,8 @@ const (
 // longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
 const longestLink = 4000 // bytes
 
+var errNoState = &httpError{http.StatusBadRequest, "There is no such state"}
+
 var errLong = &httpError{http.StatusBadRequest, "This text is too long for an address: look for a part of it"}
 
 // states are those in which messages are listed, in the order of the tabs.
@@ -87,6 +89,9 @@ func (r *request) selection() (*selection, error) {
 			s.Filter.Headers = headers
 		}
 	}
+	if name := r.Arg("state"); s.State == delayqueue.StateGone && name != "" {
+		return nil, errNoState
+	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
 		return nil, errHidden
 	}
@@ -124,6 +129,9 @@ func instantOf(text string, zone *time.Location) (t time.Time, err error) {
 	}
 	return t, err
 }
+
+// Everywhere says whether messages of all states are meant.
+func (s *selection) Everywhere() bool { return s.State == delayqueue.StateGone }
 
 // Narrow says whether only some messages of a state are meant.
 func (s *selection) Narrow() bool {
@@ -190,14 +198,14 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	if err = r.part(err); err != nil {
 		return nil, err
 	}
-	if s.State == delayqueue.StateGone && s.Text == "" {
+	if s.Everywhere() && s.Text == "" && !s.Narrow() {
 		s.State = mostOf(counts)
 		s.query.Set("state", s.State.String())
 	}
 	l := &listing{selection: s, Tabs: r.tabs(s.State, counts)}
 	r.order(l)
 	l.Verbs = r.verbsFor(s.State)
-	if s.Text != "" {
+	if s.Text != "" || s.Everywhere() {
 		return l, r.search(ctx, l)
 	}
 	return l, r.list(ctx, l, counts)
@@ -229,7 +237,7 @@ func (r *request) tabs(here delayqueue.State, c ops.Counts) (all []tab) {
 
 // order sets the order of a list, and the links to both.
 func (r *request) order(l *listing) {
-	if l.Text != "" {
+	if l.Text != "" || l.Everywhere() {
 		return
 	}
 	latest := l.State == delayqueue.StateGarbage || l.State == delayqueue.StateDone // the latest show what is wrong now
@@ -339,8 +347,8 @@ const (
 // searched.
 func (r *request) search(ctx context.Context, l *listing) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
-	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil}
-	if l.State != delayqueue.StateGone {
+	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil, Filter: l.Filter}
+	if !l.Everywhere() {
 		how.States = []delayqueue.State{l.State}
 	}
 	l.Hidden = how.NoPayload
@@ -384,6 +392,8 @@ func (l *language) place(m ops.Match) string {
 		return l.say("its header %s", shown(m.Header))
 	case "payload":
 		return l.say("its payload")
+	case "error":
+		return l.say("its last error")
 	}
-	return l.say("its last error")
+	return ""
 }

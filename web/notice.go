@@ -45,7 +45,7 @@ func (r *request) said() string {
 		return l.say("The queue was not throttled any more")
 	}
 	v, n := verbNamed(r.Arg("done")), numberOf(r.Arg("n"))
-	if v == nil || n < 0 {
+	if v == nil || !v.Changes() || n < 0 {
 		return ""
 	}
 	said := l.say(v.Did, l.number(n))

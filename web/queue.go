@@ -29,8 +29,8 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *ops.ErrorGroups // of garbage; nil: there is none
-	Trouble string           // why something is missing
+	Groups  *errorList // of garbage; nil: there is none
+	Trouble string     // why something is missing
 }
 
 // A span is the counts of a stretch of time.
@@ -61,8 +61,8 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	if err == nil {
 		err = p.past(ctx, r)
 	}
-	if err == nil {
-		err = p.grouped(ctx, r)
+	if err == nil && p.Counts.Garbage > 0 {
+		p.Groups, err = r.newestErrors(ctx)
 	}
 	if err != nil {
 		p.Trouble = r.lang.trouble(err)
@@ -213,20 +213,3 @@ const (
 	groupLook   = 2000 // messages that are looked at, the newest, because they show what is wrong now
 	groupsShown = 10
 )
-
-// grouped is garbage by what went wrong, for the page of a queue: the largest groups.
-func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
-	if p.Counts.Garbage == 0 {
-		return nil
-	}
-	p.Groups, err = shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
-		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook,
-			"")
-		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
-			g.Others += one.Count
-		}
-		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
-		return g, err
-	})
-	return err
-}

@@ -34,6 +34,7 @@ func (h *Handler) allRoutes() []route {
 		{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
 			live: []string{"standing", "numbers", "future", "garbage", "past"}},
 		{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages},
+		{name: "errors", title: "Errors", queue: true, file: "errors", load: h.errors, live: []string{"groups"}},
 		{name: "message", title: "Message", queue: true, file: "message", load: h.message},
 		{name: "lanes", title: "Lanes", queue: true, file: "lanes", load: h.lanes},
 		{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}},

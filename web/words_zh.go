@@ -185,6 +185,22 @@ var chinese = map[string]string{
 	"Show them":                      "查看",
 	"Requeue them":                   "重新入队",
 	"Others: %s.":                    "其他：%s。",
+	"Count by state":                 "按状态计数",
+	"all states":                     "所有状态",
+	"Text anywhere":                  "任意位置的文本",
+	"Some of them:":                  "其中一些：",
+	"There is no such state":         "没有这个状态",
+	"Errors":                         "错误",
+	"In the last hour":               "最近一小时",
+	"The errors of all of them":      "全部死信的错误",
+	"The count is not complete: %s":  "统计不完整：%s",
+	"Count again":                    "重新统计",
+	"Counted from %s on.":            "自 %s 起统计。",
+	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
+	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
+		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
+	"Four counts of errors run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个错误统计，不能再多：请等待其中一个结束",
 
 	"%s: %s":    "%s：%s",
 	"%s, by %s": "%s（%s）",
