@@ -21,11 +21,11 @@ const (
 	errorStep    = 10_000           // messages that are looked at before the page is told
 	keepErrors   = 10 * time.Minute // how long a count is kept after the last look
 	groupsListed = 200
-	mostReaders  = 4 // counts of errors that run in one process
+	mostReaders  = 4 // counts of errors, and exports, that run in one process
 )
 
 var errReaders = &httpError{http.StatusServiceUnavailable,
-	"Four counts of errors run here already, and no process runs more: wait until one has ended"}
+	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended"}
 
 // errorCounts are the counts of a process.
 type errorCounts struct {

@@ -353,6 +353,9 @@ func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
 	if bad == nil {
 		return
 	}
+	if bad == http.ErrAbortHandler { // the server ends the connection
+		panic(bad)
+	}
 	h.panicked(bad, "page", r.URL.Path)
 	http.Error(w, "Something went wrong: the log of the service says what.", http.StatusInternalServerError)
 }

@@ -76,6 +76,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch known := h.routes[name]; {
 	case name == "live" && r.Method == http.MethodGet:
 		err = h.serveLive(w, req)
+	case name == "export" && r.Method == http.MethodGet:
+		err = h.serveExport(w, req)
 	case known == nil:
 		err = &httpError{http.StatusNotFound, "There is no such page"}
 	case known.load != nil && isGet(r):

@@ -7,7 +7,7 @@
 // The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all
 // its links are relative. Without Config.Authorize it changes nothing. docs/web.md says more.
 //
-// The package may import the face of the library, ops, schedule, internal/health, go-redis and the standard library,
+// The package may import the face of the library, ops, schedule, internal/{health,export}, go-redis, the standard library,
 // and the time in an id from internal/message. A function that others need of a queue belongs into ops.
 package web
 
@@ -92,7 +92,7 @@ type Handler struct {
 	clients clients       // feeds
 	work    clients       // other requests, and what reads for them
 	jobs    clients       // that run
-	readers clients       // counts of errors that run
+	readers clients       // counts of errors, and exports, that run
 	shifts  sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
 	spend   time.Duration // on counting and searching, for each page
 	bounds  bounds

@@ -199,8 +199,12 @@ var chinese = map[string]string{
 	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
 	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
 		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
-	"Four counts of errors run here already, and no process runs more: wait until one has ended": "" +
-		"此进程已在运行四个错误统计，不能再多：请等待其中一个结束",
+	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个错误统计或下载，不能再多：请等待其中一个结束",
+	"Download all that match:": "下载所有符合的：",
+	"Download all of them:":    "下载全部：",
+	"CSV":                      "CSV",
+	"JSON lines":               "JSON Lines",
 
 	"%s: %s":    "%s：%s",
 	"%s, by %s": "%s（%s）",

@@ -65,6 +65,7 @@ to go on. --dry-run of a command such as reschedule counts all that match.`,
 	which.flags(c, "whose time is")
 	c.Flags().StringSliceVar(&states, "state", nil, "only in these states ("+strings.Join(stateNames, ", ")+")")
 	part.flags(c, 20, "messages to show at most", "search")
+	a.csvFlag(c)
 	return c
 }
 
@@ -162,6 +163,7 @@ reschedule. Ctrl-C ends it with what it has counted.`,
 	which.flags(c, "whose time is")
 	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows up to 1,000")
 	c.Flags().StringVar(&where, "state", "garbage", "garbage or retry")
+	a.csvFlag(c)
 	return c
 }
 

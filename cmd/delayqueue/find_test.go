@@ -32,6 +32,9 @@ func tellFind(w *world) {
 	w.contains(r.out, "y")
 	w.contains(w.run("find", "orders", "--header-contains", "trace=needle").err, "2 messages (pending 1, ready 1);")
 	w.contains(w.must("find", "orders", "--with-key", "needle", "--json"), `{"in":"key","id":"`+id)
+	w.send("orders", "=1+1", inAnHour, delayqueue.WithKey("-k"))
+	w.contains(w.must("ls", "orders", "pending", "--csv"), "id,key,state,sent,due,", ",'-k,pending,", ",'=1+1,")
+	w.contains(w.must("find", "orders", "--with-key", "-k", "--csv"), "in,header,id,key,", ",'=1+1,")
 	w.refused(exitUsage, "find what?", "find", "orders")
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
@@ -47,6 +50,7 @@ func tellErrors(w *world) {
 		!strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
 		w.Fatalf("groups %+v", got)
 	}
+	w.contains(w.must("errors", "orders", "--csv"), "pattern,count,last_hour,", "no stock,1,1,")
 	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused").says("… and 1 message in other groups",
 		"looked at 4 of 4")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("brought back 0 messages\n").
