@@ -80,7 +80,8 @@ func (h *Handler) errors(_ context.Context, r *request) (any, error) {
 	p.More, all.Groups = len(all.Groups)-shown, all.Groups[:shown]
 	p.Groups = &errorList{s, &all}
 	for _, state := range []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry} {
-		p.Tabs = append(p.Tabs, tab{Name: r.lang.state(state), Link: s.Link("errors", "state", state), Here: state == s.State})
+		p.Tabs = append(p.Tabs,
+			tab{Name: r.lang.state(state), Link: s.Link("errors", "state", state), Here: state == s.State})
 	}
 	return p, nil
 }

@@ -52,7 +52,8 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 		return body
 	}
 	body := page("errors?q=orders")
-	f.sees(body, "smtp # &lt;b&gt;#", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from", "Show them", "Requeue them")
+	f.sees(body, "smtp # &lt;b&gt;#", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
+		"Show them", "Requeue them")
 	f.lacks(body, "goes on while", "<progress", "smaller ones")
 	again := regexp.MustCompile(`href="(errors[^"]*again=[^"]*)"`).FindStringSubmatch(body)
 	ok(t, f.cli.ZRemRangeByRank(f.Context(), "{dq:orders}:garbage", 300, 1499).Err())

@@ -60,7 +60,8 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 		return '_'
 	}, beginning(r.Queue, 100))
 	w.Header().Set("Content-Type", exportKinds[as])
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + as}))
+	w.Header().Set("Content-Disposition",
+		mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + as}))
 	for err == nil {
 		limitWrite(w, exportTake)
 		for _, match := range found.Matches {

@@ -7,8 +7,8 @@
 // The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all
 // its links are relative. Without Config.Authorize it changes nothing. docs/web.md says more.
 //
-// The package may import the face of the library, ops, schedule, internal/{health,export}, go-redis, the standard library,
-// and the time in an id from internal/message. A function that others need of a queue belongs into ops.
+// The package may import the face of the library, ops, schedule, internal/{health,export}, go-redis and the standard
+// library, and the time in an id from internal/message. A function that others need of a queue belongs into ops.
 package web
 
 import (
