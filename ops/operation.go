@@ -129,15 +129,19 @@ func (o *operation) count(d script.Steered, e entry, p place) (gone bool) {
 
 // done notes that a message was changed, or counted.
 func (o *operation) done(e entry, p place) {
-	state := p.state
-	if (p.in == delayqueue.StatePending || p.in == delayqueue.StateRetry) && e.msg.At.UnixMicro() <= o.Begun {
-		state = delayqueue.StateReady
-	}
 	if o.Result.ByState == nil {
 		o.Result.ByState = map[delayqueue.State]int64{}
 	}
 	o.Result.Done++
-	o.Result.ByState[state]++
+	o.Result.ByState[o.stateOf(e, p)]++
+}
+
+// stateOf is the state in which a message was when the call began.
+func (o *operation) stateOf(e entry, p place) delayqueue.State {
+	if (p.in == delayqueue.StatePending || p.in == delayqueue.StateRetry) && e.msg.At.UnixMicro() <= o.Begun {
+		return delayqueue.StateReady
+	}
+	return p.state
 }
 
 func (o *operation) pass(why Reason, n int64) {
@@ -216,6 +220,7 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 		default:
 			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
+				e.msg.State = o.stateOf(e, p)
 				o.sample = append(o.sample, e.msg)
 			}
 		}
