@@ -195,7 +195,7 @@ var chinese = map[string]string{
 	"The errors of all of them":      "全部死信的错误",
 	"The count is not complete: %s":  "统计不完整：%s",
 	"Count again":                    "重新统计",
-	"Counted from %s on.":            "自 %s 起统计。",
+	"Counted from":                   "统计始于",
 	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
 	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
 		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
