@@ -294,7 +294,11 @@ func asJSON(t testing.TB, v any) string {
 func TestLargeGroupsStay(t *testing.T) {
 	f, m := newQueue(t)
 	const large, small = 600, 2 * maxGroups // three large groups, and then as many errors of one message each
-	text, pipe, keys := textOf(f), f.Cli.Pipeline(), map[string]bool{}
+	sent := f.Send(f.Queue(nil), "x").ID
+	text, err := f.Cli.HGet(queuetest.CtxB, f.KeyOf(sent, "msg"), sent).Result()
+	f.Must(err)
+	f.Must(m.Delete(queuetest.CtxB, sent))
+	pipe, keys := f.Cli.Pipeline(), map[string]bool{}
 	for i := range 3*large + small {
 		at, why := time.Now().Add(-2*time.Hour), fmt.Sprintf("order %d: %c", i, 'a'+rune(i%3))
 		if i >= 3*large {
