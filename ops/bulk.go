@@ -105,6 +105,9 @@ type BulkResult struct {
 	Passed map[Reason]int64 // messages that match but were passed over
 	Entry  string           // ID of the entry in the journal; "" if there is none, or if it can no longer be written
 
+	// ByState is Done by the state in which the messages were. Those that were due when the call began are in StateReady.
+	ByState map[delayqueue.State]int64 `json:",omitempty"`
+
 	// At is when the call began, by the server's clock, or Bulk.Before. Messages that came in later are passed over.
 	At       time.Time `json:",omitzero"`
 	Finished bool      // all was looked at, in all shards, or Bulk.Most were changed
@@ -319,8 +322,8 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 	targets, passed := o.wanted(&got, p)
 	gone := map[string]bool{} // tags of messages that have left the place
 	if o.dry {
-		o.Result.Done += int64(len(targets))
 		for _, e := range targets {
+			o.done(e, p)
 			o.meet(e)
 		}
 	} else if len(targets) > 0 {
@@ -340,7 +343,7 @@ func (m *Queue) step(ctx context.Context, o *operation, p place) (n int, err err
 		before := o.Result.Done
 		o.spreadTo += int64(len(done)) * do.Step
 		for i, d := range done {
-			gone[targets[i].Tag] = o.count(d)
+			gone[targets[i].Tag] = o.count(d, targets[i], p)
 			if d.Done || d.Expired {
 				o.meet(targets[i])
 			}

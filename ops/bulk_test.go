@@ -161,8 +161,29 @@ func bulkInEveryState(f *face.Fixture, m *Queue) {
 		bulked(f, state.String(), got, err, 1, 1, nil)
 		lists(f, m, state, Filter{Limit: 1}, state.String())
 	}
-	got, err := m.BulkReschedule(queuetest.CtxB, Bulk{}, time.Now().Add(2*time.Hour))
+	one := map[delayqueue.State]int64{}
+	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: everywhere, DryRun: true})
+	for range 2 { // the count of a dry run, and of one that goes on from it
+		bulked(f, "count", got, err, 5, 5, nil)
+		for _, state := range everywhere {
+			one[state] = 1
+		}
+		if !maps.Equal(got.ByState, one) {
+			f.T.Errorf("by state: %v", got.ByState)
+		}
+		got, err = m.BulkDelete(queuetest.CtxB, Bulk{States: everywhere, DryRun: true, Filter: Filter{Limit: 1},
+			Progress: func(*BulkResult) bool { return false }})
+		for err == nil && got.Next != "" {
+			got, err = m.BulkDelete(queuetest.CtxB, Bulk{States: everywhere, DryRun: true, Filter: Filter{Limit: 1},
+				Cursor: got.Next})
+		}
+	}
+	got, err = m.BulkReschedule(queuetest.CtxB, Bulk{}, time.Now().Add(2*time.Hour))
 	bulked(f, "reschedule", got, err, 3, 3, nil)
+	if want := (map[delayqueue.State]int64{delayqueue.StatePending: 1, delayqueue.StateReady: 1,
+		delayqueue.StateRetry: 1}); !maps.Equal(got.ByState, want) {
+		f.T.Errorf("rescheduled by state: %v", got.ByState)
+	}
 	lists(f, m, delayqueue.StatePending, Filter{}, "pending", "ready")
 	lists(f, m, delayqueue.StateRetry, Filter{From: time.Now().Add(time.Hour)}, "retry")
 	got, err = m.BulkRescheduleBy(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateRetry}}, -90*time.Minute)

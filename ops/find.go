@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -21,13 +22,14 @@ type Find struct {
 	Bytes     int                // about how much of them one call reads; 0: 16 MB
 	Limit     int                // how many messages one call finds, at most 500; 0: 100
 	NoPayload bool               // payloads are not searched: for users who must not know or guess what is in them
+	Filter    Filter             // which of the messages; its Limit is ignored, and its LatestFirst turns round each state
 }
 
 // A Match is a message that was found, and where the text stands in it.
 type Match struct {
 	*MessageStatus
 	// "id": the text is the id; "counts": the text is the key for which the ack counts (WithCounts); "key", "header",
-	// "payload" or "error": it contains the text
+	// "payload" or "error": it contains the text; "": no text
 	In     string
 	Header string // the name of the header that contains the text
 }
@@ -42,7 +44,8 @@ type Found struct {
 
 // Find looks for a text. The first call looks for a message with this id or key, and if there is one, returns it at
 // once. Otherwise, and with Next as the cursor, Find looks at each message of the states: at its id, at the key for
-// which its ack counts, and at what its key, headers, payload (of a group: the first part) and last error contain.
+// which its ack counts, and at what its key, headers, payload (of a group: the first part) and last error contain. With
+// the text "" it finds what Find.Filter selects; Filter.Key is looked for as a text is.
 //
 // A call looks at no more than f says, page by page. A pause follows each page, as long as the page took. Beside an
 // error Find returns what was found until then, and Next. List says what is met if messages move meanwhile, and what
@@ -63,7 +66,7 @@ type finding struct {
 
 func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*Found, error) {
 	found := &Found{}
-	if text == "" {
+	if text == "" && reflect.DeepEqual(f.Filter, Filter{}) && len(f.States) == 0 {
 		return found, fmt.Errorf("%w: find what?", delayqueue.ErrBadOption)
 	}
 	if len(f.States) == 0 {
@@ -77,10 +80,11 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 	}
 	var places []place
 	for _, state := range f.States {
-		some, err := placesOf(set, state, Filter{})
+		some, err := placesOf(set, state, f.Filter)
 		if err != nil {
 			return found, err
 		}
+		f.Filter.turn(some)
 		places = append(places, some...)
 	}
 	var at finding
@@ -89,7 +93,7 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 			return found, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
 	} else {
-		if err := m.atOnce(ctx, &at, text, f.States, places, found); err != nil {
+		if err := m.atOnce(ctx, &at, text, &f, places, found); err != nil {
 			return found, err
 		}
 	}
@@ -97,7 +101,7 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 		limit := min(cmp.Or(max(f.Limit, 0), pageSize), script.MaxBatch)
 		messages, bytes := min(cmp.Or(max(f.Messages, 0), 10_000), 100_000), cmp.Or(max(f.Bytes, 0), 16<<20)
 		err = at.goOn(ctx, m, places, walkPage, messages, bytes, func(msg *MessageStatus) bool {
-			if in, header := where(msg, text, f.NoPayload); in != "" && !slices.Contains(at.Given, msg.ID) {
+			if in, header, ok := f.where(msg, text); ok && !slices.Contains(at.Given, msg.ID) {
 				found.Matches = append(found.Matches, Match{msg, in, header})
 			}
 			return len(found.Matches) < limit
@@ -111,8 +115,7 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 }
 
 // atOnce begins a search: it counts the messages, and finds those with this id or key.
-func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []delayqueue.State, places []place,
-	found *Found) error {
+func (m *Queue) atOnce(ctx context.Context, at *finding, text string, f *Find, places []place, found *Found) error {
 	if err := at.start(ctx, m, places); err != nil {
 		return err
 	}
@@ -121,16 +124,18 @@ func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []d
 			return err
 		}
 	}
+	name := cmp.Or(text, f.Filter.Key)
 	for _, by := range []string{"id", "key"} {
-		if by == "id" && uuid.Validate(text) != nil {
+		if name == "" || by == "id" && uuid.Validate(name) != nil {
 			continue
 		}
-		msg, err := m.statusBy(ctx, by, text, 0)
+		msg, err := m.statusBy(ctx, by, name, 0)
 		switch {
 		case err != nil && len(at.Out) == 0 &&
 			!errors.Is(err, delayqueue.ErrNotFound): // ErrNotFound: perhaps the key is held, and no message has it
 			return err
-		case msg != nil && slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):
+		case msg != nil && slices.Contains(f.States, msg.State) && f.Filter.matches(msg) &&
+			!slices.Contains(at.Given, msg.ID):
 			at.Given = append(at.Given, msg.ID)
 			found.Matches = append(found.Matches, Match{MessageStatus: msg, In: by})
 		}
@@ -138,26 +143,30 @@ func (m *Queue) atOnce(ctx context.Context, at *finding, text string, states []d
 	return nil
 }
 
-// where says where the text stands in a message; "" if it is not there.
-func where(m *MessageStatus, text string, noPayload bool) (in, header string) {
+// where says where the text stands in a message, and whether the message is one that is looked for.
+func (f *Find) where(m *MessageStatus, text string) (in, header string, ok bool) {
 	switch {
+	case !f.Filter.matches(m):
+		return "", "", false
+	case text == "":
+		return "", "", true
 	case m.ID == text:
-		return "id", ""
+		return "id", "", true
 	case strings.Contains(m.Key, text):
-		return "key", ""
+		return "key", "", true
 	case m.Counts == text:
-		return "counts", ""
+		return "counts", "", true
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		if strings.Contains(m.Headers[name], text) {
-			return "header", name
+			return "header", name, true
 		}
 	}
 	switch {
-	case !noPayload && strings.Contains(m.Payload, text):
-		return "payload", ""
+	case !f.NoPayload && strings.Contains(m.Payload, text):
+		return "payload", "", true
 	case strings.Contains(m.LastError, text):
-		return "error", ""
+		return "error", "", true
 	}
-	return "", ""
+	return "", "", false
 }

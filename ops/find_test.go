@@ -69,6 +69,21 @@ func TestFind(t *testing.T) {
 		"pending needle in key",
 		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
+	only := Find{Filter: Filter{Headers: map[string]string{"trace": "a needle b"}}}
+	search("a header", "", only, 1, "due in ")
+	search("a header, and a text", "x", only, 1, "due in headerother")
+	search("another text", "y ", only, 1)
+	search("a part of a header", "", Find{Filter: Filter{Headers: map[string]string{"trace": "a needle"}}}, 1)
+	search("a key", "", Find{Filter: Filter{Key: "needle"}}, 2, "pending needle in key")
+	search("a part of a key", "", Find{Filter: Filter{Key: "needl"}}, 1)
+	search("the key of a dead one alone", "", Find{Filter: Filter{Key: "key of dead one"}}, 1, "dead one in ")
+	search("a key with other things", "", Find{Filter: Filter{Key: "needle", Error: "x"}}, 1)
+	search("a time", "", Find{Filter: Filter{From: time.Now().Add(30 * time.Minute)}}, 1, "pending needle in ",
+		"the one "+pending+" in ")
+	dead := []delayqueue.State{delayqueue.StateGarbage}
+	search("a state", "", Find{States: dead}, 1, "dead one in ", "dead two in ")
+	search("the latest first", "", Find{States: dead, Filter: Filter{LatestFirst: true}}, 1, "dead two in ",
+		"dead one in ")
 	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
 	f.Send(q, "counts", face.InAnHour, delayqueue.WithCounts("a total"))
 	search("a key that it counts for", "a total", Find{}, 1, "counts in counts")
@@ -277,16 +292,53 @@ func asJSON(t testing.TB, v any) string {
 	return string(text)
 }
 
-// TestErrorGroupsAreBounded: what goes beyond is counted.
-func TestErrorGroupsAreBounded(t *testing.T) {
-	t.Parallel()
-	var g, more ErrorGroups
-	for i := range maxGroups + 7 {
-		g.add(ErrorGroup{Pattern: fmt.Sprint(i), Count: 1})
+// TestLargeGroupsStay: groups that stand behind thousands of others are counted as they are, by one call and by many,
+// and what goes beyond the bound is counted.
+func TestLargeGroupsStay(t *testing.T) {
+	f, m := newQueue(t)
+	const large, small = 600, 2 * maxGroups // three large groups, and then as many errors of one message each
+	sent := f.Send(f.Queue(nil), "x").ID
+	text, err := f.Cli.HGet(queuetest.CtxB, f.KeyOf(sent, "msg"), sent).Result()
+	f.Must(err)
+	f.Must(m.Delete(queuetest.CtxB, sent))
+	pipe, keys := f.Cli.Pipeline(), map[string]bool{}
+	for i := range 3*large + small {
+		at, why := time.Now().Add(-2*time.Hour), fmt.Sprintf("order %d: %c", i, 'a'+rune(i%3))
+		if i >= 3*large {
+			word := strings.Map(func(d rune) rune { return d - '0' + 'a' }, fmt.Sprint(i)) // no number is folded
+			at, why = time.Now().Add(-time.Minute), "no "+word
+		}
+		us, id := at.UnixMicro()+int64(i), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", i)
+		pipe.ZAdd(queuetest.CtxB, f.KeyOf(id, "garbage"), redis.Z{Score: float64(us), Member: id})
+		pipe.HSet(queuetest.CtxB, f.KeyOf(id, "msg"), id, text)
+		pipe.HSet(queuetest.CtxB, f.KeyOf(id, "fail"), id, fmt.Sprint("2 1 0 ", us, " ", why))
+		keys[f.KeyOf(id, "garbage")], keys[f.KeyOf(id, "msg")], keys[f.KeyOf(id, "fail")] = true, true, true
 	}
-	more.Others, more.Groups = 2, []ErrorGroup{{Pattern: "new", Count: 3}, {Pattern: "0", Count: 4}}
-	g.Merge(&more)
-	if len(g.Groups) != maxGroups || g.Others != 7+2+3 || g.Groups[0].Count != 5 {
-		t.Errorf("%d groups, %d others, %+v", len(g.Groups), g.Others, g.Groups[0])
+	defer func() { // no book knows of them
+		for key := range keys {
+			do(f, "DEL", key)
+		}
+	}()
+	f.Must(queuetest.Failure(pipe.Exec(queuetest.CtxB)))
+	for budget, latest := range map[int]bool{700: true, 100_000: false} {
+		all := &ErrorGroups{}
+		for n := 0; n == 0 || all.Next != ""; n++ {
+			got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{LatestFirst: latest}, budget, all.Next)
+			f.Must(err)
+			all.Merge(got)
+		}
+		sum := all.Others
+		for _, g := range all.Groups {
+			sum += g.Count
+		}
+		if sum != 3*large+small || len(all.Groups) != maxGroups {
+			t.Fatalf("%d messages, %d groups", sum, len(all.Groups))
+		}
+		for i, g := range all.Groups[:4] {
+			if i < 3 && (g.Pattern != "order #: "+string(rune('a'+i)) || g.Count != large || g.LastHour != 0) ||
+				i == 3 && (g.Count != 1 || g.LastHour != 1) {
+				t.Errorf("latest first %v, in calls of %d: %+v", latest, budget, g)
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
 // noError is what FoldError makes of "": messages without an error are a group as well.
@@ -93,6 +94,7 @@ type ErrorGroup struct {
 	Pattern     string    // what FoldError makes of the errors; as Filter.ErrorLike it selects this group
 	Count       int64     // messages
 	First, Last time.Time // when the first and the last message died, or its last delivery ended
+	LastHour    int64     // how many of them did within the hour before they were looked at
 	ID, Error   string    // of the last message
 }
 
@@ -113,7 +115,8 @@ const maxGroups = 1000
 // A call looks at budget messages (0: 10,000; at most 100,000), and at 64 MB of them, page by page. A pause follows
 // each page, as long as the page took. cursor is "" for the first call, and then the Next of the call before, with
 // the same filter. Merge puts the groups of these calls together. Beside an error ErrorGroups returns what was
-// counted until then, and Next. List says what if some shards do not answer.
+// counted until then, and Next. List says what if some shards do not answer. If there are more than 1,000 groups, each
+// call and each Merge moves the smallest to Others, so the count of a small group may be too low.
 func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
 	cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)
@@ -125,7 +128,7 @@ func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filte
 
 func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
 	cursor string) (*ErrorGroups, error) {
-	g := &ErrorGroups{}
+	g, index := &ErrorGroups{}, map[string]int{}
 	if state != delayqueue.StateGarbage && state != delayqueue.StateRetry {
 		return g, fmt.Errorf("%w: state %s has no errors", delayqueue.ErrBadOption, state)
 	}
@@ -158,7 +161,12 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 				if state == delayqueue.StateRetry {
 					when = msg.EndedAt
 				}
-				g.add(ErrorGroup{FoldError(msg.LastError), 1, when, when, msg.ID, msg.LastError})
+				one := ErrorGroup{Pattern: FoldError(msg.LastError), Count: 1, First: when, Last: when, ID: msg.ID,
+					Error: msg.LastError}
+				if message.InstantTime(at.now).Sub(when) <= time.Hour {
+					one.LastHour = 1
+				}
+				g.add(index, one)
 			}
 			return true
 		})
@@ -170,19 +178,17 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 	return g, cmp.Or(err, at.Err(len(set.All), ""))
 }
 
-// add adds messages of a group.
-func (g *ErrorGroups) add(more ErrorGroup) {
-	i := slices.IndexFunc(g.Groups, func(one ErrorGroup) bool { return one.Pattern == more.Pattern })
-	if i < 0 && len(g.Groups) >= maxGroups {
-		g.Others += more.Count
-		return
-	}
-	if i < 0 {
+// add adds messages of a group. index has the places of the groups by their patterns.
+func (g *ErrorGroups) add(index map[string]int, more ErrorGroup) {
+	i, known := index[more.Pattern]
+	if !known {
+		index[more.Pattern] = len(g.Groups)
 		g.Groups = append(g.Groups, more)
 		return
 	}
 	one := &g.Groups[i]
 	one.Count += more.Count
+	one.LastHour += more.LastHour
 	if more.First.Before(one.First) {
 		one.First = more.First
 	}
@@ -191,17 +197,26 @@ func (g *ErrorGroups) add(more ErrorGroup) {
 	}
 }
 
-// sort puts the largest first.
+// sort puts the largest first, and keeps no more than maxGroups. The smallest leave, not those that were met last,
+// because a large group may stand behind thousands of small ones.
 func (g *ErrorGroups) sort() {
 	slices.SortStableFunc(g.Groups, func(a, b ErrorGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Pattern, b.Pattern))
 	})
+	for _, one := range g.Groups[min(len(g.Groups), maxGroups):] {
+		g.Others += one.Count
+	}
+	g.Groups = g.Groups[:min(len(g.Groups), maxGroups)]
 }
 
 // Merge adds the groups of the call that went on from g.Next.
 func (g *ErrorGroups) Merge(more *ErrorGroups) {
+	index := map[string]int{}
+	for i, one := range g.Groups {
+		index[one.Pattern] = i
+	}
 	for _, one := range more.Groups {
-		g.add(one)
+		g.add(index, one)
 	}
 	g.sort()
 	g.Others += more.Others

@@ -112,10 +112,10 @@ func (o *operation) pace(n int) time.Duration {
 }
 
 // count notes what became of one message, and says whether the message has left its place.
-func (o *operation) count(d script.Steered) (gone bool) {
+func (o *operation) count(d script.Steered, e entry, p place) (gone bool) {
 	switch {
 	case d.Done:
-		o.Result.Done++
+		o.done(e, p)
 		return !d.Stays
 	case d.Holder != "":
 		o.pass(PassedKey, 1)
@@ -137,6 +137,23 @@ func (o *operation) did() string {
 	}
 	return map[string]string{script.SteerAt: "rescheduled", script.SteerRequeue: "requeued",
 		script.SteerDelete: "deleted"}[o.What]
+}
+
+// done notes that a message was changed, or counted.
+func (o *operation) done(e entry, p place) {
+	if o.Result.ByState == nil {
+		o.Result.ByState = map[delayqueue.State]int64{}
+	}
+	o.Result.Done++
+	o.Result.ByState[o.stateOf(e, p)]++
+}
+
+// stateOf is the state in which a message was when the call began.
+func (o *operation) stateOf(e entry, p place) delayqueue.State {
+	if (p.in == delayqueue.StatePending || p.in == delayqueue.StateRetry) && e.msg.At.UnixMicro() <= o.Begun {
+		return delayqueue.StateReady
+	}
+	return p.state
 }
 
 func (o *operation) pass(why Reason, n int64) {
@@ -189,7 +206,7 @@ func hotTexts(all [][2][]byte) (m map[string]string) {
 
 func (o *operation) result(places []place) *BulkResult {
 	r := o.Result
-	r.Passed = maps.Clone(r.Passed)
+	r.Passed, r.ByState = maps.Clone(r.Passed), maps.Clone(r.ByState)
 	if !o.mute {
 		r.Entry = o.entry.String()
 	}
@@ -217,6 +234,7 @@ func (o *operation) wanted(page *listReply, p place) (targets []entry, isNew int
 		default:
 			targets = append(targets, e)
 			if o.dry && len(o.sample) < maxSample {
+				e.msg.State = o.stateOf(e, p)
 				o.sample = append(o.sample, e.msg)
 			}
 		}

@@ -30,6 +30,8 @@ type walk struct {
 	Turned *int64 `json:"r,omitempty"` // the score at which the walk turned round
 	Looked int64  `json:"l,omitempty"` // messages, by all calls
 	Total  int64  `json:"n,omitempty"` // messages in these places, when the first call began
+
+	now int64 // us of the server, when it gave the last page
 }
 
 // walkPage is how many messages a search reads at a time. They take the server a millisecond or two.
@@ -68,6 +70,7 @@ func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, message
 			return err
 		}
 		rest := restAfter(begun)
+		w.now = got.now
 		messages, bytes = messages-len(got.entries), bytes-got.bytes
 		for _, e := range got.entries {
 			w.Looked, w.Met = w.Looked+1, w.Met+1

@@ -49,6 +49,8 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 
 var verbs = []verb{
 	{
+		Name: "count", Title: "Count by state", Action: Look, States: states, many: many(countAll), // changes nothing
+	}, {
 		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: journal.RunNow, Anew: true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting},
 		one:    one((*ops.Queue).RunNow),
@@ -93,6 +95,14 @@ var verbs = []verb{
 // turnStates are those in which a message has a turn and no handler.
 var turnStates = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
 
+func countAll(m *ops.Queue, ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
+	b.DryRun = true
+	return m.BulkDelete(ctx, b)
+}
+
+// Changes says whether messages are changed, and not only counted.
+func (v *verb) Changes() bool { return v.one != nil }
+
 func cancelOne(m *ops.Queue, ctx context.Context, id string) error {
 	got, err := m.Cancel(ctx, id)
 	if err == nil && !got.Intercepted {
@@ -113,7 +123,7 @@ func verbNamed(name string) *verb {
 // verbsFor are those that the request may use, in that state or, with StateGone, in any.
 func (r *request) verbsFor(s delayqueue.State) (all []verb) {
 	for _, v := range verbs {
-		if !v.Turn && (s == delayqueue.StateGone || slices.Contains(v.States, s)) && r.May(v.Action) {
+		if v.Changes() && !v.Turn && (s == delayqueue.StateGone || slices.Contains(v.States, s)) && r.May(v.Action) {
 			all = append(all, v)
 		}
 	}
@@ -212,7 +222,7 @@ func headersBegin(m *ops.MessageStatus) string {
 func (r *request) asked(form url.Values) (v *verb, ids []string, err error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(form["id"])))
 	switch v = verbNamed(form.Get("do")); {
-	case v == nil:
+	case v == nil || !v.Changes():
 		return nil, nil, errWhat
 	case len(ids) == 0:
 		return nil, nil, errNobody

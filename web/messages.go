@@ -128,6 +128,9 @@ func instantOf(text string, zone *time.Location) (t time.Time, err error) {
 	return t, err
 }
 
+// Everywhere says whether messages of all states are meant.
+func (s *selection) Everywhere() bool { return s.State == delayqueue.StateGone }
+
 // Narrow says whether only some messages of a state are meant.
 func (s *selection) Narrow() bool {
 	return slices.ContainsFunc(selectionNames[2:], s.query.Has)
@@ -194,14 +197,14 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	if err = r.part(err); err != nil {
 		return nil, err
 	}
-	if s.State == delayqueue.StateGone && s.Text == "" {
+	if s.Everywhere() && s.Text == "" && !s.Narrow() {
 		s.State = mostOf(counts)
 		s.query.Set("state", s.State.String())
 	}
 	l := &listing{selection: s, Tabs: r.tabs(s.State, counts)}
 	r.order(l)
 	l.Verbs = r.verbsFor(s.State)
-	if s.Text != "" {
+	if s.Text != "" || s.Everywhere() {
 		return l, r.search(ctx, l)
 	}
 	return l, r.list(ctx, l, counts)
@@ -233,7 +236,7 @@ func (r *request) tabs(here delayqueue.State, c ops.Counts) (all []tab) {
 
 // order sets the order of a list, and the links to both.
 func (r *request) order(l *listing) {
-	if l.Text != "" {
+	if l.Text != "" || l.Everywhere() {
 		return
 	}
 	latest := l.State == delayqueue.StateGarbage || l.State == delayqueue.StateDone // the latest show what is wrong now
@@ -340,8 +343,8 @@ const (
 // searched.
 func (r *request) search(ctx context.Context, l *listing) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
-	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil}
-	if l.State != delayqueue.StateGone {
+	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil, Filter: l.Filter}
+	if !l.Everywhere() {
 		how.States = []delayqueue.State{l.State}
 	}
 	l.Hidden = how.NoPayload
@@ -388,6 +391,8 @@ func (l *language) place(m ops.Match) string {
 		return l.say("its header %s", shown(m.Header))
 	case "payload":
 		return l.say("its payload")
+	case "error":
+		return l.say("its last error")
 	}
-	return l.say("its last error")
+	return ""
 }

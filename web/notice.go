@@ -63,7 +63,7 @@ func (r *request) did() string {
 		}
 	}
 	v, n := verbNamed(r.Arg("done")), numberOf(r.Arg("n"))
-	if v == nil || n < 0 {
+	if v == nil || !v.Changes() || n < 0 {
 		return ""
 	}
 	said := l.say(v.Did, l.number(n))

@@ -170,7 +170,7 @@ type sibling struct{ Name, Title string }
 
 // QueuePages are the pages of a queue that are in its navigation.
 func (p *page) QueuePages() (all []sibling) {
-	for _, name := range []string{"queue", "messages", "lanes", "consumers", "schedules", "limits", "journal"} {
+	for _, name := range []string{"queue", "messages", "errors", "lanes", "consumers", "schedules", "limits", "journal"} {
 		all = append(all, sibling{name, p.lang.say(p.h.routes[name].title)})
 	}
 	return all
@@ -355,6 +355,9 @@ func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
 	bad := recover()
 	if bad == nil {
 		return
+	}
+	if bad == http.ErrAbortHandler { // the server ends the connection
+		panic(bad)
 	}
 	h.panicked(bad, "page", r.URL.Path)
 	http.Error(w, "Something went wrong: the log of the service says what.", http.StatusInternalServerError)

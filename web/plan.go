@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -53,7 +53,9 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	if p.Result, err = r.count(ctx, p); err != nil {
 		return nil, err
 	}
-	p.Chosen = append(p.Chosen, r.lang.howOf(p)...)
+	if p.Changes() {
+		p.Chosen = append(p.Chosen, r.lang.howOf(p)...)
+	}
 	return p, r.setShown(ctx, p)
 }
 
@@ -64,7 +66,8 @@ func (r *request) planned() (*planning, error) {
 		return nil, err
 	}
 	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
-	if p.verb == nil || p.Turn || !slices.Contains(p.States, s.State) || s.Text != "" {
+	if p.verb == nil || p.Turn || s.Text != "" ||
+		s.Everywhere() && !s.Narrow() || !s.Everywhere() && !slices.Contains(p.States, s.State) {
 		return nil, errWhat
 	}
 	r.Actor, err = r.may(p.Action, r.Queue)
@@ -84,7 +87,11 @@ func (p *planning) setHow(r *request) (err error) {
 
 // bulk is what the library is told.
 func (p *planning) bulk() ops.Bulk {
-	return ops.Bulk{States: []delayqueue.State{p.State}, Filter: p.Filter, Rate: p.Rate, Anew: p.Lift}
+	in := []delayqueue.State{p.State}
+	if p.Everywhere() {
+		in = p.States
+	}
+	return ops.Bulk{States: in, Filter: p.Filter, Rate: p.Rate, Anew: p.Lift}
 }
 
 // howOf says in words how what was chosen will be done.
@@ -105,6 +112,16 @@ func (l *language) howOf(p *planning) (all []fact) {
 	return append(all, fact{l.say("How fast"), how})
 }
 
+// InStates is how many were counted in each state.
+func (r *request) InStates(p *planning) (all []fact) {
+	for _, state := range states {
+		if n := p.Result.ByState[state]; n > 0 {
+			all = append(all, fact{r.lang.state(state), r.lang.number(n)})
+		}
+	}
+	return all
+}
+
 // Doing is what the button of a plan says that it does.
 func (r *request) Doing(p *planning) string {
 	if p.NeedsDelay {
@@ -115,6 +132,9 @@ func (r *request) Doing(p *planning) string {
 
 // selected says in words which messages are meant.
 func (l *language) selected(s *selection) (all []fact) {
+	if s.Everywhere() {
+		all = append(all, fact{l.say("State"), l.say("all states")})
+	}
 	for _, one := range s.Pairs() {
 		switch one.Name {
 		case "state":
@@ -190,6 +210,9 @@ func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	r.query = r.PostForm
 	p, err := r.planned()
+	if err == nil && !p.Changes() {
+		err = errWhat
+	}
 	if err == nil {
 		err = p.setHow(r)
 	}
@@ -222,7 +245,7 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 		return "", err
 	}
 	if begun.Entry == "" { // it is over, and in no journal
-		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {p.State.String()}}, p.Name, begun.Done)), nil
+		return link("messages", notice(maps.Clone(p.query), p.Name, begun.Done)), nil
 	}
 	return jobLink(r.Queue, begun.Entry), nil
 }

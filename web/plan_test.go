@@ -190,7 +190,8 @@ func TestPlanIsRefused(t *testing.T) {
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
 	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"},
 		{"most", ""},
-		{"do", "x"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"}, {"do", "cancel"}, {"state", "unack"}} {
+		{"do", "x"}, {"do", "count"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"},
+		{"do", "cancel"}, {"state", "unack"}} {
 		fields, err := url.ParseQuery(counted + "&confirm=orders")
 		ok(t, err)
 		fields.Set(bad[0], bad[1])

@@ -32,11 +32,11 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *ops.ErrorGroups // of garbage; nil: there is none
-	Kinds   []kindRow        // none: no consumer counts kinds
-	Rest    ops.Kind         // the kinds that have no row, together
-	Trouble string           // why something is missing
-	Away    string           // which shards are missing, and why
+	Groups  *errorList // of garbage; nil: there is none
+	Kinds   []kindRow  // none: no consumer counts kinds
+	Rest    ops.Kind   // the kinds that have no row, together
+	Trouble string     // why something is missing
+	Away    string     // which shards are missing, and why
 
 	From, To time.Time // of the span that was asked for
 	Between  *between  // nil: none was
@@ -78,8 +78,9 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	if err == nil {
 		err = p.past(ctx, r)
 	}
-	if err == nil {
-		err = p.grouped(ctx, r)
+	if err == nil && p.Counts.Garbage > 0 {
+		p.Groups, err = r.newestErrors(ctx)
+		err = p.without(r, err)
 	}
 	if err == nil && to.After(from) {
 		err = p.between(ctx, r, from, to)
@@ -277,24 +278,6 @@ const (
 	groupLook   = 2000 // messages that are looked at, the newest, because they show what is wrong now
 	groupsShown = 10
 )
-
-// grouped is garbage by what went wrong, for the page of a queue: the largest groups.
-func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
-	if p.Counts.Garbage == 0 {
-		return nil
-	}
-	p.Groups, err = shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
-		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook,
-			"")
-		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
-			g.Others += one.Count
-		}
-		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
-		return g, err
-	})
-	return p.without(r, err)
-}
-
 const (
 	kindsShown  = 20 // kinds that have a row
 	longestKind = 64 // bytes that consumers keep of a name

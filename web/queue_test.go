@@ -14,7 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
-	"github.com/redis/go-redis/v9"
 )
 
 func TestQueuePage(t *testing.T) {
@@ -78,7 +77,8 @@ func TestGarbageIsGrouped(t *testing.T) {
 	q.StopConsume()
 	<-done
 	got := f.get("queue?q=orders").body
-	f.sees(got, "order #: timed out &lt;b&gt;: skip retry", `<td class="num">6</td>`, `<td class="num">3</td>`)
+	f.sees(got, "order #: timed out &lt;b&gt;: skip retry", `data-label="In the last hour">6</td>`,
+		`data-label="In the last hour">3</td>`)
 	f.lacks(got, "timed out <b>")
 	shown := map[int]bool{} // by a group's own link, just those of the group
 	for _, to := range regexp.MustCompile(`href="(messages[^"]*like=[^"]*)"`).FindAllStringSubmatch(got, -1) {
@@ -138,22 +138,12 @@ func TestKinds(t *testing.T) {
 func TestNewErrorsAreSeen(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
-	old, dead := time.Now().Add(-time.Hour).UnixMicro(), make([]redis.Z, groupLook+250)
-	records, texts := map[string]any{}, map[string]any{}
-	for i := range dead {
-		why := "card declined"
+	f.bury(time.Now().Add(-time.Hour), groupLook+250, func(i int) string {
 		if i >= groupLook+200 {
-			why = "db down"
+			return "db down"
 		}
-		at, id := old+int64(i), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", i)
-		dead[i] = redis.Z{Score: float64(at), Member: id}
-		records[id], texts[id] = fmt.Sprint("2 1 0 ", at, " ", why), "x"
-	}
-	if err := errors.Join(f.cli.HSet(f.Context(), "{dq:orders}:msg", texts).Err(),
-		f.cli.HSet(f.Context(), "{dq:orders}:fail", records).Err(),
-		f.cli.ZAdd(f.Context(), "{dq:orders}:garbage", dead...).Err()); err != nil {
-		t.Fatal(err)
-	}
+		return "card declined"
+	})
 	f.sees(f.get("queue?q=orders").body, "db down", "card declined", "Looked at the newest 2,000 of 2,250.")
 	page := f.get("messages?q=orders&state=garbage").body
 	f.sees(page, "db down", "Latest first", `order=earliest`)

@@ -34,6 +34,7 @@ func (h *Handler) allRoutes() []route {
 		{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
 			live: []string{"standing", "numbers", "future", "garbage", "kinds", "past"}},
 		{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages},
+		{name: "errors", title: "Errors", queue: true, file: "errors", load: h.errors, live: []string{"groups"}},
 		{name: "message", title: "Message", queue: true, file: "message", load: h.message},
 		{name: "lanes", title: "Lanes", queue: true, file: "lanes", load: h.lanes},
 		{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}},
@@ -77,6 +78,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch known := h.routes[name]; {
 	case name == "live" && r.Method == http.MethodGet:
 		err = h.serveLive(w, req)
+	case name == "export" && r.Method == http.MethodGet:
+		err = h.serveExport(w, req)
 	case known == nil:
 		err = &httpError{http.StatusNotFound, "There is no such page"}
 	case known.load != nil && isGet(r):

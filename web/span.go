@@ -63,7 +63,7 @@ func (p *queuePage) between(ctx context.Context, r *request, from, to time.Time)
 		if errors.Is(err, delayqueue.ErrBadOption) {
 			return errNoTime
 		}
-		if err != nil {
+		if err = p.without(r, err); err != nil {
 			return err
 		}
 		due := got.Buckets[0]
@@ -86,6 +86,10 @@ func (p *queuePage) between(ctx context.Context, r *request, from, to time.Time)
 		past := health.Sum(hours)
 		b.Past, b.Journal = &past, linkOf("journal", nil, "q", r.Queue, "from", instantText(from), "to", instantText(to))
 		list(r.lang.say("what was given up on then"), delayqueue.StateGarbage, past.Garbage)
+		if past.Garbage > 0 {
+			b.Lists = append(b.Lists, tab{Name: r.lang.say("its errors"), Link: linkOf("errors", nil, "q", r.Queue,
+				"from", instantText(from), "to", instantText(to.Add(-time.Microsecond)))})
+		}
 	}
 	p.Between, p.From, p.To = b, from, to
 	return nil

@@ -7,8 +7,8 @@
 // The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all
 // its links are relative. Without Config.Authorize it changes nothing. docs/web.md says more.
 //
-// The package may import the face of the library, ops, schedule, internal/health, go-redis and the standard library,
-// and the time in an id from internal/message. A function that others need of a queue belongs into ops.
+// The package may import the face of the library, ops, schedule, internal/{health,export}, go-redis and the standard
+// library, and the time in an id from internal/message. A function that others need of a queue belongs into ops.
 package web
 
 import (
@@ -79,16 +79,20 @@ type Config struct {
 // A Handler is the page. It is safe for concurrent use. It reads from Redis only while a page is open, each queue
 // every 2 seconds, however many pages are open.
 type Handler struct {
-	cli     redis.UniversalClient
-	cfg     Config
-	log     *slog.Logger
-	csrf    *http.CrossOriginProtection
-	routes  map[string]*route
-	poller  *poller
-	cache   cache
+	cli    redis.UniversalClient
+	cfg    Config
+	log    *slog.Logger
+	csrf   *http.CrossOriginProtection
+	routes map[string]*route
+	poller *poller
+	cache  cache
+
+	errorCounts errorCounts
+
 	clients clients       // feeds
 	work    clients       // other requests, and what reads for them
 	jobs    clients       // that run
+	readers clients       // counts of errors, and exports, that run
 	shifts  sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
 	spend   time.Duration // on counting and searching, for each page
 	bounds  bounds
@@ -119,6 +123,7 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	}
 	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
 	h.clients.most, h.clients.full, h.jobs.most, h.jobs.full = maxClients, errFull, maxJobs, errJobs
+	h.readers.most, h.readers.full = mostReaders, errReaders
 	h.cfg.Prefix, h.spend, h.bounds = cmp.Or(c.Prefix, "dq"), budgetSpend, usualBounds
 	if h.log == nil {
 		h.log = slog.Default()
@@ -144,6 +149,7 @@ func (h *Handler) Close() {
 	h.clients.stopped()
 	h.work.stopped()
 	h.jobs.stopped()
+	h.readers.stopped()
 }
 
 // maxRead is how many bytes of a message a page reads; a message may have 511 MB.

@@ -110,7 +110,8 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 			fmt.Fprintln(os.Stderr, text)
 		}
 		saySample(counted.Sample)
-		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {
+		if err := a.ask("%s %s%s of queue %q?", work.question, plural(int(counted.Done), "message"),
+			byState(counted.ByState), m.Name()); err != nil {
 			return err
 		}
 		b.DryRun, b.Before, b.Most = false, counted.At, counted.Done
@@ -234,9 +235,11 @@ type bulkRest struct {
 }
 
 type bulkJSON struct {
-	Done   int64                `json:"done"`
-	Looked int64                `json:"looked"`
-	Passed map[ops.Reason]int64 `json:"passed_over,omitempty"`
+	Done   int64 `json:"done"`
+	Looked int64 `json:"looked"`
+	// done, by the state in which the messages were
+	ByState map[delayqueue.State]int64 `json:"by_state,omitempty"`
+	Passed  map[ops.Reason]int64       `json:"passed_over,omitempty"`
 	// the same command with --before or --cursor, and with --most, does what was counted, or the rest
 	Before *time.Time    `json:"before,omitempty"`
 	Most   int64         `json:"most,omitempty"` // 0: any number
@@ -257,7 +260,7 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 		a.sayNone()
 	}
 	if a.json {
-		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed}
+		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed, ByState: r.ByState}
 		if rest != nil {
 			out.Before, out.Most, out.Cursor = instant(rest.before), rest.most, rest.cursor
 		}
@@ -267,7 +270,7 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 		printJSON(out)
 		return nil
 	}
-	say("%s %s", did, plural(int(r.Done), "message"))
+	say("%s %s%s", did, plural(int(r.Done), "message"), byState(r.ByState))
 	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedExpired, ops.PassedMoved, ops.PassedNew} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])

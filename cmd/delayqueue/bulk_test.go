@@ -23,7 +23,9 @@ func tellBulkStates(w *world) {
 		w.send("orders", fmt.Sprint("due ", i))
 		w.send("orders", fmt.Sprint("later ", i), inAnHour)
 	}
-	w.contains(w.must("cancel", "orders", "--all", "--dry-run"), "would have canceled 6 messages\n", "later 2")
+	w.contains(w.must("cancel", "orders", "--all", "--dry-run"), "would have canceled 6 messages (pending 3, ready 3)\n",
+		"later 2")
+	w.contains(w.must("cancel", "orders", "--all", "--dry-run", "--json"), `"by_state":{"pending":3,"ready":3}`)
 	if n := w.counts("orders"); n.Ready != 3 || n.Pending != 3 || n.Garbage != 1 {
 		w.Errorf("a dry run changed something: %+v", n)
 	}

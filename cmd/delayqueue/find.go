@@ -1,11 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -19,23 +24,30 @@ type matchJSON struct {
 func (a *app) findCommand() *cobra.Command {
 	var (
 		states []string
+		which  selection
 		part   pager
 	)
 	c := &cobra.Command{
-		Use:   "find QUEUE TEXT",
-		Short: "Look for a text in all messages of a queue",
+		Use:   "find QUEUE [TEXT]",
+		Short: "Look for a text, a header or a key in all messages of a queue",
 		Long: `find looks for an id, for the key for which acks count, or for a text in keys,
-headers, payloads (of a group: the first part) and last errors. It looks at all
-messages, garbage first, until --limit are found. It reads the queue in small pages and rests after each as
-long as the page took. Ctrl-C ends it: it prints what it has found, and how to
-go on.`,
-		Example: "  delayqueue find orders order-42",
-		Args:    cobra.ExactArgs(2),
+headers, payloads (of a group: the first part) and last errors. --header, --with-key and the like leave out what
+does not match as a whole, with a TEXT or without. It looks at the messages of
+all states (garbage, retry, unack, ready, waiting, pending, done, in this order)
+until --limit are found. It reads the queue in small pages and rests after each
+as long as the page took. Ctrl-C ends it: it prints what it has found, and how
+to go on. --dry-run of a command such as reschedule counts all that match.`,
+		Example: "  delayqueue find orders order-42\n  delayqueue find orders --header customer=77",
+		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := part.check(); err != nil {
+			if err := cmp.Or(part.check(), which.check(delayqueue.StateGone)); err != nil {
 				return err
 			}
-			how := ops.Find{}
+			text := strings.Join(args[1:], "")
+			if text == "" && !which.any() {
+				return fail(exitUsage, "find what? Give a text, or --header, --with-key and the like")
+			}
+			how := ops.Find{Filter: which.filter()}
 			for _, name := range states {
 				state, err := parseState(name)
 				if err != nil {
@@ -47,45 +59,62 @@ go on.`,
 			if err != nil {
 				return err
 			}
-			return a.find(c, m, args[1], how, &part)
+			return a.find(c, m, text, how, &part)
 		},
 	}
+	which.flags(c, "whose time is")
 	c.Flags().StringSliceVar(&states, "state", nil, "only in these states ("+strings.Join(stateNames, ", ")+")")
 	part.flags(c, 20, "messages to show at most", "search")
+	a.csvFlag(c)
 	return c
 }
 
 // find prints what is found. If there is more, if it is interrupted, or if a call fails, it also prints how to go on.
 func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, part *pager) error {
 	t := a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6)
-	count, cursor := 0, part.cursor
+	count, cursor, in := 0, part.cursor, map[delayqueue.State]int64{}
 	for {
 		begun := time.Now()
 		how.Limit = part.limit - count
 		found, err := m.Find(c.Context(), text, how, cursor)
 		for _, one := range found.Matches[:min(len(found.Matches), how.Limit)] {
-			in := strings.TrimSpace(one.In + " " + one.Header)
+			place := strings.TrimSpace(one.In + " " + one.Header)
 			t.row(matchJSON{one.In, one.Header, jsonOf(one.MessageStatus)},
-				one.ID, one.Key, one.State, in, payloadOf(one.MessageStatus), errorOf(one.MessageStatus))
+				one.ID, one.Key, one.State, place, payloadOf(one.MessageStatus), errorOf(one.MessageStatus))
 			count++
+			in[one.State]++
 		}
 		if cursor = found.Next; inPart(err) && cursor != "" && count < part.limit {
 			rest(c.Context(), time.Since(begun)/10) // the call itself rests between its pages
 			continue
 		}
 		t.print()
-		a.sayMore(c, fmt.Sprintf("%s; looked at %d of %d", plural(count, "message"), found.Looked, found.Total), cursor, err)
+		a.sayMore(c, fmt.Sprintf("%s%s; looked at %d of %d", plural(count, "message"), byState(in), found.Looked,
+			found.Total), cursor, err)
 		return err
 	}
 }
 
+// byState is how many messages are in each state, in words; "" if all are in one.
+func byState(n map[delayqueue.State]int64) string {
+	var words []string
+	for _, state := range slices.Sorted(maps.Keys(n)) {
+		words = append(words, fmt.Sprintf("%s %s", state, humanize.Comma(n[state])))
+	}
+	if len(words) < 2 {
+		return ""
+	}
+	return " (" + strings.Join(words, ", ") + ")"
+}
+
 type errorGroupJSON struct {
-	Pattern string    `json:"pattern"`
-	Count   int64     `json:"count"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
-	ID      string    `json:"id"`
-	Error   string    `json:"error"`
+	Pattern  string    `json:"pattern"`
+	Count    int64     `json:"count"`
+	LastHour int64     `json:"last_hour"`
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+	ID       string    `json:"id"`
+	Error    string    `json:"error"`
 }
 
 func (a *app) errorsCommand() *cobra.Command {
@@ -99,8 +128,9 @@ func (a *app) errorsCommand() *cobra.Command {
 		Short: "Group garbage, or messages that wait for a retry, by error",
 		Long: `errors counts the messages in garbage, or in retry, by their last error. In the
 error, numbers and ids are #, and text in quotes is left out. Each group shows
-how many, since when, and the last message. How many messages are in groups that
-are not shown is said on the standard error. --error-like takes a text of the
+how many, how many of them in the last hour, since when, and the last message.
+How many messages are in groups that are not shown is said on the standard
+error. --error-like takes a text of the
 column ERROR and selects that group, here and in requeue, delete, cancel, run and
 reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
@@ -133,20 +163,21 @@ reschedule. Ctrl-C ends it with what it has counted.`,
 	which.flags(c, "whose time is")
 	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows up to 1,000")
 	c.Flags().StringVar(&where, "state", "garbage", "garbage or retry")
+	a.csvFlag(c)
 	return c
 }
 
 // printErrors prints groups, the largest first.
 func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
-	t := a.grid("count", "first", "last", "error", "last one").numbers(1).sentences(4)
+	t := a.grid("count", "last hour", "first", "last", "error", "last one").numbers(1, 2).sentences(5)
 	others := all.Others // messages of groups that are not printed
 	for i, g := range all.Groups {
 		if i >= limit && !a.json {
 			others += g.Count
 			continue
 		}
-		t.row(errorGroupJSON{g.Pattern, g.Count, utc(g.First), utc(g.Last), g.ID, g.Error},
-			g.Count, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID)
+		t.row(errorGroupJSON{g.Pattern, g.Count, g.LastHour, utc(g.First), utc(g.Last), g.ID, g.Error},
+			g.Count, g.LastHour, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID)
 	}
 	t.print()
 	if others > 0 {

@@ -28,6 +28,16 @@ func tellFind(w *world) {
 	for _, args := range [][]string{{"find", "orders", "needle"}, {"ls", "orders", "garbage"}} {
 		w.lacks(w.run(append(args, "--cursor", "x")...).err, "to go on")
 	}
+	w.send("orders", "z", delayqueue.WithHeader("trace", "needle"))
+	r = w.run("find", "orders", "--header", "trace=a needle", "--header-contains", "trace=needle")
+	r.says("1 message; looked at 4 of 4")
+	w.contains(r.out, "y")
+	w.contains(w.run("find", "orders", "--header-contains", "trace=needle").err, "2 messages (pending 1, ready 1);")
+	w.contains(w.must("find", "orders", "--with-key", "needle", "--json"), `{"in":"key","id":"`+id)
+	w.send("orders", "=1+1", inAnHour, delayqueue.WithKey("-k"))
+	w.contains(w.must("ls", "orders", "pending", "--csv"), "id,key,state,sent,due,", ",'-k,pending,", ",'=1+1,")
+	w.contains(w.must("find", "orders", "--with-key", "-k", "--csv"), "in,header,id,key,", ",'=1+1,")
+	w.refused(exitUsage, "find what?", "find", "orders")
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
 }
@@ -38,10 +48,12 @@ func tellErrors(w *world) {
 	w.kill("orders", "card 7 refused", "c")
 	w.kill("orders", "no stock", "d")
 	got := decode[errorGroupJSON](w, w.must("errors", "orders", "--json"))
-	if len(got) != 2 || got[0].Count != 3 || !strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
+	if len(got) != 2 || got[0].Count != 3 || got[0].LastHour != 3 ||
+		!strings.Contains(got[0].Pattern, "card # refused") || got[1].Count != 1 {
 		w.Fatalf("groups %+v", got)
 	}
-	w.run("errors", "orders", "-l", "1").shows("card # refused").says("… and 1 message in other groups",
+	w.contains(w.must("errors", "orders", "--csv"), "pattern,count,last_hour,", "no stock,1,1,")
+	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused").says("… and 1 message in other groups",
 		"looked at 4 of 4")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")

@@ -58,6 +58,7 @@ has found, and how to go on.`,
 	}
 	which.flags(c, "whose time is")
 	part.flags(c, 20, "messages to show at most", "list")
+	a.csvFlag(c)
 	return c
 }
 
@@ -77,6 +78,11 @@ func (p *pager) check() error {
 		return fail(exitUsage, "--limit must be above 0")
 	}
 	return nil
+}
+
+// csvFlag adds --csv.
+func (a *app) csvFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&a.csv, "csv", false, "print CSV: the fields of --json, one row each; no cell becomes a formula")
 }
 
 // listPage is how many messages one call looks at.

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
-	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/schollz/progressbar/v3"
 )
@@ -129,92 +126,6 @@ func (a *app) progress(what string, total int64) *progressbar.ProgressBar {
 }
 
 func finish(bar *progressbar.ProgressBar) { _ = bar.Finish() } // a bar that cannot be drawn stops nothing
-
-// messageJSON is a message as --json prints it.
-type messageJSON struct {
-	ID         string            `json:"id"`
-	Key        string            `json:"key,omitempty"`
-	State      string            `json:"state"`
-	Sent       *time.Time        `json:"sent,omitempty"` // by the sender's clock
-	Due        time.Time         `json:"due"`
-	Lane       string            `json:"lane,omitempty"`
-	LaneWidth  int               `json:"lane_width,omitempty"`
-	TTL        float64           `json:"ttl_seconds,omitempty"`
-	Deadline   *time.Time        `json:"deadline,omitempty"`
-	Timeout    float64           `json:"timeout_seconds,omitempty"` // negative: none
-	Retention  float64           `json:"retention_seconds,omitempty"`
-	Countdown  int               `json:"countdown,omitempty"`
-	Missing    *int              `json:"countdown_left,omitempty"` // of a countdown
-	Counts     string            `json:"counts,omitempty"`
-	At         *time.Time        `json:"at,omitempty"`
-	Delivery   int               `json:"delivery"`
-	Failures   int               `json:"failures"`
-	Losses     int               `json:"losses"`
-	MaxRetries int               `json:"max_retries"`
-	Payload    *string           `json:"payload,omitempty"`
-	Base64     []byte            `json:"payload_base64,omitempty"` // of a payload that is no text
-	PartCount  int               `json:"part_count,omitempty"`     // of a group; get has the parts
-	PartBytes  int               `json:"part_bytes,omitempty"`
-	Parts      []string          `json:"parts,omitempty"`
-	Parts64    [][]byte          `json:"parts_base64,omitempty"` // of parts of which one is no text
-	Headers    map[string]string `json:"headers,omitempty"`
-	LastError  string            `json:"last_error,omitempty"`
-	LastErrors []errorJSON       `json:"last_errors,omitempty"` // the newest first
-	Result     string            `json:"result,omitempty"`
-	Result64   []byte            `json:"result_base64,omitempty"` // of a result that is no text
-	EndedAt    *time.Time        `json:"ended_at,omitempty"`
-	Consumer   string            `json:"consumer,omitempty"`
-	Unreadable string            `json:"unreadable,omitempty"`
-}
-
-// errorJSON is the error of a delivery.
-type errorJSON struct {
-	At       *time.Time `json:"at,omitempty"`
-	Delivery int        `json:"delivery,omitempty"`
-	Error    string     `json:"error"`
-}
-
-func jsonOf(m *ops.MessageStatus) messageJSON {
-	out := messageJSON{
-		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(),
-		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
-		Delivery: m.Delivery, Failures: m.Failures,
-		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt),
-		Consumer:  m.Consumer,
-		Countdown: m.Countdown, Counts: m.Counts, Lane: m.Lane, LaneWidth: m.LaneWidth,
-	}
-	if m.Countdown > 0 {
-		out.Missing = &m.CountdownLeft
-	}
-	if m.Timeout < 0 {
-		out.Timeout = -1
-	}
-	for _, e := range m.LastErrors {
-		out.LastErrors = append(out.LastErrors, errorJSON{instant(e.At), e.Delivery, e.Text})
-	}
-	if m.Broken != nil {
-		out.Unreadable = m.Broken.Error()
-	}
-	if utf8.ValidString(m.Payload) {
-		out.Payload = &m.Payload
-	} else {
-		out.Base64 = []byte(m.Payload)
-	}
-	out.PartCount, out.PartBytes = m.PartCount, m.PartBytes
-	if !slices.ContainsFunc(m.Parts, func(part string) bool { return !utf8.ValidString(part) }) {
-		out.Parts = m.Parts
-	} else {
-		for _, part := range m.Parts {
-			out.Parts64 = append(out.Parts64, []byte(part))
-		}
-	}
-	if utf8.ValidString(m.Result) {
-		out.Result = m.Result
-	} else {
-		out.Result64 = []byte(m.Result)
-	}
-	return out
-}
 
 // unsaid is the first error of say and printJSON, with which the program ends: a table that a full disk cut off must
 // not look whole.

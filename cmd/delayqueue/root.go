@@ -30,6 +30,7 @@ type app struct {
 	operator  string // name of the person who acts
 	reason    string
 	json, yes bool
+	csv       bool // of lists: rows as CSV; all else is as with json
 
 	hungAfter, laneAfter durationFlag // for verdicts
 
@@ -101,7 +102,7 @@ and progress bars are for terminals only. NO_COLOR turns colours off.
 		c.ValidArgsFunction = cobra.NoFileCompletions
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
-				a.started, a.command = true, c
+				a.started, a.command, a.json = true, c, a.json || a.csv
 				if a.prefix == "" || strings.ContainsAny(a.prefix, "{}:") { // about which the library would panic
 					return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
 				}

@@ -8,10 +8,11 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/go-delayqueue/delayqueue/internal/export"
 )
 
 // Texts from Redis, which anybody may have written, reach a terminal, a shell or a file only through these functions.
@@ -96,24 +97,7 @@ func escapeJSON(text []byte) []byte {
 	return out
 }
 
-// lastInstant is the last instant that JSON can hold; another program may have written a later one.
-var lastInstant = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+// What --json prints of a message, and of an instant.
+type messageJSON = export.Message
 
-// utc is an instant as --json prints it.
-func utc(t time.Time) time.Time {
-	switch t = t.UTC(); {
-	case t.After(lastInstant):
-		return lastInstant
-	case t.Year() < 0:
-		return time.Time{}
-	}
-	return t
-}
-
-func instant(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = utc(t)
-	return &t
-}
+var jsonOf, utc, instant = export.Of, export.UTC, export.Instant

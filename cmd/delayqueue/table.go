@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/go-delayqueue/delayqueue/internal/export"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 )
@@ -17,10 +19,11 @@ import (
 type grid struct {
 	header []any
 	rows   [][]cell
-	right  []int // columns of numbers, counted from 1
-	cut    []int // columns that may be cut, because get or --json has the whole text
-	long   []int // columns of sentences, which are narrow so that the others have room, and never cut
-	json   bool  // rows are printed as JSON instead, one a line
+	right  []int       // columns of numbers, counted from 1
+	cut    []int       // columns that may be cut, because get or --json has the whole text
+	long   []int       // columns of sentences, which are narrow so that the others have room, and never cut
+	json   bool        // rows are printed as JSON instead, one a line
+	csv    *export.CSV // rows are printed as CSV instead; nil: not
 }
 
 // A cell has a short text for narrow terminals.
@@ -32,11 +35,32 @@ type moment struct{ time.Time }
 func newGrid(header ...any) *grid { return &grid{header: header} }
 
 // grid is a table, or with --json one object for each row.
-func (a *app) grid(header ...any) *grid { return &grid{header: header, json: a.json} }
+func (a *app) grid(header ...any) *grid {
+	g := &grid{header: header, json: a.json}
+	if a.csv {
+		g.csv = &export.CSV{Writer: csvOutput{}}
+	}
+	return g
+}
+
+// csvOutput is the output for CSV. A terminal gets nothing that could control it.
+type csvOutput struct{}
+
+func (csvOutput) Write(text []byte) (int, error) {
+	if onTerminal(os.Stdout) {
+		_, err := os.Stdout.WriteString(printable(string(text)))
+		return len(text), err
+	}
+	return os.Stdout.Write(text)
+}
 
 // row adds a row, or prints what it stands for as JSON.
 func (g *grid) row(object any, cells ...any) {
-	if g.json {
+	switch {
+	case g.csv != nil:
+		unsaid = cmp.Or(unsaid, g.csv.Write(object))
+		return
+	case g.json:
 		printJSON(object)
 		return
 	}

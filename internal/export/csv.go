@@ -1,0 +1,73 @@
+package export
+
+import (
+	"encoding/base64"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// A CSV writes structs of one type as lines. Its columns have the names of their JSON fields, in this order, and the
+// first line has these names. The zero value with a Writer is ready.
+type CSV struct {
+	Writer io.Writer
+	out    *csv.Writer
+}
+
+// Write writes one struct.
+func (c *CSV) Write(v any) error {
+	value := reflect.ValueOf(v)
+	var names, cells []string
+	for _, f := range reflect.VisibleFields(value.Type()) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "" {
+			continue
+		}
+		names = append(names, name)
+		cell := ""
+		if one := value.FieldByIndex(f.Index); !one.IsZero() || options == "" {
+			cell = cellOf(one)
+		}
+		cells = append(cells, cell)
+	}
+	if c.out == nil {
+		c.out = csv.NewWriter(c.Writer)
+		_ = c.out.Write(names) // Error tells
+	}
+	_ = c.out.Write(cells)
+	c.out.Flush()
+	return c.out.Error()
+}
+
+// cellOf is a value as text. What has parts is JSON.
+func cellOf(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	switch value := v.Interface().(type) {
+	case time.Time:
+		return value.Format(time.RFC3339Nano)
+	case []byte:
+		return base64.StdEncoding.EncodeToString(value)
+	case string:
+		return plain(value)
+	}
+	if kind := v.Kind(); kind == reflect.Map || kind == reflect.Slice {
+		text, _ := json.Marshal(v.Interface()) // texts and numbers can be written
+		return string(text)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// plain puts a ' before a text that a spreadsheet would take for a formula (OWASP, CSV injection).
+func plain(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if strings.IndexAny(text, "=+-@\t\r\n") == 0 {
+		return "'" + text
+	}
+	return text
+}

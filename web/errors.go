@@ -1,0 +1,175 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+)
+
+// The errors of all garbage, or of all retries, in groups. Millions of messages take minutes, so the process that was
+// asked counts in the background while somebody looks, and the page says how far it is. No request waits for that.
+
+const (
+	errorStep    = 10_000           // messages that are looked at before the page is told
+	keepErrors   = 10 * time.Minute // how long a count is kept after the last look
+	groupsListed = 200
+	mostReaders  = 4 // counts of errors, and exports, that run in one process
+)
+
+var errReaders = &httpError{http.StatusServiceUnavailable,
+	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended"}
+
+// errorCounts are the counts of a process.
+type errorCounts struct {
+	mu  sync.Mutex
+	all map[string]*errorCount // by the queries of selections
+}
+
+// An errorCount is how far the errors of a selection are counted.
+type errorCount struct {
+	ops.ErrorGroups
+	At    time.Time // when it began
+	Runs  bool
+	Ended bool
+	err   error
+	seen  time.Time // when somebody looked last
+}
+
+// An errorList is groups of errors, with the selection that they are of.
+type errorList struct {
+	*selection
+	*ops.ErrorGroups
+}
+
+// An errorsPage is what the page of errors shows.
+type errorsPage struct {
+	Groups  *errorList
+	Count   errorCount
+	Tabs    []tab
+	More    int    // groups that are not listed
+	Trouble string // why it does not go on
+}
+
+func (h *Handler) errors(_ context.Context, r *request) (any, error) {
+	s, err := r.selection()
+	if err != nil {
+		return nil, err
+	}
+	s.State = cmp.Or(s.State, delayqueue.StateGarbage)
+	s.query.Set("state", s.State.String())
+	if s.Text != "" || s.State != delayqueue.StateGarbage && s.State != delayqueue.StateRetry {
+		return nil, errNoPage
+	}
+	p := &errorsPage{Count: h.errorsOf(r, s)}
+	if p.Count.err != nil {
+		p.Trouble = r.lang.trouble(p.Count.err)
+	}
+	all := p.Count.ErrorGroups
+	shown := min(len(all.Groups), groupsListed)
+	for _, one := range all.Groups[shown:] {
+		all.Others += one.Count
+	}
+	p.More, all.Groups = len(all.Groups)-shown, all.Groups[:shown]
+	p.Groups = &errorList{s, &all}
+	for _, state := range []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry} {
+		p.Tabs = append(p.Tabs,
+			tab{Name: r.lang.state(state), Link: s.Link("errors", "state", state), Here: state == s.State})
+	}
+	return p, nil
+}
+
+// Stamp names a count in the link that begins it anew. A feed asks by the same link again and again.
+func (c *errorCount) Stamp() string { return strconv.FormatInt(c.At.UnixMicro(), 36) }
+
+// errorsOf returns how far the errors are counted, and counts on in the background.
+func (h *Handler) errorsOf(r *request, s *selection) errorCount {
+	counts, now, key := &h.errorCounts, time.Now(), s.query.Encode()
+	counts.mu.Lock()
+	defer counts.mu.Unlock()
+	for key, old := range counts.all {
+		if !old.Runs && now.Sub(old.seen) > keepErrors {
+			delete(counts.all, key)
+		}
+	}
+	one := counts.all[key]
+	if one == nil || !one.Runs && r.Arg("again") == one.Stamp() {
+		if counts.all == nil || len(counts.all) >= cacheMost {
+			counts.all = map[string]*errorCount{} // a count that runs ends, because nobody looks at it
+		}
+		one = &errorCount{At: now}
+		counts.all[key] = one
+	}
+	one.seen = now
+	if !one.Runs && !one.Ended {
+		if err := h.readers.enter(""); err != nil {
+			one.err = err
+		} else {
+			one.Runs, one.err = true, nil
+			go h.countErrors(r.Queue, s.State, s.Filter, one)
+		}
+	}
+	out := *one
+	out.Groups = append([]ops.ErrorGroup(nil), one.Groups...)
+	return out
+}
+
+// countErrors counts until all was looked at, or nobody looks any more. A later look goes on from there.
+func (h *Handler) countErrors(queue string, state delayqueue.State, f ops.Filter, one *errorCount) {
+	defer h.readers.leave("")
+	defer func() {
+		if bad := recover(); bad != nil {
+			h.panicked(bad, "errors of queue", queue)
+			h.errorCounts.mu.Lock()
+			defer h.errorCounts.mu.Unlock()
+			one.err, one.Runs, one.Ended = errPanic, false, true
+		}
+	}()
+	f.LatestFirst = true // what is wrong now is seen at once
+	for more := true; more; {
+		ctx, cancel := context.WithTimeout(h.done, h.bounds.request)
+		got, err := h.newMonitor(queue).ErrorGroups(ctx, state, f, errorStep, one.Next)
+		cancel()
+		more = h.noteErrors(one, got, err)
+	}
+}
+
+// noteErrors adds what a call has counted, and says whether to go on. The shards that answer are counted to the end.
+func (h *Handler) noteErrors(one *errorCount, got *ops.ErrorGroups, err error) (more bool) {
+	h.errorCounts.mu.Lock()
+	defer h.errorCounts.mu.Unlock()
+	counted := err == nil || errors.Is(err, delayqueue.ErrMissingShards) && got.Looked > 0
+	if counted || got.Next != "" {
+		one.Merge(got)
+		one.Total = max(one.Total, got.Total)
+	}
+	one.err, one.Ended = err, counted && one.Next == ""
+	one.Runs = counted && !one.Ended && h.done.Err() == nil && time.Since(one.seen) < h.bounds.linger
+	return one.Runs
+}
+
+// newestErrors are the largest groups of the newest garbage, for the page of a queue; those of the other shards beside
+// an ErrMissingShards.
+func (r *request) newestErrors(ctx context.Context) (*errorList, error) {
+	g, err := shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
+		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook,
+			"")
+		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
+			g.Others += one.Count
+		}
+		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
+		return g, err
+	})
+	if g == nil {
+		return nil, err
+	}
+	garbage := delayqueue.StateGarbage
+	return &errorList{&selection{State: garbage, query: url.Values{"q": {r.Queue}, "state": {garbage.String()}}}, g}, err
+}

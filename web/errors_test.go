@@ -1,0 +1,132 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// bury writes garbage, of which message i died i us after base.
+func (f *fixture) bury(base time.Time, n int, why func(i int) string) {
+	f.Helper()
+	dead, records, texts := make([]redis.Z, n), map[string]any{}, map[string]any{}
+	for i := range dead {
+		at, id := base.UnixMicro()+int64(i), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", i)
+		dead[i] = redis.Z{Score: float64(at), Member: id}
+		records[id], texts[id] = fmt.Sprint("2 1 0 ", at, " ", why(i)), "x"
+	}
+	ok(f, errors.Join(f.cli.HSet(f.Context(), "{dq:orders}:msg", texts).Err(),
+		f.cli.HSet(f.Context(), "{dq:orders}:fail", records).Err(),
+		f.cli.ZAdd(f.Context(), "{dq:orders}:garbage", dead...).Err()))
+}
+
+// The page of errors counts all garbage, in steps. A group that stands behind thousands of newer errors is there, with
+// its own messages and its own plan.
+func TestErrorsOfAllGarbage(t *testing.T) {
+	rights := []Action{Requeue}
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.bury(time.Now().Add(-2*time.Hour), 5000, func(i int) string {
+		switch {
+		case i < 300:
+			return fmt.Sprintf("smtp 550 <b>%d", i)
+		case i < 1500:
+			return "no stock"
+		}
+		return "timed out"
+	})
+	f.lacks(f.get("queue?q=orders").body, "smtp")
+	page := func(address string) (body string) {
+		f.eventually("all errors are counted", func() bool {
+			body = f.get(address).body
+			return strings.Contains(body, "Looked at 5,000 of 5,000")
+		})
+		return body
+	}
+	body := page("errors?q=orders")
+	f.sees(body, "smtp # &lt;b&gt;#", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
+		"Show them", "Requeue them")
+	f.lacks(body, "&lt;time", "goes on while", "<progress", "smaller ones")
+	again := regexp.MustCompile(`href="(errors[^"]*again=[^"]*)"`).FindStringSubmatch(body)
+	ok(t, f.cli.ZRemRangeByRank(f.Context(), "{dq:orders}:garbage", 300, 1499).Err())
+	f.sees(f.get("errors?q=orders").body, ">1,200</td>") // what was counted
+	f.eventually("it is counted again", func() bool {
+		body = f.get(html.UnescapeString(again[1])).body
+		return strings.Contains(body, "Looked at 3,800 of 3,800")
+	})
+	f.lacks(body, "no stock")
+	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
+	_, body = f.counted(html.UnescapeString(plan[1]) + "&count=1")
+	f.sees(body, "300 messages, as they were at", "smtp # &lt;b&gt;#")
+	rights = nil
+	f.lacks(f.get("errors?q=orders").body, "Requeue them")
+	f.sees(f.get("errors?q=orders&state=retry").body, "Looked at 0 of 0")
+	for _, bad := range []string{"state=pending", "state=x", "text=a"} {
+		f.wants(http.StatusBadRequest, f.get("errors?q=orders&"+bad), bad)
+	}
+}
+
+// A search by a header goes through all states, and a plan for what it finds changes just the messages that were
+// counted in each state.
+func TestPlanOverStates(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	ship, hour := delayqueue.WithHeader("type", "ship"), delayqueue.WithDelay(time.Hour)
+	f.sent("orders", "dead", ship)
+	f.sent("orders", "dead too", delayqueue.WithHeader("type", "shipping"))
+	f.consumeGarbage("orders", 2)
+	for range 3 {
+		f.sent("orders", "later", ship, hour)
+	}
+	f.sent("orders", "waits", ship, delayqueue.WithLane("a"), hour)
+	waits := f.sent("orders", "waits", ship, delayqueue.WithLane("a"), hour)
+	ready := f.sent("orders", "now", ship)
+	other := f.sent("orders", "other", hour, delayqueue.WithHeader("type", "shipping"))
+	all := []any{"q", "orders", "header", "type=ship"}
+	body := f.get(address("messages", all...)).body
+	f.sees(body, "Looked at 9 of 9", "Count by state", "All that match:", "garbage", "later")
+	if n := strings.Count(body, `<th scope="row">`); n != 7 {
+		t.Errorf("%d are found", n)
+	}
+	_, body = f.counted(address("plan", append(all, "do", "count", "count", "1")...))
+	f.sees(body, "7 messages, as they were at", "pending <b>4</b>", "ready <b>1</b>", "waiting <b>1</b>",
+		"garbage <b>1</b>")
+	f.lacks(body, "<button", "Type the queue")
+	counted, body := f.counted(address("plan", append(all, "do", "postpone", "by", "24h0m0s", "count", "1")...))
+	f.sees(body, "6 messages, as they were at", "pending <b>4</b>", "ready <b>1</b>", "all states", "type=ship", "later")
+	late := f.sent("orders", "came later", ship, hour)
+	f.sees(f.finish(counted), "finished: 6 done")
+	m := f.monitor("orders")
+	for id, want := range map[string]bool{waits: true, ready: true, other: false, late: false} {
+		got, err := m.Get(f.Context(), id)
+		ok(t, err)
+		if postponed := time.Until(got.At) > 20*time.Hour; postponed != want {
+			t.Errorf("%s: postponed %v: %+v", got.Payload, postponed, got)
+		}
+	}
+	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "run", "count", "1")), "no state, no field")
+	f.wants(http.StatusBadRequest, f.ask(http.MethodPost, "act", form("q", "orders", "do", "count", "id", late)), "no act")
+	f.serve(Config{})
+	_, body = f.counted(address("plan", append(all, "do", "count", "count", "1")...))
+	f.sees(body, "8 messages, as they were at")
+}
+
+// consumeGarbage makes garbage of all that is due, which are so many messages.
+func (f *fixture) consumeGarbage(queue string, n int64) {
+	f.Helper()
+	q := delayqueue.NewQueue(queue, f.cli, func(string) bool { return false })
+	done := q.StartConsume()
+	f.eventually("all are garbage", func() bool {
+		c, err := f.monitor(queue).Counts(f.Context())
+		return err == nil && c.Garbage == n
+	})
+	q.StopConsume()
+	<-done
+}
