@@ -30,6 +30,7 @@ type queuePage struct {
 	Spans   []span
 	Past    []*chart
 	Groups  *ops.ErrorGroups // of garbage; nil: there is none
+	Books   *books           // nil: they are not open
 	Trouble string           // why something is missing
 }
 
@@ -63,6 +64,9 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	if err == nil {
 		err = p.grouped(ctx, r)
+	}
+	if err == nil {
+		p.Books, err = r.books(ctx)
 	}
 	if err != nil {
 		p.Trouble = r.lang.trouble(err)

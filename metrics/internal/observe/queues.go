@@ -33,6 +33,7 @@ type Queues struct {
 type queue struct {
 	monitor *ops.Queue
 	down    bool // as it was last logged
+	past    past
 }
 
 // A Reading is the state of one queue.
@@ -106,10 +107,13 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 	if r.Counts, err = one.monitor.Counts(ctx); err == nil {
 		r.Consumers, err = one.monitor.Consumers(ctx)
 	}
-	if errors.Is(err, delayqueue.ErrNoQueue) { // not used yet: it is as empty as one that is
+	there := err == nil
+	if errors.Is(err, delayqueue.ErrNoQueue) { // not used yet, or gone: it is as empty as one that is there
 		err = nil
 	}
-	r.Up = err == nil
+	if r.Up = err == nil; r.Up {
+		q.noteGone(ctx, one, &r, there)
+	}
 	q.mu.Lock()
 	changed := one.down == r.Up
 	one.down = !r.Up
