@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/journal"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // A Balance is the books of a queue: how many messages ever entered it, how many left it, and how many are here. Each
@@ -37,7 +38,7 @@ type Balance struct {
 
 	// Unaccounted is how many messages have vanished without a word: evicted, deleted by another program, or lost by the
 	// server. Less than 0: so many have appeared. A failover or a restart that forgets the last writes forgets their
-	// counts, too: see delayqueue.RolledBackEvent.
+	// counts, too, and so does a flush: see Counts.LossSince.
 	Unaccounted int64
 }
 
@@ -49,19 +50,34 @@ func (m *Queue) Balance(ctx context.Context) (Balance, error) {
 }
 
 // AcceptBalance makes the books of the queue balance (see Balance), whatever is there, and returns how many
-// messages were missing; less than 0: how many were too many. Find out why first: afterwards only the journal and
-// Balance.WrittenOff, or Balance.Found, tell of them. It changes no message.
+// messages were missing; less than 0: how many were too many. It accepts losses, too, which Counts.LossSince tells of.
+// Find out why first: afterwards only the journal and Balance.WrittenOff, or Balance.Found, tell of them. It changes
+// no message.
 func (m *Queue) AcceptBalance(ctx context.Context) (missing int64, err error) {
-	missing, err = m.store.AcceptBalance(ctx, &m.calls)
-	r := journalRecord{Act: journal.AcceptBalance, Detail: "missing", N: missing}
-	if missing < 0 {
-		r.Detail, r.N = "too many", -missing
-	}
-	if missing != 0 && (err == nil || partly(err) != "") {
-		m.done(ctx, r.partly(err))
+	got, err := m.store.AcceptBalance(ctx, &m.calls)
+	for _, r := range acceptedRecords(got) {
+		if err == nil || partly(err) != "" {
+			m.done(ctx, r.partly(err))
+		}
 	}
 	if err != nil {
-		return missing, m.failed(err, "accept the balance")
+		return got.Missing, m.failed(err, "accept the balance")
 	}
-	return missing, nil
+	return got.Missing, nil
+}
+
+// acceptedRecords are the entries of the journal about what was accepted.
+func acceptedRecords(a script.Accepted) (all []journalRecord) {
+	add := func(n int64, detail string) {
+		all = append(all, journalRecord{Act: journal.AcceptBalance, Detail: detail, N: n})
+	}
+	if a.Missing > 0 {
+		add(a.Missing, "missing")
+	} else if a.Missing < 0 {
+		add(-a.Missing, "too many")
+	}
+	if !a.LossSince.IsZero() {
+		add(a.LossMessages, "lost since "+a.LossSince.UTC().Format(time.RFC3339))
+	}
+	return all
 }

@@ -27,6 +27,13 @@ type Counts struct {
 
 	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
 
+	// when a consumer noticed that messages are gone which nobody took out; zero: there was no such loss since the last
+	// AcceptBalance
+	LossSince time.Time
+	// how many, about: exact of what was deleted message by message; of a queue that was flushed, evicted or rolled back,
+	// how many more sends than acks the consumer had seen, and at least 1
+	LossMessages int64
+
 	// nothing is handed out before this instant, because a handler returned Throttle; zero: none has
 	ThrottledUntil time.Time
 }
@@ -39,6 +46,6 @@ func (m *Queue) Counts(ctx context.Context) (Counts, error) {
 		Paused: c.Paused, PausedUntil: c.PausedUntil, PausedSince: c.PausedSince, PausedBy: c.PausedBy,
 		PauseReason: c.PauseReason,
 		Limited:     c.Limited, LimitedSince: c.LimitedSince, LimitedUntil: c.LimitedUntil,
-		Unaccounted: c.Unaccounted, ThrottledUntil: c.ThrottledUntil,
+		Unaccounted: c.Unaccounted, LossSince: c.LossSince, LossMessages: c.LossMessages, ThrottledUntil: c.ThrottledUntil,
 	}, m.failed(err, "counts")
 }

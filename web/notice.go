@@ -48,6 +48,8 @@ func (r *request) did() string {
 		return l.say("The queue is paused")
 	case "resume":
 		return l.say("The queue goes on")
+	case "accepted":
+		return l.say("It is accepted, and stands in the journal")
 	case "set":
 		return l.say("The limits are set. The journal says which were set before")
 	case "clear":

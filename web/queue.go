@@ -35,6 +35,7 @@ type queuePage struct {
 	Groups  *errorList // of garbage; nil: there is none
 	Kinds   []kindRow  // none: no consumer counts kinds
 	Rest    ops.Kind   // the kinds that have no row, together
+	Books   *books     // nil: they are not open
 	Trouble string     // why something is missing
 	Away    string     // which shards are missing, and why
 
@@ -87,6 +88,10 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	if errors.Is(err, errNoTime) {
 		return nil, err
+	}
+	if err == nil {
+		p.Books, err = r.books(ctx)
+		err = p.without(r, err)
 	}
 	if err != nil {
 		p.Trouble = r.lang.trouble(err)

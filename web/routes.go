@@ -42,6 +42,7 @@ func (h *Handler) allRoutes() []route {
 		{name: "schedule", title: "Are you sure?", queue: true, file: "schedule", load: h.askSchedule, act: Look,
 			post: h.postSchedule},
 		{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits},
+		{name: "books", title: "Books", queue: true, act: Accept, post: h.postBooks},
 		{name: "journal", title: "Journal", queue: true, file: "journal", load: h.journal, live: []string{"entries"}},
 		{name: "pause", title: "Pause", queue: true, file: "pause", load: h.askPause, act: Pause, post: h.postPause},
 		{name: "act", title: "Are you sure?", queue: true, file: "act", load: h.askAct, act: Look, post: h.postAct},

@@ -40,6 +40,7 @@ const (
 	Delete     Action = "delete"
 	SetLimits  Action = "set limits" // and lift a throttle
 	Skip       Action = "skip"       // end the turn of a message in its lane, for the next one
+	Accept     Action = "accept"     // a loss, and what the books do not explain (ops.Queue.AcceptBalance)
 )
 
 // Config is how a Handler works. The zero value is a page of all queues under the prefix dq that changes nothing.

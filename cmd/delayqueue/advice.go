@@ -169,6 +169,11 @@ var advices = map[check.Kind]advice{
 			"another program, an older version of this library, or a defect. If messages vanished, they are lost.",
 		"Find out what it was, from the server's log and its maxmemory-policy: it may go on. " + byRepair +
 			": the books go on from what is there, and the journal says who accepted how many.", true},
+	loss: {
+		"Consumers found messages gone that nobody took out: Redis came back empty or with older data, was flushed, " +
+			"evicts, or another program deletes. delayqueue journal says when, and which stretch of time is missing.",
+		"Send again what was lost, if its senders know it. Use maxmemory-policy noeviction, and appendfsync or " +
+			"WithReplicaAck. " + byRepair + ": it accepts the loss, and the journal says who did.", true},
 	check.ManyShards: {
 		"A message or a message key is in two shards of the queue, so the message may be handled more than once: another " +
 			"program stored it, or shards were copied.",

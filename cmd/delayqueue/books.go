@@ -84,3 +84,9 @@ func differenceOf(missing int64) string {
 	}
 	return plural(int(missing), "message") + " vanished without a word"
 }
+
+// lost is the finding that messages were lost, which nobody has accepted.
+func lost(n ops.Counts) check.Finding {
+	text := fmt.Sprintf("about %s lost, noticed at %s", plural(int(n.LossMessages), "message"), at(n.LossSince))
+	return check.Finding{Kind: loss, Structure: "books", Item: text, Text: "books: " + text + "."}
+}

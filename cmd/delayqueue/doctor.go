@@ -39,8 +39,8 @@ call took. It checks each finding twice.
 again before it writes, so consumers may go on. It repairs only what is safe: it
 drops entries that name no message, brings back messages that are in no
 structure, deletes records and keys without a message, puts messages into their
-lanes, sets the alarm, and accepts what the books do not explain. It refuses a
-queue that a newer version of the library writes.
+lanes, sets the alarm, and accepts losses and what the books do not explain. It
+refuses a queue that a newer version of the library writes.
 
 The exit code is 7 if something is wrong, or after a repair if a finding of the
 library's invariants is left. If a shard cannot be read, it is that of the
@@ -109,6 +109,9 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 	}
 	reader := a.reader()
 	l := reader.Read(ctx, m)
+	if l.Counts.LossMessages > 0 {
+		broken = append(broken, finding{lost(l.Counts), nil})
+	}
 	found := append(broken, a.standstill(ctx, p, l)...)
 	d := diagnosis{Queue: p.name, At: p.now(), Messages: p.messages(), verdictJSON: a.verdictJSON(l),
 		Missing: a.missing(p), Findings: []findingJSON{}}
@@ -194,7 +197,7 @@ func (a *app) treat(ctx context.Context, p *examined, plan []repair) (left int, 
 		return 0, err
 	}
 	left = len(p.broken())
-	if b, err := a.newMonitor(p.name).Balance(ctx); err == nil && b.Unaccounted != 0 {
+	if n, err := a.newMonitor(p.name).Counts(ctx); err == nil && (n.Unaccounted != 0 || n.LossMessages > 0) {
 		left++
 	}
 	if !a.json {
@@ -267,6 +270,7 @@ const (
 	throttled  check.Kind = "throttled for long"
 	longLane   check.Kind = "waits long for its lane"
 	hanging    check.Kind = "handlers hang"
+	loss       check.Kind = "messages were lost"
 
 	schedulesNotRun check.Kind = "nobody runs the schedules"
 	scheduleStuck   check.Kind = "schedule is not sent"

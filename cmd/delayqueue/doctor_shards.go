@@ -222,8 +222,11 @@ func (p *examined) plan(found []finding) (all []repair) {
 		}
 		if one == nil {
 			for _, f := range own {
-				if f.Kind == check.Unbalanced {
+				switch f.Kind {
+				case check.Unbalanced:
 					all = append(all, repair{What: "books", Item: f.Item})
+				case loss:
+					all = append(all, repair{What: "loss", Item: f.Item})
 				}
 			}
 			continue

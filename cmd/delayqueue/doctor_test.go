@@ -318,7 +318,10 @@ func TestEveryFindingIsExplained(t *testing.T) {
 			t.Errorf("%q: %+v", k, a)
 		}
 	}
-	if len(kinds)+len(own) != len(advices)+1 {
+	if a := advices[loss]; a.means == "" || a.do == "" || !a.repair {
+		t.Errorf("%q: %+v", loss, a)
+	}
+	if len(kinds)-1+len(own)+1 != len(advices) { // without Leftover, and with loss
 		t.Errorf("%d kinds, %d advices", len(kinds), len(advices))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,7 +130,7 @@ func (e *exporter) watch(ctx context.Context) {
 	}
 }
 
-// look adds new queues to the collector and removes deleted ones.
+// look adds new queues to the collector and removes those that somebody has deleted.
 func (e *exporter) look(ctx context.Context) error {
 	if err := e.connect(ctx); err != nil {
 		return err
@@ -151,12 +152,22 @@ func (e *exporter) look(ctx context.Context) error {
 		}
 	}
 	for name := range e.watched {
-		if err == nil && !slices.Contains(names, name) {
+		if err == nil && !slices.Contains(names, name) && e.deleted(ctx, name) {
 			delete(e.watched, name)
 			e.collector.Unwatch(name)
 		}
 	}
 	return err
+}
+
+// deleted says whether somebody has deleted a queue that Redis has no more. Else it is served on, because it was lost:
+// the collector counts what was in it.
+func (e *exporter) deleted(ctx context.Context, name string) bool {
+	page, err := e.newMonitor(name).Journal(ctx, 1, "")
+	if err != nil {
+		return !errors.Is(err, delayqueue.ErrNoQueue)
+	}
+	return len(page.Entries) > 0 && page.Entries[0].Act == journal.DeleteQueue
 }
 
 // warnIfMissing says that a named queue does not exist.

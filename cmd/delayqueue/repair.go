@@ -43,7 +43,7 @@ var inWords = map[string]string{
 	"record": "set right the record of message ", "result": "delete the result of message ", "part": "delete from parts: ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
 	"member": "delete from lanes: ", "laned": "put into its lane message ", "lane": "give turns right in lane ",
-	"alarm": "set the alarm right: member ", "books": "accept in the books: ",
+	"alarm": "set the alarm right: member ", "books": "accept in the books: ", "loss": "accept the loss: ",
 }
 
 // mends names the repairs, as in repair.lua, of findings that are no tags.
@@ -156,17 +156,19 @@ func (a *app) repair(ctx context.Context, queue string, plan []repair) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if plan[0].What == "books" { // the last
+		if plan[0].store == nil { // the last ones, which one call accepts
 			missing, err := a.newMonitor(queue).AcceptBalance(ctx)
 			if err != nil {
 				return err
 			}
-			if plan[0].Result = "done"; missing == 0 {
-				plan[0].Result = "sound"
-			} else {
-				plan[0].Item = differenceOf(missing) // now
+			for i := range plan {
+				if plan[i].Result = "done"; plan[i].What == "books" && missing == 0 {
+					plan[i].Result = "sound"
+				} else if plan[i].What == "books" {
+					plan[i].Item = differenceOf(missing) // now
+				}
 			}
-			_ = bar.Add(1) // a bar that cannot be drawn stops nothing
+			_ = bar.Add(len(plan)) // a bar that cannot be drawn stops nothing
 			return nil
 		}
 		begun := time.Now()
@@ -206,8 +208,10 @@ func describeResults(plan []repair) {
 		results[r.Result]++
 	}
 	say("repaired %s", plural(results["done"]+results["garbage"], "thing"))
-	if last := plan[len(plan)-1]; last.What == "books" && last.Result == "done" {
-		say("accepted in the books: %s", last.Item)
+	for _, r := range plan {
+		if r.store == nil && r.Result == "done" {
+			say("accepted in the books: %s", r.Item)
+		}
 	}
 	if n := results["garbage"]; n > 0 {
 		say("%s went to garbage, because another live message has the key", plural(n, "message"))

@@ -85,6 +85,23 @@ func tellDoctorBooks(w *world) {
 	w.contains(w.run("journal", "orders").out, "accept balance", "missing", "5", "ann")
 }
 
+// A loss that a consumer has noticed is critical until somebody accepts it.
+func tellDoctorLoss(w *world) {
+	w.send("orders", "a", inAnHour)
+	now := time.Now().UnixMicro()
+	w.do("HSET", "state", "loss", fmt.Sprintf("%d %d 40661", now, now))
+	w.contains(w.run("stats", "orders").out, "messages were lost: about 40,661, noticed at",
+		"to accept that: doctor --repair")
+	w.contains(w.run("stats", "orders", "--json").out, `"loss_messages":40661`, `"loss_since":`)
+	w.run("doctor", "orders").shows("messages were lost (1)", "books: about 40,661 messages lost, noticed at",
+		"they balance")
+	w.run("doctor", "orders", "--repair", "--yes", "--operator", "ann").shows(
+		"accept the loss: about 40,661 messages lost", "accepted in the books: about 40,661 messages lost",
+		"the queue is sound now")
+	w.contains(w.must("doctor", "orders"), "nothing is wrong")
+	w.contains(w.run("journal", "orders").out, "accept balance", "lost since", "40,661", "ann")
+}
+
 // inLane sends n messages of a lane that are due in an hour, one after the other.
 func (w *world) inLane(lane string, n int, width ...int) (ids []string) {
 	w.Helper()

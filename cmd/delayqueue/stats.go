@@ -55,7 +55,9 @@ type statsJSON struct {
 	Since       *time.Time `json:"limited_since,omitempty"`
 	Until       *time.Time `json:"limited_until,omitempty"`
 	Throttled   *time.Time `json:"throttled_until,omitempty"`
-	Unaccounted int64      `json:"unaccounted"` // have vanished without a word; less than 0: have appeared
+	Unaccounted int64      `json:"unaccounted"`          // have vanished without a word; less than 0: have appeared
+	LossSince   *time.Time `json:"loss_since,omitempty"` // none: there was no loss that is not accepted
+	Lost        int64      `json:"loss_messages"`
 	Consumers   int        `json:"consumers"`
 	verdictJSON
 }
@@ -90,7 +92,7 @@ func (a *app) statsTable(all []*health.Look) *grid {
 				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
 				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), n.Unaccounted,
-				len(one.Consumers), a.verdictJSON(one),
+				instant(n.LossSince), n.LossMessages, len(one.Consumers), a.verdictJSON(one),
 			})
 		case one.Err != nil:
 			add("?", one.Name, "?", "?", "?", "?", "?", "?", "", "", a.verdict(one))

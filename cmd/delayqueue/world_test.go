@@ -71,6 +71,7 @@ var scenarios = [2][]func(w *world){{
 	tellBulkAsks, tellBulkCounted, tellBulkEmpty, tellBulkExact, tellBulkGoesOn,
 	tellCancel, tellConditions, tellConsumers, tellCountdown,
 	tellCountdownSteered, tellDoctorBooks, tellDoctorBusy, tellDoctorCannot, tellDoctorCountdown, tellDoctorHeld,
+	tellDoctorLoss,
 	tellDoctorLane, tellDoctorLanes, tellDoctorLeases, tellDoctorLostLanes, tellDoctorNewer, tellDoctorPaused,
 	tellDoctorStandstill, tellErrors, tellEvents,
 	tellFind, tellForecast, tellGet, tellHistory,

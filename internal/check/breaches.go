@@ -312,7 +312,7 @@ func (b *breaches) stateFields() {
 				b.add(BadState, "state", field, "field cursor begins with %v", err)
 			}
 		case field == "grace", field == "lease", field == "told", field == "limits", field == "override",
-			field == "throttled", field == "limited":
+			field == "throttled", field == "limited", field == "loss":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {
 					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)

@@ -18,7 +18,7 @@ import (
 type serving struct {
 	*queuetest.Base
 	calls    *script.Store // for script calls that the test makes itself
-	queue    shard.Queue
+	queue    *shard.Queue
 	settings Settings
 	workers  Workers
 	ids      message.IdSource
@@ -28,7 +28,8 @@ type serving struct {
 // newServing is consumed one message at a time, unless the test changes its settings before it starts.
 func newServing(t testing.TB) *serving {
 	f := queuetest.NewBase(t)
-	return &serving{Base: f, calls: script.NewStore(f.Cli, "dq", f.Name), over: f.Cli, ids: message.NewIDSource(),
+	store := script.NewStore(f.Cli, "dq", f.Name)
+	return &serving{Base: f, calls: store, queue: shard.New(store, 1), over: f.Cli, ids: message.NewIDSource(),
 		settings: Settings{
 			Base: context.Background(), Workers: 1, MaxBytes: 64 << 20,
 			FetchSettings: script.FetchSettings{Lease: time.Minute, MaxLosses: 3, GarbageAge: time.Hour},
@@ -55,7 +56,7 @@ func (s *serving) start() *Consumer {
 
 // startIn is start, with workers that may be another's.
 func (s *serving) startIn(ws *Workers) *Consumer {
-	c := StartConsumer(&s.queue, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws,
+	c := StartConsumer(s.queue, script.NewStore(s.over, "dq", s.Name), queuetest.Deaf{}, s.settings, ws,
 		Portion{Weight: 1})
 	s.T.Cleanup(func() {
 		c.Stop()

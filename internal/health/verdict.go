@@ -31,6 +31,7 @@ const (
 	Unreadable  Code = "unreadable"
 	Missing     Code = "shards missing"
 	Unaccounted Code = "unaccounted"
+	Loss        Code = "loss"
 	Paused      Code = "paused"
 	NoConsumers Code = "no consumers"
 	Throttled   Code = "throttled"
@@ -85,7 +86,7 @@ func (l *Look) Findings() []Verdict {
 	}
 	var all []Verdict
 	for _, find := range []func() (Verdict, bool){l.shardsMissing, l.doesNotFlow, l.failing, l.unsent, l.hung,
-		l.inLanes, l.stuck, l.unaccounted} {
+		l.inLanes, l.stuck, l.unaccounted, l.loss} {
 		if v, found := find(); found {
 			all = append(all, v)
 		}
@@ -121,6 +122,13 @@ func (l *Look) unaccounted() (Verdict, bool) {
 		return Verdict{Critical, Unaccounted, say("messages have appeared without a word: %s", -missing)}, true
 	}
 	return Verdict{Critical, Unaccounted, say("messages have vanished without a word: %s", missing)}, missing > 0
+}
+
+// loss stays until somebody accepts it.
+func (l *Look) loss() (Verdict, bool) {
+	since, n := l.Counts.LossSince, l.Counts.LossMessages
+	return Verdict{Critical, Loss, say("messages were lost: about %s, noticed at %s; to accept that: doctor --repair", n,
+		since)}, !since.IsZero()
 }
 
 // doesNotFlow says the first reason for which messages do not get through.

@@ -31,7 +31,8 @@ var (
 	roles = []role{
 		{"publisher", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript,
 			ShardsScript}, nil, "", ""},
-		{"consumer", []*Script{FetchScript, TickScript, SettleScript, ExtendScript, ShardsScript}, nil, "bzpopmin hmget hget",
+		{"consumer", []*Script{FetchScript, TickScript, SettleScript, ExtendScript, ShardsScript, SetScript}, nil,
+			"bzpopmin hmget hget",
 			"wake msg state"},
 		{
 			"scheduler", []*Script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,

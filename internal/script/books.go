@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -54,12 +55,42 @@ func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 	return b, err
 }
 
-// AcceptBalance counts what is there as right, and returns how many messages were missing; less than 0: how many were
-// too many.
-func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (missing int64, err error) {
+// A Loss is what a consumer has noticed: messages are gone that nobody took out.
+type Loss struct {
+	At       message.ServerTime // when it was noticed
+	Messages int64
+	All      bool // each consumer that notices it counts all of its messages; else those that it came upon itself
+}
+
+// NoteLoss notes a loss until AcceptBalance.
+func (s *Store) NoteLoss(ctx context.Context, c *Caller, l Loss) error {
+	_, _, err := s.set(ctx, c, "loss", int64(l.At), l.Messages, l.All)
+	return err
+}
+
+// lossOf reads the field loss of state.
+func lossOf(text string) (since time.Time, messages int64) {
+	words := strings.Fields(text)
+	if n := fourNumbers(words); len(words) == 3 && n[0] > 0 {
+		return message.InstantTime(n[0]), n[2]
+	}
+	return since, 0
+}
+
+// Accepted is what AcceptBalance has accepted.
+type Accepted struct {
+	Missing      int64     // messages; less than 0: so many were too many
+	LossSince    time.Time // zero: no loss was noted
+	LossMessages int64
+}
+
+// AcceptBalance counts what is there as right, and forgets the losses that were noted.
+func (s *Store) AcceptBalance(ctx context.Context, c *Caller) (a Accepted, err error) {
 	_, before, err := s.set(ctx, c, "accept")
 	if err == nil {
-		missing, err = strconv.ParseInt(before, 10, 64)
+		missing, loss, _ := strings.Cut(before, " ")
+		a.LossSince, a.LossMessages = lossOf(loss)
+		a.Missing, err = strconv.ParseInt(missing, 10, 64)
 	}
-	return missing, err
+	return a, err
 }

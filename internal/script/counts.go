@@ -40,6 +40,8 @@ type QueueCounts struct {
 	LimitedUntil   time.Time
 	Unaccounted    int64
 	ThrottledUntil time.Time
+	LossSince      time.Time
+	LossMessages   int64
 }
 
 // A CountsReply is what is known of a queue by numbers.
@@ -76,6 +78,7 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	}
 	n.Waiting, n.LaneSince = r.int64(), message.InstantTime(r.int64())
 	n.Unaccounted = r.int64()
+	n.LossSince, n.LossMessages = lossOf(r.text())
 	return n, r.err("counts")
 }
 

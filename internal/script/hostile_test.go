@@ -85,7 +85,7 @@ func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
 	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "lease",
 		"dropped",
-		"layout", "done", "changed", "aging", "call:"}
+		"layout", "done", "changed", "aging", "loss", "call:"}
 	for n, field := range fields {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
 			onReal(t, func(r *rig) { r.rubbishIn(someRubbish(n), field) })
@@ -127,7 +127,7 @@ func TestScriptLongTextInState(t *testing.T) {
 	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "lease", "dropped",
 		"counted", "done",
 		"holds", "changed", "limits", "override", "limited", "throttled", "tat", "in:stored", "out:acked", "told", "kept",
-		"out:over", "books"}
+		"out:over", "books", "loss"}
 	for _, text := range []string{"1", "1 ", " "} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			r := rigAt(t, server.Addr())

@@ -125,15 +125,16 @@ func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (l
 	return slices.Contains(got, true), err
 }
 
-// AcceptBalance counts what is there as right, and returns how many messages were missing in all shards together.
-func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (missing int64, err error) {
-	got, err := change(ctx, q, calls, "balance accepted", func(s *script.Store, c *script.Caller) (int64, error) {
+// AcceptBalance counts what is there as right, forgets the losses that were noted, and adds up what it has accepted.
+func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (all script.Accepted, err error) {
+	got, err := change(ctx, q, calls, "accepted", func(s *script.Store, c *script.Caller) (script.Accepted, error) {
 		return s.AcceptBalance(ctx, c)
 	})
-	for _, n := range got {
-		missing += n
+	for _, a := range got {
+		all.Missing, all.LossMessages = all.Missing+a.Missing, all.LossMessages+a.LossMessages
+		all.LossSince = earlier(all.LossSince, a.LossSince)
 	}
-	return missing, err
+	return all, err
 }
 
 // DropSequence says whether there was one.

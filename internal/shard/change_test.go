@@ -139,8 +139,8 @@ func TestThrottleAndBooksOfAllShards(t *testing.T) {
 		r.Must(r.Base.Cli.Do(queuetest.CtxB, do, r.base(1)+key, id).Err())
 	}
 	for _, want := range []int64{1, 0} {
-		if n, err := r.AcceptBalance(queuetest.CtxB, &r.calls); n != want || err != nil {
-			t.Errorf("%d were missing, %v", n, err)
+		if got, err := r.AcceptBalance(queuetest.CtxB, &r.calls); got.Missing != want || err != nil {
+			t.Errorf("%+v, %v", got, err)
 		}
 	}
 }

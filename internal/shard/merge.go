@@ -71,6 +71,7 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		all.Behind, all.LaneSince, all.NextDue = max(all.Behind, c.Behind), earlier(all.LaneSince, c.LaneSince),
 			earlier(all.NextDue, c.NextDue)
 		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
+		all.LossSince, all.LossMessages = earlier(all.LossSince, c.LossSince), all.LossMessages+c.LossMessages
 		addPause(&all.QueueCounts, &c.QueueCounts)
 		if c.Paused {
 			paused++

@@ -64,8 +64,8 @@ end
 next = soonest(next, score(redis.call('ZRANGE', KEYS[1], due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS[4], again, again, 'WITHSCORES')))
 local waited = score(redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES'))
-local pause, layout, limits, override, limited, throttled, paused =
-unpack(redis.call('HMGET', KEYS[8], 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused'), 1, 7)
+local pause, layout, limits, override, limited, throttled, paused, loss =
+unpack(redis.call('HMGET', KEYS[8], 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused', 'loss'), 1, 8)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = howmanyheld()
@@ -85,4 +85,5 @@ us(oldest), us(next), us(pause),
 redis.call('HLEN', KEYS[8]), layout or '1', limits or '', override or '', us(since), us(open), us(throttledUntil(throttled)),
 paused or '', redis.call('ZCARD', KEYS[10]), us(waited and waited <= now and waited or 0),
 us(difference(redis.call('HMGET', KEYS[8], unpack(BOOKS)), redis.call('HLEN', KEYS[6])) or 0),
+string.sub(loss or '', 1, 60),
 }

@@ -36,8 +36,8 @@ if armed or redis.call('HLEN', KEYS[6]) > 0 or redis.call('HLEN', KEYS[4]) > 0 t
 return NOQUEUE
 end
 local word, value = ARGV[3], ARGV[4]
-local saved, armed, pause, said, limits, override, limited, throttled =
-unpack(redis.call('HMGET', KEYS[6], field, 'armed', 'pause', 'paused', 'limits', 'override', 'limited', 'throttled'), 1, 8)
+local saved, armed, pause, said, limits, override, limited, throttled, loss =
+unpack(redis.call('HMGET', KEYS[6], field, 'armed', 'pause', 'paused', 'limits', 'override', 'limited', 'throttled', 'loss'), 1, 9)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed)
@@ -113,7 +113,15 @@ return missing
 end
 guard(redis.call('HLEN', KEYS[4]))
 redis.call('ZREM', KEYS[5], '')
-before = us(acceptbooks())
+before = us(acceptbooks()) .. ' ' .. string.sub(loss or '', 1, 60)
+redis.call('HDEL', KEYS[6], 'loss')
+elseif word == 'loss' then
+redis.call('ZREM', KEYS[5], '')
+local at, n = tonumber(value), tonumber(ARGV[5])
+local since, last, sum = string.match(loss or '', '^(%d+) (%d+) (%d+)$')
+since, last, sum = whole(since) or at, whole(last) or 0, whole(sum) or 0
+if ARGV[6] == '1' and math.abs(at - last) < 60000000 then sum = math.max(sum, n) else sum = sum + n end
+mark('loss', us(since) .. ' ' .. us(at) .. ' ' .. us(math.min(sum, 1e15)))
 else
 redis.call('ZREM', KEYS[5], '')
 if word == 'lift' then

@@ -1,5 +1,5 @@
--- set stops hand-outs until an instant or resumes them, sets the limits that go before those of consumers, lifts a Throttle, or accepts
--- what the books do not explain.
+-- set stops hand-outs until an instant or resumes them, sets the limits that go before those of consumers, lifts a Throttle, notes a loss,
+-- or accepts what the books do not explain and the losses that were noted.
 --
 -- KEYS: pending, ready, retry, msg, wake, state
 -- ARGV: 1, 2: lib/call.lua; 3 a word, and its fields from 4 on:
@@ -7,19 +7,20 @@
 --         'for'     the same, but us from now on
 --         'limits'  '<n> <us> <burst> <places>', as state.override has them; '': none
 --         'lift'    none: the Throttle ends
---         'accept'  none: what is there counts as right (lib/books.lua)
+--         'loss'    us at which a consumer noticed it, how many messages, '1' if each consumer counts them all, '0' if each counts its own
+--         'accept'  none: what is there counts as right (lib/books.lua), and no loss is noted any more
 -- Returns {now, before}, of a repeat the now of the first call. before: of 'limits' what they were, '' for none; of 'lift' until when
---       the queue was throttled, '' if it was not; of 'accept' how many messages were missing, as in balance; else ''. Or an
+--       the queue was throttled, '' if it was not; of 'accept' how many messages were missing, as in balance, a blank, and state.loss; else ''. Or an
 --       error, and nothing was changed: DQNOQUEUE; DQPAST, of 'until' an instant that is not after now.
--- Cost: 10 commands of O(log n), 6 of 'limits', 7 of 'lift', 10 of 'accept'.
+-- Cost: 10 commands of O(log n), 6 of 'limits', 7 of 'lift', 5 of 'loss', 11 of 'accept'.
 -- Keeps: invariants 6 and 9 of internal/check. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
 -- from queue: missing
 local word, value = ARGV[3], ARGV[4]
-local saved, armed, pause, said, limits, override, limited, throttled =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'paused', 'limits', 'override', 'limited', 'throttled'), 1, 8)
+local saved, armed, pause, said, limits, override, limited, throttled, loss =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'paused', 'limits', 'override', 'limited', 'throttled', 'loss'), 1, 9)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed)
@@ -59,7 +60,16 @@ elseif word == 'accept' then
   -- from books: acceptbooks
   guard(redis.call('HLEN', KEYS.msg))
   redis.call('ZREM', KEYS.wake, '') -- the first write
-  before = us(acceptbooks())
+  before = us(acceptbooks()) .. ' ' .. string.sub(loss or '', 1, 60)
+  redis.call('HDEL', KEYS.state, 'loss')
+elseif word == 'loss' then
+  redis.call('ZREM', KEYS.wake, '') -- the first write
+  local at, n = tonumber(value), tonumber(ARGV[5])
+  local since, last, sum = string.match(loss or '', '^(%d+) (%d+) (%d+)$')
+  since, last, sum = whole(since) or at, whole(last) or 0, whole(sum) or 0
+  -- Within a minute it is the same loss, which another consumer has noticed, too.
+  if ARGV[6] == '1' and math.abs(at - last) < 60000000 then sum = math.max(sum, n) else sum = sum + n end
+  mark('loss', us(since) .. ' ' .. us(at) .. ' ' .. us(math.min(sum, 1e15)))
 else
   redis.call('ZREM', KEYS.wake, '') -- the first write
   if word == 'lift' then

@@ -35,6 +35,7 @@ type Queues struct {
 type queue struct {
 	monitor *ops.Queue
 	down    bool // as it was last logged
+	past    past
 }
 
 // A Reading is the state of one queue.
@@ -106,32 +107,34 @@ func (q *Queues) Read(ctx context.Context) []Reading {
 }
 
 // count reads what is known beside schedules and countdowns. Both calls are made at once, because one that waits for a
-// shard takes all the time there is.
-func (r *Reading) count(ctx context.Context, m *ops.Queue) error {
+// shard takes all the time there is. A queue that is not there, not yet or no more, is as empty as one that is.
+func (r *Reading) count(ctx context.Context, m *ops.Queue) (there bool, err error) {
 	consumers := make(chan error, 1)
 	go func() {
 		var err error
 		r.Consumers, err = m.Consumers(ctx)
 		consumers <- err
 	}()
-	var err error
 	r.Counts, err = m.Counts(ctx)
+	there = !errors.Is(err, delayqueue.ErrNoQueue)
 	for _, err := range []error{err, <-consumers} {
 		var missing *shard.MissingError
 		switch {
 		case errors.As(err, &missing):
 			r.Missing = missing.Of - missing.Answered
-		case err != nil && !errors.Is(err, delayqueue.ErrNoQueue): // not used yet: it is as empty as one that is
-			return err
+		case err != nil && !errors.Is(err, delayqueue.ErrNoQueue):
+			return there, err
 		}
 	}
-	return nil
+	return there, nil
 }
 
 func (q *Queues) read(ctx context.Context, one *queue) Reading {
 	r := Reading{Queue: one.monitor.Name()}
-	err := r.count(ctx, one.monitor)
-	r.Up = err == nil
+	there, err := r.count(ctx, one.monitor)
+	if r.Up = err == nil; r.Up {
+		q.noteGone(ctx, one, &r, there)
+	}
 	q.mu.Lock()
 	changed := one.down == r.Up
 	one.down = !r.Up

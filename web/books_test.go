@@ -1,0 +1,44 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
+)
+
+// The page of a queue says whether anything was lost, and takes that for accepted once a person says so.
+func TestBooks(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	gone := f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
+	page := func() string { return f.get("queue?q=orders").body }
+	f.sees(page(), "They balance", "No loss is known.", `<th scope="row">sent</th><td class="num">2</td>`)
+	f.lacks(page(), `action="books"`)
+
+	noticed := time.Now().Add(-time.Hour).UnixMicro()
+	for _, do := range [][]any{{"HSET", "{dq:orders}:state", "loss", fmt.Sprintf("%d %d 40661", noticed, noticed)},
+		{"HDEL", "{dq:orders}:msg", gone}, {"ZREM", "{dq:orders}:pending", gone}} {
+		ok(t, f.cli.Do(f.Context(), do...).Err())
+	}
+	f.monitor("orders").Note(f.Context(), journal.Loss, "", "all keys were gone")
+	f.eventually("the page says what was lost", func() bool {
+		body := page()
+		return strings.Contains(body, "messages were lost: about 40,661") && strings.Contains(body, `action="books"`) &&
+			strings.Contains(body, "They do not balance") && strings.Contains(body, "all keys were gone")
+	})
+	f.sees(f.get("queue?q=orders&lang=zh").body, "账目不平衡", "有消息丢失：约 40,661 条")
+
+	got := f.ask(http.MethodPost, "books", form("q", "orders", "reason", "the flush of Tuesday"))
+	f.sees(f.get(got.header.Get("Location")).body, "It is accepted")
+	f.eventually("it is accepted", func() bool {
+		body := page()
+		return !strings.Contains(body, `action="books"`) && !strings.Contains(body, "messages were lost: about")
+	})
+	f.sees(page(), "They balance", "all keys were gone", `<th scope="row">written off</th><td class="num">1</td>`)
+	f.sees(f.get("journal?q=orders").body, "accept balance", "lost since", "the flush of Tuesday", ">ann<")
+}
