@@ -129,9 +129,8 @@ func TestTemplatesHaveNoWords(t *testing.T) {
 }
 
 // sameInAll are words that are written the same in all languages.
-var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "Throttle", "KB",
-	"MB", "GB", "TB",
-	"maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients"}
+var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "CSV", "Config", "Queues", "Throttle",
+	"KB", "MB", "GB", "TB", "maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients"}
 
 // notWords are ids, the place of a time in a text for the script, and what a server is.
 var notWords = regexp.MustCompile(

@@ -111,7 +111,7 @@ func (a *app) printKinds(all []ops.Kind) {
 	if a.json || len(all) == 0 {
 		return
 	}
-	t := a.grid("kind", "handled", "failed", "failing", "half within", "95% within").numbers(2, 3, 4, 5, 6)
+	t := a.grid("kind", "handled", "failed", "failing", "half within", "95% within").numbers(2, 3, 4, 5, 6).cuts(1)
 	var rest ops.Kind
 	for i, k := range all {
 		if k.Other || i >= kindsShown {

@@ -74,7 +74,7 @@ func tellCountdownSteered(w *world) {
 	for range 2 {
 		w.must("run", "orders", "import-42", "--key")
 		w.reaches("orders", total, delayqueue.StateGarbage)
-		w.contains(w.must("get", "orders", total), "lacks          2 of 5 acks\n")
+		w.contains(w.must("get", "orders", total), "lacks          2 acks; 3 of 5 have come\n")
 		w.must("pause", "orders")
 		w.must("requeue", "orders", total)
 		w.must("reschedule", "orders", total, "--by", "1h")
@@ -104,7 +104,7 @@ func tellDoctorCountdown(w *world) {
 	w.exits(exitUnsound, "doctor", "orders", "--repair", "--yes").shows("lost parts (1)",
 		"nothing of it can be repaired safely")
 
-	w.contains(w.must("get", "orders", total), "waits for  3 of 3 acks\n")
+	w.contains(w.must("get", "orders", total), "waits for  3 acks; 0 of 3 have come\n")
 	w.contains(w.must("send", "orders", "anew", "--key", "total", "--key-policy", "replace", "--countdown", "2"), total)
 	w.handled("orders")
 	w.send("orders", "row", delayqueue.WithCounts("total"))

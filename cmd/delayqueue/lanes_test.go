@@ -59,7 +59,7 @@ func tellLanes(w *world) {
 	w.contains(ls, "d")
 	equal(w, "messages of the lane", strings.Count(ls, "\n"), 2)
 	w.contains(w.run("ls", "orders", "pending", "--lane", "tenant:7:2").err, "without a width")
-	w.contains(w.must("cancel", "orders", "--all", "--lane", "customer-42", "--dry-run"), "would have deleted 2 messages")
+	w.contains(w.must("cancel", "orders", "--all", "--lane", "customer-42", "--dry-run"), "would have canceled 2 messages")
 	w.contains(w.must("reschedule", "orders", "--all", "--by", "1h", "--state", "waiting"), "rescheduled 1 message")
 	w.contains(w.must("cancel", "orders", "--all", "--state", "waiting", "--yes"), "canceled 1 message")
 	w.inLane("many", 5)

@@ -239,7 +239,7 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		"ls":     func(w *world) { w.exits(exitNoRedis, "ls", "orders", "pending").says(part).shows("in 0") },
 		"errors": func(w *world) { w.exits(exitNoRedis, "errors", "orders").says("looked at 0 of 0", part) },
 		"cancel": func(w *world) {
-			w.exits(exitNoRedis, "cancel", "orders", "--all", "--dry-run").says(part).shows("would have deleted")
+			w.exits(exitNoRedis, "cancel", "orders", "--all", "--dry-run").says(part).shows("would have canceled")
 		},
 		"history": func(w *world) { w.contains(w.run("history", "orders", "--json").out, `"sent":`) },
 		"doctor": func(w *world) {
