@@ -68,7 +68,8 @@ func tellCancel(w *world) {
 	t.sees("canceled 600 messages")
 	w.contains(t.all(), "canceling")
 	w.contains(w.must("cancel", "orders", late, "--yes"), "was pending") // it was not counted
-	equal(w, "cancel --all", w.must("cancel", "orders", "--all", "--yes", "--json"), `{"done":600,"looked":600,"by_state":{"pending":600}}`+"\n")
+	equal(w, "cancel --all", w.must("cancel", "orders", "--all", "--yes", "--json"),
+		`{"done":600,"looked":600,"by_state":{"pending":600}}`+"\n")
 	w.sound("orders")
 }
 
