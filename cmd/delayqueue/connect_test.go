@@ -192,7 +192,7 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, args := range append(looks, [][]string{
 		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"},
 		{"reschedule", "orders", "--all", "--by", "1h"},
-		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"},
+		{"requeue", "orders", dead[0]}, {"delete", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"},
 		{"resume", "orders"},
 		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"},
 		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"},
@@ -221,7 +221,7 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Errorf("a reader pauses: %+v", r)
 	}
 	w.url = "redis://operator:secret@" + s.Addr()
-	w.must("purge", "orders", "--whole-queue", "--yes")
+	w.must("delete", "orders", "--whole-queue", "--yes")
 }
 
 // Whatever was typed in place of an address, no part of a password is shown.

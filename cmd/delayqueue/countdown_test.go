@@ -83,7 +83,7 @@ func tellCountdownSteered(w *world) {
 	w.contains(w.must("cancel", "orders", "other", "--key", "--yes"), "other canceled (was pending)")
 	w.must("run", "orders", "import-42", "--key")
 	w.reaches("orders", total, delayqueue.StateGarbage)
-	w.contains(w.must("purge", "orders", "--all", "--yes"), "deleted 1 message")
+	w.contains(w.must("delete", "orders", "--all", "--yes"), "deleted 1 message")
 	if s := w.sound("orders"); len(s.Missing) != 1 || len(s.Messages) != 1 {
 		w.Errorf("what is left:\n%s", s.Dump())
 	}

@@ -185,7 +185,7 @@ func tellDoctorNewer(w *world) {
 		w.refused(exitRefused, "upgrade this program", "doctor", "orders", "--repair", "--yes")
 	}
 	w.refused(exitRefused, "layout of the queue is unknown", "cancel", "orders", "--all", "--yes")
-	w.refused(exitRefused, "layout of the queue is unknown", "purge", "orders", "--whole-queue", "--yes")
+	w.refused(exitRefused, "layout of the queue is unknown", "delete", "orders", "--whole-queue", "--yes")
 	r := w.exits(exitRefused, "doctor", "orders", "--repair", "--yes", "--json")
 	if d := decode[diagnosis](w, r.out)[0]; len(d.Findings) == 0 || len(d.Repairs) != 0 {
 		w.Errorf("doctor --repair --json: %+v", d)

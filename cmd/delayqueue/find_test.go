@@ -94,7 +94,7 @@ func tellJournal(w *world) {
 	})
 	w.contains(w.must("journal", "stop", "orders", all[0].ID, "--json"), `"stop_asked":true`)
 	t.ends(exitInterrupted)
-	w.must("purge", "orders", "--whole-queue", "--yes", "--operator", "eve")
+	w.must("delete", "orders", "--whole-queue", "--yes", "--operator", "eve")
 	w.contains(w.must("journal", "orders"), "delete queue", "eve", "ann")
 }
 

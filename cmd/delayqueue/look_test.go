@@ -155,7 +155,7 @@ func tellGet(w *world) {
 	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+
 		", which is pending", "requeue",
 		"orders", "order-42", "--key")
-	w.must("purge", "orders", "--all", "--yes")
+	w.must("delete", "orders", "--all", "--yes")
 	buried := w.send("orders", "x", delayqueue.WithKey("order-43"), delayqueue.WithRetryCount(0))
 	w.kill("orders", "card refused", "y")
 	w.reaches("orders", buried, delayqueue.StateGarbage)

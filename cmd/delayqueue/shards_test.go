@@ -102,7 +102,7 @@ func tellShards(w *world) {
 	w.contains(w.must("doctor", "orders"), "in 4 shards", "nothing is wrong with it")
 	check.AssertShards(w, w.cli, w.prefix, "orders", 0)
 	ok(w, q.Shutdown(w.Context()))
-	w.must("purge", "orders", "--whole-queue", "--force", "--yes")
+	w.must("delete", "orders", "--whole-queue", "--force", "--yes")
 	for i := range n {
 		s := w.shard(i, n)
 		but := slices.DeleteFunc(s.Keys(), func(key string) bool {

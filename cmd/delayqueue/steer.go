@@ -196,9 +196,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		whole, forced bool
 	)
 	c := &cobra.Command{
-		Use:     "delete QUEUE (ID... | --all | --whole-queue)",
-		Aliases: []string{"purge"},
-		Short:   "Delete garbage, or a whole queue",
+		Use:   "delete QUEUE (ID... | --all | --whole-queue)",
+		Short: "Delete garbage, or a whole queue",
 		Long: `delete deletes garbage for good: by its ids, all of it, or what matches. With
 --whole-queue it deletes the queue with everything in it, which is refused while
 consumers are alive, unless --force is given. The command asks first.`,

@@ -138,7 +138,7 @@ func tellRequeue(w *world) {
 	w.contains(w.must("requeue", "orders", "--all", "--contains", "late", "--anew"), "requeued 1 message\n")
 
 	// A key that another message has taken.
-	w.must("purge", "orders", "--whole-queue", "--yes")
+	w.must("delete", "orders", "--whole-queue", "--yes")
 	keyed := w.send("orders", "e", delayqueue.WithKey("k"), delayqueue.WithRetryCount(0))
 	w.kill("orders", "no", "f")
 	w.reaches("orders", keyed, delayqueue.StateGarbage)
@@ -154,13 +154,13 @@ func tellRequeue(w *world) {
 	w.sound("orders")
 }
 
-func tellPurge(w *world) {
+func tellDelete(w *world) {
 	dead := w.kill("orders", "no", "a", "b", "c")
 	waiting := w.send("orders", "d", inAnHour)
 	w.refused(exitUnconfirmed, "Delete all of 3 messages that are garbage", "delete", "orders", "--all")
-	w.refused(exitRefused, "is pending", "purge", "orders", waiting, "--yes")
+	w.refused(exitRefused, "is pending", "delete", "orders", waiting, "--yes")
 	w.contains(w.must("delete", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
-	t := w.answers("y\r", 0, "purge", "orders", "--all")
+	t := w.answers("y\r", 0, "delete", "orders", "--all")
 	w.contains(t.all(), `Delete 2 messages of queue "orders"?`, "deleted 2 messages")
 	if n := w.counts("orders"); n.Garbage != 0 || n.Pending != 1 {
 		w.Errorf("counts: %+v", n)
@@ -168,14 +168,14 @@ func tellPurge(w *world) {
 
 	q := w.consume("orders", func(context.Context, *delayqueue.Message) error { return nil })
 	w.heardOf("orders")
-	w.refused(exitRefused, "alive", "purge", "orders", "--whole-queue", "--yes")
+	w.refused(exitRefused, "alive", "delete", "orders", "--whole-queue", "--yes")
 	ok(w, q.Shutdown(w.Context()))
-	w.refused(exitUsage, "names messages", "purge", "orders", waiting, "--whole-queue", "--yes")
+	w.refused(exitUsage, "names messages", "delete", "orders", waiting, "--whole-queue", "--yes")
 	for _, more := range []string{"--all", "--dry-run", "--most=1", "--before=now", "--rate=1", "--key", "--contains=x"} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(more, "--"), "=")
-		w.refused(exitUsage, "[whole-queue "+name+"] are set", "purge", "orders", "--whole-queue", "--yes", more)
+		w.refused(exitUsage, "[whole-queue "+name+"] are set", "delete", "orders", "--whole-queue", "--yes", more)
 	}
-	t = w.answers("y\r", 0, "purge", "orders", "--whole-queue")
+	t = w.answers("y\r", 0, "delete", "orders", "--whole-queue")
 	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`, "pending") // and a sample
 	w.refused(exitNotFound, `no queue "orders"`, "stats", "orders")
 }
