@@ -265,3 +265,19 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) { act(w.at(t)) })
 	}
 }
+
+// TestFirstShardIsAway: a command, which knows nothing of the queue, learns from the other shards how many there are.
+func TestFirstShardIsAway(t *testing.T) {
+	w, c := partial(t)
+	const n = 6
+	w.divide(n)
+	first, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), w.shard(0, n).Key("state"))
+	ok(t, err)
+	for _, node := range c.Nodes {
+		if node.Addr() == first.Options().Addr {
+			node.Stop()
+		}
+	}
+	w.exits(exitNoRedis, "ls", "orders", "pending").says("of 6 shards answer, not shard").shows("in 5")
+	w.refused(exitNoRedis, "not in shard", "pause", "orders", "--yes")
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
 )
 
 // A Queue is a queue with all its shards. The Store is the first shard, which has what the queue has once: the
@@ -140,6 +141,11 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 		return q.learn(has), nil
 	}
 	has, err := q.Store.Shards(ctx, 0)
+	if err != nil && link.Transient(err) && len(known.All) == 1 {
+		if guess := q.guess(ctx); guess > 0 {
+			has, err = guess, nil
+		}
+	}
 	switch {
 	case err != nil && len(known.All) == 1:
 		return nil, err
@@ -158,16 +164,30 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 	if has, err = q.Store.Shards(ctx, n); err == nil || !link.Transient(err) {
 		return has, err
 	}
-	if has = q.copied(ctx, n); has > 0 {
+	if has = copied(ctx, q.shards(n)[1:]); has > 0 {
 		return has, nil
 	}
 	return 0, fmt.Errorf("its first shard does not answer, and no other says it: %w", err)
 }
 
-// copied is how many shards the queue has by the others of n; 0: none says it, or they differ, because the queue was
-// deleted while some were away.
-func (q *Queue) copied(ctx context.Context, n int) (has int) {
-	copies, _ := each(ctx, q.shards(n)[1:], "", func(ctx context.Context, s *script.Store) (int, error) {
+// guess is how many shards a queue in a Cluster has by others than the first, for a process that has just started; 0:
+// none says it. Where the others lie depends on their number, so each number is tried. Of all even numbers, the shard in
+// the middle lies in one place.
+func (q *Queue) guess(ctx context.Context) int {
+	if _, is := q.Cli.(*redis.ClusterClient); !is { // the others are where the first is
+		return 0
+	}
+	others := []*script.Store{script.NewShard(q.Cli, q.Prefix, q.Queue, 1, 2)}
+	for n := 3; n <= script.MaxShards; n += 2 {
+		others = append(others, script.NewShard(q.Cli, q.Prefix, q.Queue, n/2, n))
+	}
+	return copied(ctx, others)
+}
+
+// copied is how many shards the queue has by others than the first; 0: none says it, or they differ, because the queue
+// was deleted while some were away.
+func copied(ctx context.Context, others []*script.Store) (has int) {
+	copies, _ := each(ctx, others, "", func(ctx context.Context, s *script.Store) (int, error) {
 		return s.Shards(ctx, 0)
 	})
 	for _, one := range copies {
