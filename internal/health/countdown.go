@@ -29,7 +29,7 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 	}
 	m = ops.Of(m.Monitor()).WithReadLimit(laneBytes)
 	page, err := m.List(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, "")
-	if err != nil {
+	if page == nil { // else perhaps some shards are missing
 		return nil, err
 	}
 	met := map[string]bool{"": true}
@@ -40,7 +40,7 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 		met[dead.Counts] = true
 		waits, err := m.GetKey(ctx, dead.Counts)
 		switch {
-		case errors.Is(err, delayqueue.ErrNotFound):
+		case errors.Is(err, delayqueue.ErrNotFound), errors.Is(err, delayqueue.ErrMissingShards):
 		case err != nil:
 			return nil, err
 		case waits.CountdownLeft > 0 && (waits.State == delayqueue.StatePending || waits.State == delayqueue.StateWaiting):

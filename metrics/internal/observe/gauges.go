@@ -65,7 +65,7 @@ var Gauges = []Gauge{
 		stuck},
 	{"countdowns_stuck", "countdown.stuck", "{message}", "",
 		"Messages that wait for the ack of a message that is dead (WithCountdown).",
-		single(func(r *Reading) float64 { return float64(r.Countdowns) })},
+		countdowns},
 }
 
 func sizes(r *Reading) map[string]float64 {
@@ -114,6 +114,13 @@ func stuck(r *Reading) map[string]float64 {
 		values[reason] = float64(n)
 	}
 	return values
+}
+
+func countdowns(r *Reading) map[string]float64 {
+	if r.Countdowns < 0 {
+		return nil
+	}
+	return map[string]float64{"": r.Countdowns}
 }
 
 func number(yes bool) float64 {

@@ -47,7 +47,7 @@ type Reading struct {
 	Missing   int            // shards that do not answer; all else is of the others
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 
-	Countdowns int // messages that wait for the ack of a dead one
+	Countdowns float64 // messages that wait for the ack of a dead one; less than 0: not known
 }
 
 // Text is what others wrote, as UTF-8: one that is none makes an exporter refuse all that it has.
@@ -130,7 +130,7 @@ func (r *Reading) count(ctx context.Context, m *ops.Queue) (there bool, err erro
 }
 
 func (q *Queues) read(ctx context.Context, one *queue) Reading {
-	r := Reading{Queue: one.monitor.Name()}
+	r := Reading{Queue: one.monitor.Name(), Countdowns: -1}
 	there, err := r.count(ctx, one.monitor)
 	if r.Up = err == nil; r.Up {
 		q.noteGone(ctx, one, &r, there)
@@ -146,8 +146,9 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 		}
 	}
 	if r.Up {
-		stuck, _ := health.Countdowns(ctx, one.monitor, &r.Counts) // as above
-		r.Countdowns = len(stuck)
+		if stuck, err := health.Countdowns(ctx, one.monitor, &r.Counts); err == nil { // as above
+			r.Countdowns = float64(len(stuck))
+		}
 	}
 	log := q.Logger
 	if log == nil {
