@@ -148,9 +148,14 @@ func (r *Rig) Garbage(name string) (all []*ops.MessageStatus) {
 	return all
 }
 
+// listTime bounds the attempts to list messages, on a machine that is busy.
+const listTime = time.Minute
+
 func (r *Rig) list(prefix, name string, state delayqueue.State) (all []*ops.MessageStatus) {
 	r.t.Helper()
-	for msg, err := range r.monitor(prefix, name).All(context.Background(), state, ops.Filter{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
+	defer cancel()
+	for msg, err := range r.monitor(prefix, name).All(ctx, state, ops.Filter{}) {
 		if err != nil {
 			r.t.Fatalf("delayqueuetest: %v", err)
 		}

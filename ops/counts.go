@@ -27,11 +27,12 @@ type Counts struct {
 
 	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
 
-	// when a consumer noticed that messages are gone which nobody took out; zero: there was no such loss since the last
-	// AcceptBalance
+	// Consumers have noticed that messages are gone which nobody took out: after a flush, an eviction, a failover or
+	// restart that lost writes, or a DeleteQueue that was forced while they ran. LossSince is when one of them last saw
+	// the queue whole. Zero: there was no such loss since the last AcceptBalance.
 	LossSince time.Time
-	// how many, about: exact of what was deleted message by message; of a queue that was flushed, evicted or rolled back,
-	// how many more sends than acks the consumer had seen, and at least 1
+	// how many, at most: of a queue that is gone, how many more sends than acks it had counted; of one that went back, how
+	// many fewer sends it counts; and messages of which the contents are gone
 	LossMessages int64
 
 	// nothing is handed out before this instant, because a handler returned Throttle; zero: none has

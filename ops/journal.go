@@ -22,23 +22,22 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 )
 
-// The journal says who did what to a queue. Only Queues write it, and consumers that notice a loss: sends and
-// deliveries are not in it.
+// The journal says who did what to a queue. Only Queues write it: sends and deliveries are not in it.
 
 // A JournalEntry is one act, or one call for many.
 type JournalEntry struct {
 	ID     string    // of the entry
 	At     time.Time // when the act was done, or the call began, by the server's clock
-	By     string    // who acted (WithOperator); "" if unknown; of a loss the host of the consumer
+	By     string    // who acted (WithOperator); "" if unknown
 	Reason string    // why (WithReason); "" if unknown
 	// Act says what was done: "pause", "resume", "reschedule", "run now", "requeue", "delete", "release key", "intercept",
 	// "cancel", "set limits", "lift throttle", "drop sequence", "pass sequence", "skip", "accept balance", "delete queue";
 	// "stop" of StopBulk; of schedules "set schedule", "pause schedule", "resume schedule", "remove schedule", "run
-	// schedule"; "loss" of a consumer that noticed one (Counts.LossSince), at most once a minute.
+	// schedule".
 	Act      string
 	Target   string     // the id or key of a message, the name of a sequence or schedule, or the ID of another entry
 	Detail   string     // in words: until when, by how much, which messages
-	Messages int64      // how many messages were changed until now, were accepted as missing or too many, or were lost
+	Messages int64      // how many messages were changed until now, or were accepted as missing, too many or lost
 	Bulk     *BulkState // of a call for many; else nil
 }
 

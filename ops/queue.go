@@ -145,8 +145,8 @@ var ErrUnknownLayout = script.ErrUnknownLayout
 // are held, sequences and history do not count.
 //
 // With force, nothing of that matters. The contexts of handlers end within a third of a lease, their acks are void,
-// and consumers go on with messages that are sent later. That is no loss (Counts.LossSince), unless the user of such a
-// consumer may not read the journal, or the entry cannot be written within two seconds.
+// and consumers go on with messages that are sent later. These consumers note a loss (Counts.LossSince) if messages
+// were in the queue.
 //
 // DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this library writes the queue. There is
 // one attempt: after an error of the network the queue may or may not have been deleted. If the queue has several

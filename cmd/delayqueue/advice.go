@@ -171,7 +171,7 @@ var advices = map[check.Kind]advice{
 			": the books go on from what is there, and the journal says who accepted how many.", true},
 	loss: {
 		"Consumers found messages gone that nobody took out: Redis came back empty or with older data, was flushed, " +
-			"evicts, or another program deletes. delayqueue journal says when, and which stretch of time is missing.",
+			"evicts, or another program deletes, perhaps by a DeleteQueue that was forced while consumers ran.",
 		"Send again what was lost, if its senders know it. Use maxmemory-policy noeviction, and appendfsync or " +
 			"WithReplicaAck. " + byRepair + ": it accepts the loss, and the journal says who did.", true},
 	check.ManyShards: {

@@ -87,6 +87,6 @@ func differenceOf(missing int64) string {
 
 // lost is the finding that messages were lost, which nobody has accepted.
 func lost(n ops.Counts) check.Finding {
-	text := fmt.Sprintf("about %s lost, noticed at %s", plural(int(n.LossMessages), "message"), at(n.LossSince))
+	text := fmt.Sprintf("at most %s lost, since %s", plural(int(n.LossMessages), "message"), at(n.LossSince))
 	return check.Finding{Kind: loss, Structure: "books", Item: text, Text: "books: " + text + "."}
 }

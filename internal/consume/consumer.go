@@ -30,6 +30,7 @@ type Consumer struct {
 	leases    leases  // renews the leases of what is held
 	settler   settler // sends outcomes
 	notices   notices // calls the garbage handler
+	losses    losses  // notes losses in the state of the queue
 	units     message.UnitQuestion
 	kinds     kinds // counts of what handlers did; the workers count, and the poller reports
 }
@@ -48,6 +49,8 @@ func StartConsumer(q *shard.Queue, s *script.Store, ev event.Listeners, settings
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, member: c.member}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.Read = c.notices.run
+	c.losses = losses{settings: &c.settings, store: c.store, lifecycle: c.lifecycle}
+	c.losses.waiting.Read = c.losses.run
 	c.kinds.header = settings.KindHeader
 	c.settler = settler{settings: &c.settings, store: c.store, events: ev, lifecycle: c.lifecycle, member: c.member,
 		leases: &c.leases, notices: &c.notices, wakeUpsOff: &c.poller.state.wakeUpsOff, caller: script.NewCaller(),
@@ -93,6 +96,8 @@ func (c *Consumer) run() {
 	}
 	c.lifecycle.enterPhase("leases to be renewed")
 	c.leases.close()
+	c.lifecycle.enterPhase("a loss to be noted")
+	c.losses.close()
 	c.lifecycle.enterPhase("the garbage handler")
 	c.notices.close()
 	c.member.leave()

@@ -116,7 +116,6 @@ func (p *poller) fetch(ctx context.Context,
 
 // accept handles the answer to a fetch.
 func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
-	defer p.tellLosses(answeredAt)
 	p.report(got, answeredAt)
 	if len(got.Tags) == 0 {
 		return
@@ -158,17 +157,17 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 
 // report logs what a fetch says of the queue, and tells event listeners.
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
-	before := p.past.last.at
-	back, gone := p.compareTotals(got)
-	if got.First == 1 && before != 0 {
+	before := p.past.last
+	p.compareTotals(got)
+	gone := script.Loss{From: before.at, At: got.Now, Messages: before.stored - got.Totals.Stored, All: true}
+	if got.First == 1 && before.at != 0 {
 		p.settings.Log.Error(
 			"delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
 				"or a failover that lost them")
 		p.events.Tell(event.CodeVanished, 1)
-		p.noticeLoss(got.Now, before, max(back.sent-back.acked, 1), true, "all keys were gone")
-	} else if gone {
-		p.noticeLoss(got.Now, before, max(back.sent-back.acked, 1), true, back.String())
+		gone.Messages = before.stored - before.acked
 	}
+	p.consumer.losses.note(gone)
 	p.events.Tell(event.CodeVanished, got.Dropped)
 	p.lease = got.Agreed
 	p.reportLimits(got.Limits)
@@ -177,9 +176,7 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 			"delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
 			slog.Int("tags", n))
 	}
-	if got.Dropped > 0 {
-		p.noticeLoss(got.Now, got.Now, int64(got.Dropped), false, "the contents of messages were gone")
-	}
+	p.consumer.losses.note(script.Loss{From: got.Now, At: got.Now, Messages: int64(got.Dropped)})
 }
 
 // tick does what is to be done at intervals for all consumers of the queue, because a fetch has asked this one to do
@@ -291,20 +288,11 @@ func (r *remembrance) see(c *script.Caller, got *script.FetchReply) (back rollba
 	return back, told
 }
 
-// String says which stretch of time is missing.
-func (b rollback) String() string {
-	until := message.InstantTime(int64(b.until)).UTC().Format(time.RFC3339)
-	if b.since == 0 {
-		return "what was done until " + until + " is forgotten, all or a part"
-	}
-	return "what was done from " + message.InstantTime(int64(b.since)).UTC().Format(time.RFC3339) + " to " + until +
-		" is forgotten"
-}
-
 // compareTotals logs it, and tells event listeners, if the server has gone back to an earlier state of the queue.
-func (p *poller) compareTotals(got *script.FetchReply) (back rollback, gone bool) {
-	if back, gone = p.past.see(p.caller, got); !gone {
-		return back, gone
+func (p *poller) compareTotals(got *script.FetchReply) {
+	back, gone := p.past.see(p.caller, got)
+	if !gone {
+		return
 	}
 	attrs := []any{slog.Time("until", message.InstantTime(int64(back.until)).UTC()), slog.Int64("sent", back.sent),
 		slog.Int64("acked", back.acked)}
@@ -315,5 +303,4 @@ func (p *poller) compareTotals(got *script.FetchReply) (back rollback, gone bool
 		"delayqueue: the server has gone back to an earlier state of this queue, or it was deleted: at most so many of "+
 			"the sends and acks that this consumer had seen are forgotten", attrs...)
 	p.events.RolledBack(int(back.sent+back.acked), message.InstantTime(int64(back.since)))
-	return back, gone
 }

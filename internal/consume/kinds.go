@@ -50,7 +50,7 @@ func (k *kinds) count(headers map[string]string, failed bool, took time.Duration
 // advance begins a new hour if it has come, with mu held. A kind of which nothing was handled in two hours makes room.
 func (k *kinds) advance(now time.Time) {
 	hour := now.Unix() / 3600
-	if hour == k.hour && k.named != nil {
+	if k.named != nil && (hour == k.hour || hour == k.hour-1) { // another worker was faster, or the clock went back a bit
 		return
 	}
 	next := hour == k.hour+1 // else the clock has moved by more, and nothing is of these two hours

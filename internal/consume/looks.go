@@ -49,9 +49,6 @@ func (p *poller) untilLook(got *script.FetchReply, now time.Time) time.Duration 
 		got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle looks
 		d = min(d, max(s.until(got.Next, now), 0)+s.interval)
 	}
-	if len(p.losses) > 0 {
-		d = min(d, lossRest)
-	}
 	return d - rand.N(s.interval/8+1) // so that consumers do not fall into step
 }
 

@@ -48,8 +48,6 @@ type poller struct {
 	reserved   string              // names a message on its last chance, to be fetched alone; "": none
 	reservedAt time.Time           // when that name was asked for
 	past       remembrance         // of the totals of the queue
-	losses     []loss              // that are still to be told of
-	calls      script.LimitedCalls // about losses
 	ticked     bool                // it has ticked
 	nearest    time.Duration       // the shortest round trip of a fetch
 	lost       conc.MinuteCount    // messages whose leases ran out

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -43,6 +44,7 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 		case errors.Is(err, delayqueue.ErrNotFound), errors.Is(err, delayqueue.ErrMissingShards):
 		case err != nil:
 			return nil, err
+		case message.SentAt(waits.ID) > dead.At.UnixMicro(): // the key is that of a later message
 		case waits.CountdownLeft > 0 && (waits.State == delayqueue.StatePending || waits.State == delayqueue.StateWaiting):
 			all = append(all, Countdown{Key: dead.Counts, Left: waits.CountdownLeft, Dead: dead.ID, Since: dead.At})
 		}

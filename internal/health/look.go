@@ -1,6 +1,7 @@
 // Package health judges queues, and the servers that keep them, by what ops.Queue and INFO say: one set of rules for
 // all that show them to people, the command line and the web page, each of which writes the words in its own way. It
-// imports the face and ops, and of internal/shard the error that says how many shards have answered.
+// imports the face and ops, and of internal/shard the error that says how many shards have answered, and of
+// internal/message the time in an id.
 package health
 
 import (

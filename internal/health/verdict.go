@@ -127,7 +127,7 @@ func (l *Look) unaccounted() (Verdict, bool) {
 // loss stays until somebody accepts it.
 func (l *Look) loss() (Verdict, bool) {
 	since, n := l.Counts.LossSince, l.Counts.LossMessages
-	return Verdict{Critical, Loss, say("messages were lost: about %s, noticed at %s; to accept that: doctor --repair", n,
+	return Verdict{Critical, Loss, say("messages were lost: at most %s, since %s; to accept that: doctor --repair", n,
 		since)}, !since.IsZero()
 }
 

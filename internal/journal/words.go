@@ -2,7 +2,7 @@
 // change.
 package journal
 
-// What a person did to a queue, or a consumer saw happen to it: ops.JournalEntry.Act.
+// What a person did to a queue: ops.JournalEntry.Act.
 const (
 	Pause         = "pause"
 	Resume        = "resume"
@@ -21,7 +21,6 @@ const (
 	AcceptBalance = "accept balance"
 	DeleteQueue   = "delete queue"
 	StopBulk      = "stop" // StopBulk; the target is the ID of the entry of the call for many
-	Loss          = "loss" // a consumer has noticed that messages are gone which nobody took out
 
 	// Acts on entries of schedules (the module schedule/). The target is the name of the entry.
 	SetSchedule    = "set schedule"

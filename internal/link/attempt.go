@@ -348,10 +348,10 @@ func Within[T any](ctx context.Context, s *Server, call func(context.Context) (T
 	defer cancel()
 	got, err := call(bounded)
 	switch {
-	case s.Link == nil:
+	case s.Link == nil, ctx.Err() != nil: // the caller's own time is over, which says nothing of the server
 	case err == nil, !Transient(err) && !TimedOut(err):
 		s.Link.silent.Delete(s.slot)
-	case time.Since(begun) >= ReadFor/4: // else the caller's own time was too short
+	case limit == ReadFor && time.Since(begun) >= limit: // so each silentFor one call waits for longer
 		s.Link.silent.Store(s.slot, time.Now())
 	}
 	return got, err

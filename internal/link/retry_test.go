@@ -161,4 +161,12 @@ func TestWithin(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	says(s, "no answer within 80ms")
+	says(s, "no answer within 20ms")
+	s.Link.silent.Store(s.slot, time.Now().Add(-silentFor))
+	says(s, "no answer within 80ms")
+	s.Link.silent.Delete(s.slot)
+	canceled, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, _ = Within(canceled, s, silent)
+	says(s, "no answer within 80ms")
 }

@@ -57,14 +57,14 @@ func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 
 // A Loss is what a consumer has noticed: messages are gone that nobody took out.
 type Loss struct {
-	At       message.ServerTime // when it was noticed
-	Messages int64
-	All      bool // each consumer that notices it counts all of its messages; else those that it came upon itself
+	From, At message.ServerTime // when the queue was last seen whole, and when the loss was noticed
+	Messages int64              // at most
+	All      bool               // each consumer that notices it counts all of its messages; else those that it came upon itself
 }
 
 // NoteLoss notes a loss until AcceptBalance.
 func (s *Store) NoteLoss(ctx context.Context, c *Caller, l Loss) error {
-	_, _, err := s.set(ctx, c, "loss", int64(l.At), l.Messages, l.All)
+	_, _, err := s.set(ctx, c, "loss", int64(l.From), int64(l.At), l.Messages, l.All)
 	return err
 }
 

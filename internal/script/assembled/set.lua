@@ -117,11 +117,11 @@ before = us(acceptbooks()) .. ' ' .. string.sub(loss or '', 1, 60)
 redis.call('HDEL', KEYS[6], 'loss')
 elseif word == 'loss' then
 redis.call('ZREM', KEYS[5], '')
-local at, n = tonumber(value), tonumber(ARGV[5])
+local from, at, n = tonumber(value), tonumber(ARGV[5]), tonumber(ARGV[6])
 local since, last, sum = string.match(loss or '', '^(%d+) (%d+) (%d+)$')
-since, last, sum = whole(since) or at, whole(last) or 0, whole(sum) or 0
-if ARGV[6] == '1' and math.abs(at - last) < 60000000 then sum = math.max(sum, n) else sum = sum + n end
-mark('loss', us(since) .. ' ' .. us(at) .. ' ' .. us(math.min(sum, 1e15)))
+since, last, sum = whole(since) or from, whole(last) or 0, whole(sum) or 0
+if ARGV[7] == '1' and from < last then sum = math.max(sum, n) else sum = sum + n end
+mark('loss', us(math.min(since, from)) .. ' ' .. us(math.max(last, at)) .. ' ' .. us(math.min(sum, 1e15)))
 else
 redis.call('ZREM', KEYS[5], '')
 if word == 'lift' then

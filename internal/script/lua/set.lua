@@ -7,7 +7,8 @@
 --         'for'     the same, but us from now on
 --         'limits'  '<n> <us> <burst> <places>', as state.override has them; '': none
 --         'lift'    none: the Throttle ends
---         'loss'    us at which a consumer noticed it, how many messages, '1' if each consumer counts them all, '0' if each counts its own
+--         'loss'    us at which a consumer saw the queue whole, us at which it noticed the loss, how many messages at most, '1' if each
+--                   consumer counts them all, '0' if each counts its own
 --         'accept'  none: what is there counts as right (lib/books.lua), and no loss is noted any more
 -- Returns {now, before}, of a repeat the now of the first call. before: of 'limits' what they were, '' for none; of 'lift' until when
 --       the queue was throttled, '' if it was not; of 'accept' how many messages were missing, as in balance, a blank, and state.loss; else ''. Or an
@@ -64,12 +65,12 @@ elseif word == 'accept' then
   redis.call('HDEL', KEYS.state, 'loss')
 elseif word == 'loss' then
   redis.call('ZREM', KEYS.wake, '') -- the first write
-  local at, n = tonumber(value), tonumber(ARGV[5])
+  local from, at, n = tonumber(value), tonumber(ARGV[5]), tonumber(ARGV[6])
   local since, last, sum = string.match(loss or '', '^(%d+) (%d+) (%d+)$')
-  since, last, sum = whole(since) or at, whole(last) or 0, whole(sum) or 0
-  -- Within a minute it is the same loss, which another consumer has noticed, too.
-  if ARGV[6] == '1' and math.abs(at - last) < 60000000 then sum = math.max(sum, n) else sum = sum + n end
-  mark('loss', us(since) .. ' ' .. us(at) .. ' ' .. us(math.min(sum, 1e15)))
+  since, last, sum = whole(since) or from, whole(last) or 0, whole(sum) or 0
+  -- A consumer that saw the queue whole before the last loss was noticed, and not since, has noticed the same loss.
+  if ARGV[7] == '1' and from < last then sum = math.max(sum, n) else sum = sum + n end
+  mark('loss', us(math.min(since, from)) .. ' ' .. us(math.max(last, at)) .. ' ' .. us(math.min(sum, 1e15)))
 else
   redis.call('ZREM', KEYS.wake, '') -- the first write
   if word == 'lift' then
