@@ -313,7 +313,7 @@ func drawRow(columns []*column, row []cell, width int) (lines []string) {
 		case start < at || start+long > width:
 			end()
 			start = max(min(start, width-long), min(start, indent))
-			parts = strings.Split(text.WrapSoft(shown, width-start), "\n")
+			parts = strings.Split(text.WrapSoft(shown, max(width-start, 1)), "\n")
 		}
 		for i, part := range parts {
 			if i > 0 {
