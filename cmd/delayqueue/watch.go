@@ -163,12 +163,19 @@ func (b *board) frame(all []*health.Look) (frame, foot string) {
 	if wrong != nil {
 		room--
 	}
+	room = max(room, 2) // also of a terminal that does not know its size
+	short := func(text string) string {
+		if columns > 0 {
+			text = cut(text, columns)
+		}
+		return text
+	}
 	v.first = max(min(v.first, len(rows)-fitting(slices.Backward(rows), room)), 0)
 	v.shown = fitting(slices.All(rows[v.first:]), room)
 	shown := append(head, slices.Concat(rows[v.first:v.first+v.shown]...)...)
 	if wrong != nil {
 		_, text := b.explain(wrong)
-		shown = append(shown, bad.Sprint(cut(oneLine(text), max(columns, 1))))
+		shown = append(shown, bad.Sprint(short(oneLine(text))))
 	}
 	ends := "Ctrl-C ends"
 	if v.keyed {
@@ -176,7 +183,7 @@ func (b *board) frame(all []*health.Look) (frame, foot string) {
 	}
 	foot = fmt.Sprintf("%s, rows %d to %d of %d, by %s; %s", time.Now().Format("15:04:05"), v.first+1,
 		v.first+v.shown, len(rows), orders[v.order].name, ends)
-	return strings.Join(shown, "\n") + "\n", cut(foot, max(columns, 1))
+	return strings.Join(shown, "\n") + "\n", short(foot)
 }
 
 // fitting is how many rows have room in so many lines: at least one.
