@@ -78,6 +78,7 @@ func tellJournal(w *world) {
 	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`,
 		"\n", "\n", `"by":"ann"`)
 	w.lacks(w.must("journal", "orders", "-l", "1"), "ann")
+	w.refused(exitUsage, "is after --to", "journal", "orders", "--from", "-1h", "--to", "-2h")
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
 	between := func(from, to time.Time) int {
 		return strings.Count(w.must("journal", "orders", "--json", "--from", from.Format(time.RFC3339Nano),
