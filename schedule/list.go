@@ -284,8 +284,8 @@ func (s *Status) notRun(now int64) bool { return s.Looked.IsZero() || s.Looked.U
 
 // Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence
 // moved, refused, unreadable (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which
-// may be 0. Stuck reads all entries. If it is not known of one where it stands, because its shard does not answer, Stuck
-// returns the error of the shard. It is for metrics, which do not import this module.
+// may be 0. Stuck reads all entries. If it is not known of one where it stands, because its shard does not answer,
+// Stuck returns the error of the shard. It is for metrics, which do not import this module.
 func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 	n := map[string]int{"overdue": 0}
 	for _, reason := range troubles {
