@@ -57,7 +57,8 @@ type Status struct {
 	Skipped Skipped // about, since the entry was set first, or began anew (ErrFar, ErrMoved)
 
 	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is
-	// wrong, or it is paused.
+	// wrong, or it is paused. While the shard of its messages does not answer, it is ErrNotRun or ErrRefused, or else
+	// the error of the shard, also if it is paused: where the entry stands is not known then.
 	Trouble error
 	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there
 	// is no such instant, or the entry does not catch up.
@@ -267,8 +268,8 @@ func (e *entry) stand(to *Status, n, now int64) {
 	if e.CatchUp != NoCatchUp && e.Open == 0 && found && first < now-longOver {
 		to.Overdue = time.Unix(first, 0).In(e.zone)
 	}
-	switch looked := to.Looked.Unix(); {
-	case to.Looked.IsZero() || looked < now-notRunFor:
+	switch {
+	case to.notRun(now):
 		to.Trouble = ErrNotRun
 	case to.Trouble != nil:
 	case gen > e.Gen && e.Open == 0:
@@ -278,9 +279,13 @@ func (e *entry) stand(to *Status, n, now int64) {
 	}
 }
 
+// notRun says whether nobody runs the entries of the queue.
+func (s *Status) notRun(now int64) bool { return s.Looked.IsZero() || s.Looked.Unix() < now-notRunFor }
+
 // Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence
 // moved, refused, unreadable (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which
-// may be 0. Stuck reads all entries. It is for metrics, which do not import this module.
+// may be 0. Stuck reads all entries. If it is not known of one where it stands, because its shard does not answer,
+// Stuck returns the error of the shard. It is for metrics, which do not import this module.
 func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 	n := map[string]int{"overdue": 0}
 	for _, reason := range troubles {
@@ -293,6 +298,8 @@ func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 	for _, one := range all {
 		if reason := one.Reason(); reason != "" {
 			n[reason]++
+		} else if one.Trouble != nil {
+			err = one.Trouble
 		}
 	}
 	return n, err
@@ -341,7 +348,14 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*en
 			continue
 		}
 		if err := unread[e.name]; err != nil {
-			all[i].Trouble = err
+			switch one := &all[i]; {
+			case e.Paused:
+				one.Trouble = err
+			case one.notRun(now):
+				one.Trouble = ErrNotRun
+			case one.Trouble == nil:
+				one.Trouble = err
+			}
 			continue
 		}
 		if gen, _ := split(max(lasts[e.name], 0)); gen > e.Gen { // it may have been changed since it was read

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,34 @@ func TestKeysOfShards(t *testing.T) {
 			t.Errorf("%s is of two entries", key)
 		}
 		seen[key] = true
+	}
+}
+
+// TestStuckBesideAMissingShard: what is known of an entry whose shard cannot be read is counted, and of what is not
+// known there is no 0.
+func TestStuckBesideAMissingShard(t *testing.T) {
+	f := newFixture(t)
+	_, err := script.NewStore(f.cli, "dq", f.name).Shards(f.ctx(), 4)
+	f.must(err)
+	f.store(1, func(int) record {
+		return record{Gen: 1, Since: f.now(), plan: plan{times: times{Every: 3600}, CatchUp: 1}}
+	})
+	set, err := f.s.shards.Look(f.ctx())
+	f.must(err)
+	bad := strings.TrimSuffix(set.All[set.Named(sequenceOf("e0"))].Keys.State, "state") + "sequence"
+	f.must(f.cli.Set(f.ctx(), bad, "no hash", 0).Err())
+	defer func() { f.must(f.cli.Del(f.ctx(), bad).Err()) }()
+	if n, err := f.s.Stuck(f.ctx()); err != nil || n["not run"] != 1 {
+		t.Errorf("while nobody runs it: %v, %v", n, err)
+	}
+	schedules := f.s.table.store.Keys.Schedules
+	f.must(f.cli.HSet(f.ctx(), schedules, lookedField, f.now()+60).Err())
+	if n, err := f.s.Stuck(f.ctx()); err == nil {
+		t.Errorf("while its shard cannot be read: %v", n)
+	}
+	f.must(f.cli.HSet(f.ctx(), schedules, refusedOf("e0"), "1 too large").Err())
+	if n, err := f.s.Stuck(f.ctx()); err != nil || n["refused"] != 1 {
+		t.Errorf("while it is refused: %v, %v", n, err)
 	}
 }
 

@@ -52,7 +52,6 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	if err != nil { // nothing was written: an error is a page
 		return err
 	}
-	write := exportTo(w, as)
 	file := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' {
 			return c
@@ -62,6 +61,7 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	w.Header().Set("Content-Type", exportKinds[as])
 	w.Header().Set("Content-Disposition",
 		mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + as}))
+	write, err := exportTo(w, as)
 	for err == nil {
 		limitWrite(w, exportTake)
 		for _, match := range found.Matches {
@@ -113,12 +113,12 @@ func (r *request) exported(m *ops.MessageStatus) *ops.MessageStatus {
 	return &shown
 }
 
-// exportTo returns what writes one message.
-func exportTo(w http.ResponseWriter, as string) func(export.Message) error {
+// exportTo returns what writes one message. It writes the first line of a CSV.
+func exportTo(w http.ResponseWriter, as string) (write func(export.Message) error, err error) {
 	if as == "csv" {
 		lines := &export.CSV{Writer: w}
-		return func(m export.Message) error { return lines.Write(m) }
+		return func(m export.Message) error { return lines.Write(m) }, lines.Header(export.Message{})
 	}
 	lines := json.NewEncoder(w)
-	return func(m export.Message) error { return lines.Encode(m) }
+	return func(m export.Message) error { return lines.Encode(m) }, nil
 }

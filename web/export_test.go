@@ -45,6 +45,9 @@ func TestExport(t *testing.T) {
 		column["payload_base64"] == "" || column["state"] != "pending" {
 		t.Errorf("%d lines: %v", len(one), column)
 	}
+	if none := lines(f.get(address("export", append(in, "text", "nowhere")...))); len(none) != 1 || none[0][0] != "id" {
+		t.Errorf("without a message: %v", none)
+	}
 	if found := lines(f.get(address("export", append(in, "text", "-5", "state", "pending")...))); len(found) != 2 ||
 		!strings.Contains(strings.Join(found[1], "|"), "|'-5|") {
 		t.Errorf("%v", found)
@@ -63,7 +66,7 @@ func TestExport(t *testing.T) {
 	f.serve(Config{Payload: func(string, *ops.MessageStatus) string { return "hidden" }})
 	body = f.wants(http.StatusOK, f.get(address("export", append(in, "header", "h=+11")...)))
 	f.sees(body, ",hidden,")
-	f.lacks(body, "-5")
+	f.lacks(body, "'-5") // -5 alone may be in an id
 	f.wants(http.StatusForbidden, f.get(address("export", append(in, "contains", "-5")...)))
 	f.serve(Config{Authorize: func(*http.Request, Action, string) (string, error) { return "", errReadOnly }})
 	f.wants(http.StatusForbidden, f.get(address("export", append(in, "state", "pending")...)))

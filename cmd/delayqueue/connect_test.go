@@ -63,6 +63,22 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
+// The spans of a forecast begin at full hours and days of local time.
+func TestForecastBeginsByTheLocalClock(t *testing.T) {
+	instant := time.Date(2026, 3, 1, 12, 40, 0, 0, time.UTC)
+	for _, tt := range []struct{ ahead, step, back time.Duration }{
+		{0, time.Hour, 40 * time.Minute},
+		{5*time.Hour + 30*time.Minute, time.Hour, 10 * time.Minute},                   // 18:10
+		{5*time.Hour + 30*time.Minute, 24 * time.Hour, 18*time.Hour + 10*time.Minute}, // 0:00
+		{-8 * time.Hour, 6 * time.Hour, 4*time.Hour + 40*time.Minute},                 // 4:40
+		{13 * time.Hour, 24 * time.Hour, time.Hour + 40*time.Minute},                  // of the next day
+	} {
+		if got := instant.Sub(beginOf(instant, tt.step, tt.ahead)); got != tt.back {
+			t.Errorf("%v ahead, %v: it has begun %v ago, want %v", tt.ahead, tt.step, got, tt.back)
+		}
+	}
+}
+
 func TestParseWhen(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{

@@ -160,14 +160,11 @@ func (e *exporter) look(ctx context.Context) error {
 	return err
 }
 
-// deleted says whether somebody has deleted a queue that Redis has no more. Else it is served on, because it was lost:
-// the collector counts what was in it.
+// deleted says whether the journal of a queue that Redis has no more says that somebody has deleted it. Else, or if the
+// journal cannot be read, it is served on, because it was lost: the collector counts what was in it.
 func (e *exporter) deleted(ctx context.Context, name string) bool {
 	page, err := e.newMonitor(name).Journal(ctx, 1, "")
-	if err != nil {
-		return !errors.Is(err, delayqueue.ErrNoQueue)
-	}
-	return len(page.Entries) > 0 && page.Entries[0].Act == journal.DeleteQueue
+	return err == nil && len(page.Entries) > 0 && page.Entries[0].Act == journal.DeleteQueue
 }
 
 // warnIfMissing says that a named queue does not exist.

@@ -71,7 +71,7 @@ to go on. --dry-run of a command such as reschedule counts all that match.`,
 
 // find prints what is found. If there is more, if it is interrupted, or if a call fails, it also prints how to go on.
 func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, part *pager) error {
-	t := a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6)
+	t := a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6).ofKind(matchJSON{})
 	count, cursor, in := 0, part.cursor, map[delayqueue.State]int64{}
 	for {
 		begun := time.Now()
@@ -169,7 +169,8 @@ reschedule. Ctrl-C ends it with what it has counted.`,
 
 // printErrors prints groups, the largest first.
 func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
-	t := a.grid("count", "last hour", "first", "last", "error", "last one").numbers(1, 2).sentences(5)
+	t := a.grid("count", "last hour", "first", "last", "error", "last one").numbers(1, 2).sentences(5).
+		ofKind(errorGroupJSON{})
 	others := all.Others // messages of groups that are not printed
 	for i, g := range all.Groups {
 		if i >= limit && !a.json {

@@ -37,6 +37,8 @@ func tellFind(w *world) {
 	w.send("orders", "=1+1", inAnHour, delayqueue.WithKey("-k"))
 	w.contains(w.must("ls", "orders", "pending", "--csv"), "id,key,state,sent,due,", ",'-k,pending,", ",'=1+1,")
 	w.contains(w.must("find", "orders", "--with-key", "-k", "--csv"), "in,header,id,key,", ",'=1+1,")
+	w.contains(w.must("ls", "orders", "garbage", "--csv"), "id,key,state,", "last_error")
+	equal(w, "lines of an empty CSV", strings.Count(w.must("find", "orders", "nothing", "--csv"), "\n"), 1)
 	w.refused(exitUsage, "find what?", "find", "orders")
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
@@ -76,6 +78,7 @@ func tellJournal(w *world) {
 	w.inOrder(w.must("journal", "orders", "--json"), `"act":"run now"`, `"reason":"a test","messages":2,"job":"finished"`,
 		"\n", "\n", `"by":"ann"`)
 	w.lacks(w.must("journal", "orders", "-l", "1"), "ann")
+	w.refused(exitUsage, "is after --to", "journal", "orders", "--from", "-1h", "--to", "-2h")
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
 	between := func(from, to time.Time) int {
 		return strings.Count(w.must("journal", "orders", "--json", "--from", from.Format(time.RFC3339Nano),

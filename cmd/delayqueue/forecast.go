@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,23 +56,25 @@ type dueJSON struct {
 	Retry   int64     `json:"retry"`
 }
 
-// forecast prints spans that begin at full minutes, hours or days, but for the first. So it makes up to three calls:
+// forecast prints spans that begin at full minutes, hours or days of local time, but for the first; after a change from
+// or to summer time they begin by the clock before. So it makes up to three calls:
 // for the time until then, for the full spans, and for what is left.
 func (a *app) forecast(ctx context.Context, m *ops.Queue, from, to time.Time) error {
 	t := a.grid("from", "due", "retries").numbers(2, 3)
 	var sum, before, after int64
 	var partly error // why the counts are those of some shards
 	step := stepOf(to.Sub(from))
+	_, ahead := from.Local().Zone() // of UTC, in seconds
 	for start := from; start.Before(to); {
 		span, n := step, int(to.Sub(start)/step)
-		if full := start.Truncate(step); n == 0 || !full.Equal(start) {
+		if full := beginOf(start, step, time.Duration(ahead)*time.Second); n == 0 || !full.Equal(start) {
 			span, n = min(full.Add(step).Sub(start), to.Sub(start)), 1
 		}
 		f, err := m.Forecast(ctx, start, span, n)
 		if err != nil && !errors.Is(err, delayqueue.ErrMissingShards) {
 			return err
 		}
-		partly = err
+		partly = cmp.Or(partly, err)
 		if start.Equal(from) {
 			before = f.Before.Pending + f.Before.Retry
 		}
@@ -90,6 +93,11 @@ func (a *app) forecast(ctx context.Context, m *ops.Queue, from, to time.Time) er
 			to.Local().Format(time.DateTime), plural(int(sum), "message"), humanize.Comma(before), humanize.Comma(after))
 	}
 	return partly
+}
+
+// beginOf is when the step begins in which an instant lies, by a clock that is so far ahead of UTC.
+func beginOf(t time.Time, step, ahead time.Duration) time.Time {
+	return t.Add(ahead).Truncate(step).Add(-ahead)
 }
 
 // stepOf is a length of time of which at most 24 make the whole.

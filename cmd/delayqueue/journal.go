@@ -35,6 +35,9 @@ of any process.`,
 			if most < 1 {
 				return fail(exitUsage, "--limit must be above 0")
 			}
+			if !to.IsZero() && from.After(to.Time) {
+				return fail(exitUsage, "--from %s is after --to %s", clock(from.Time), clock(to.Time))
+			}
 			// A queue that was deleted still has a journal.
 			if err := validName(args[0]); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/export"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -97,7 +98,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
 		delayqueue.StateDone: "kept until", delayqueue.StateWaiting: "due",
-	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cuts(6, 7)
+	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cuts(6, 7).ofKind(export.Message{})
 	count := 0
 	var err error
 	for {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
@@ -76,6 +78,20 @@ func TestExporter(t *testing.T) {
 	e.sees(`delayqueue_loss_messages{queue="orders"} 1`) // it came back empty, and nobody consumes
 	w.send("orders", "a")
 	e.sees(`delayqueue_messages{queue="orders",state="ready"} 1`)
+}
+
+// A queue whose journal cannot be read is not taken for one that somebody has deleted.
+func TestExporterKeepsLostQueues(t *testing.T) {
+	w := onServer(t)
+	e := exporter{app: &app{cli: w.cli, prefix: w.prefix}}
+	ok(t, w.cli.Set(w.Context(), check.Queue{Prefix: w.prefix, Name: "orders"}.Key("journal"), "x", 0).Err())
+	equal(t, "deleted, by a journal of a wrong type", e.deleted(w.Context(), "orders"), false)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	equal(t, "deleted, by a journal that nobody could read", e.deleted(over, "mails"), false)
+	w.send("mails", "a")
+	ok(t, w.monitor("mails").DeleteQueue(w.Context(), true))
+	equal(t, "deleted", e.deleted(w.Context(), "mails"), true)
 }
 
 // It starts without Redis, and finds it when it is there.

@@ -266,6 +266,23 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	}
 }
 
+// TestShardThatHangs: doctor says in plain words that a node does not answer.
+func TestShardThatHangs(t *testing.T) {
+	w, c := partial(t)
+	const n = 6
+	w.divide(n)
+	first, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), w.shard(0, n).Key("state"))
+	ok(t, err)
+	for _, node := range c.Nodes {
+		if node.Addr() != first.Options().Addr {
+			node.Pause()
+			t.Cleanup(node.Resume)
+		}
+	}
+	r := w.exits(exitNoRedis, "doctor", "orders").shows("cannot be read: ", "no answer").says("no answer")
+	w.lacks(r.out+r.err, "deadline exceeded")
+}
+
 // TestFirstShardIsAway: a command, which knows nothing of the queue, learns from the other shards how many there are.
 func TestFirstShardIsAway(t *testing.T) {
 	w, c := partial(t)

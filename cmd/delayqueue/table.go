@@ -24,6 +24,7 @@ type grid struct {
 	long   []int       // columns of sentences, which are narrow so that the others have room, and never cut
 	json   bool        // rows are printed as JSON instead, one a line
 	csv    *export.CSV // rows are printed as CSV instead; nil: not
+	of     any         // what rows stand for, whose names are the header of a CSV
 }
 
 // A cell has a short text for narrow terminals.
@@ -52,6 +53,12 @@ func (csvOutput) Write(text []byte) (int, error) {
 		return len(text), err
 	}
 	return os.Stdout.Write(text)
+}
+
+// ofKind says what rows stand for, so that a CSV without rows has a header.
+func (g *grid) ofKind(object any) *grid {
+	g.of = object
+	return g
 }
 
 // row adds a row, or prints what it stands for as JSON.
@@ -306,7 +313,7 @@ func drawRow(columns []*column, row []cell, width int) (lines []string) {
 		case start < at || start+long > width:
 			end()
 			start = max(min(start, width-long), min(start, indent))
-			parts = strings.Split(text.WrapSoft(shown, width-start), "\n")
+			parts = strings.Split(text.WrapSoft(shown, max(width-start, 1)), "\n")
 		}
 		for i, part := range parts {
 			if i > 0 {
@@ -332,6 +339,9 @@ func (g *grid) empty(i int) bool {
 
 // print draws the table on the output, unless it is empty.
 func (g *grid) print() {
+	if g.csv != nil && g.of != nil {
+		unsaid = cmp.Or(unsaid, g.csv.Header(g.of))
+	}
 	if len(g.rows) > 0 {
 		say("%s", painted(g.render(width())))
 	}

@@ -107,6 +107,12 @@ func TestTablesFit(t *testing.T) {
 				t.Errorf("at %d columns:\n%s", width, drawn)
 			}
 		}
+		for _, width := range []int{1, 2} {
+			if drawn := text.StripEscape(g.render(width)); strings.Count(drawn, "\n") < len(g.rows) || name == "lanes" &&
+				!strings.Contains(strings.Join(strings.Fields(drawn), ""), "customer-4250,000") {
+				t.Errorf("%s: cells are missing at %d columns:\n%s", name, width, drawn)
+			}
+		}
 		if drawn := g.render(0); strings.Contains(drawn, "…") || strings.Count(drawn, "\n") != len(g.rows) {
 			t.Errorf("%s: cut without a terminal, or a row has more than a line:\n%s", name, drawn)
 		}

@@ -72,6 +72,15 @@ func tellManyQueues(w *world) {
 	t.ends(0)
 }
 
+// Keys that nobody takes, because Redis hangs, do not keep Ctrl-C from ending the board.
+func TestKeysWhileRedisHangs(t *testing.T) {
+	ended := 0
+	keys := make(chan string, 2)
+	handOut(strings.NewReader("jj\x1b[Bs\x03"), keys, func() { ended++ })
+	equal(t, "ends", ended, 1)
+	equal(t, "keys", len(keys), 2)
+}
+
 // What others chose is one word where a command to type is shown.
 func tellQuoting(w *world) {
 	evil := "x'; touch owned; '$(touch owned)"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"regexp"
@@ -59,7 +60,7 @@ func (b *board) watch(ctx context.Context, every time.Duration) error {
 	last := ""
 	fmt.Print(altScreen)
 	defer func() { fmt.Print(mainScreen + last) }()
-	pressed, restore := b.keys(ctx, cancel)
+	pressed, restore := b.keys(cancel)
 	defer restore()
 	b.view.keyed = pressed != nil
 	tick := time.NewTicker(every)
@@ -94,34 +95,37 @@ func (b *board) watch(ctx context.Context, every time.Duration) error {
 var keyPresses = regexp.MustCompile(`\x1b\[[0-9]*[A-Z~]|\x1bO[A-Z]|.`)
 
 // keys hands out the keys that are pressed, if the input is a terminal, and restores its mode. q and Ctrl-C end the
-// board, also while it reads.
-func (b *board) keys(ctx context.Context, end context.CancelFunc) (pressed <-chan string, restore func()) {
+// board, also while it reads. Of the other keys that are pressed while it reads, those that are too many do nothing.
+func (b *board) keys(end context.CancelFunc) (pressed <-chan string, restore func()) {
 	fd := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(fd)
 	if err != nil {
 		return nil, func() {}
 	}
-	keys := make(chan string)
-	go func() { // it ends with the program, because a read of a terminal cannot be ended
-		typed := make([]byte, 256)
-		for {
-			n, err := b.in.Read(typed)
-			for _, key := range keyPresses.FindAllString(string(typed[:n]), -1) {
-				if key == "q" || key == "\x03" {
-					end()
-				}
-				select {
-				case keys <- key:
-				case <-ctx.Done():
-					return
-				}
+	keys := make(chan string, 64)
+	// It ends with the program, because a read of a terminal cannot be ended.
+	go handOut(b.in, keys, end)
+	return keys, func() { _ = term.Restore(fd, before) } // a terminal that is gone needs no mode
+}
+
+// handOut reads keys until it cannot. It never waits for who takes them, so that q and Ctrl-C are always heard.
+func handOut(in io.Reader, keys chan<- string, end func()) {
+	typed := make([]byte, 256)
+	for {
+		n, err := in.Read(typed)
+		for _, key := range keyPresses.FindAllString(string(typed[:n]), -1) {
+			if key == "q" || key == "\x03" {
+				end()
 			}
-			if err != nil {
-				return
+			select {
+			case keys <- key:
+			default:
 			}
 		}
-	}()
-	return keys, func() { _ = term.Restore(fd, before) } // a terminal that is gone needs no mode
+		if err != nil {
+			return
+		}
+	}
 }
 
 // press changes the view. A row that is not there is mended by frame.
@@ -159,12 +163,19 @@ func (b *board) frame(all []*health.Look) (frame, foot string) {
 	if wrong != nil {
 		room--
 	}
+	room = max(room, 2) // also of a terminal that does not know its size
+	short := func(text string) string {
+		if columns > 0 {
+			text = cut(text, columns)
+		}
+		return text
+	}
 	v.first = max(min(v.first, len(rows)-fitting(slices.Backward(rows), room)), 0)
 	v.shown = fitting(slices.All(rows[v.first:]), room)
 	shown := append(head, slices.Concat(rows[v.first:v.first+v.shown]...)...)
 	if wrong != nil {
 		_, text := b.explain(wrong)
-		shown = append(shown, bad.Sprint(cut(oneLine(text), max(columns, 1))))
+		shown = append(shown, bad.Sprint(short(oneLine(text))))
 	}
 	ends := "Ctrl-C ends"
 	if v.keyed {
@@ -172,7 +183,7 @@ func (b *board) frame(all []*health.Look) (frame, foot string) {
 	}
 	foot = fmt.Sprintf("%s, rows %d to %d of %d, by %s; %s", time.Now().Format("15:04:05"), v.first+1,
 		v.first+v.shown, len(rows), orders[v.order].name, ends)
-	return strings.Join(shown, "\n") + "\n", cut(foot, max(columns, 1))
+	return strings.Join(shown, "\n") + "\n", short(foot)
 }
 
 // fitting is how many rows have room in so many lines: at least one.

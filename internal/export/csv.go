@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,25 +19,42 @@ type CSV struct {
 	out    *csv.Writer
 }
 
+// Header writes the first line, unless it was written, with the names of a struct. Write does so, too: a file that has
+// no other line needs Header.
+func (c *CSV) Header(v any) error {
+	if c.out == nil {
+		var names []string
+		for _, f := range fields(v) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+		c.out = csv.NewWriter(c.Writer)
+		_ = c.out.Write(names) // Error tells
+		c.out.Flush()
+	}
+	return c.out.Error()
+}
+
+// fields are those of a struct that have a column.
+func fields(v any) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeOf(v)), func(f reflect.StructField) bool {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return f.Anonymous || name == ""
+	})
+}
+
 // Write writes one struct.
 func (c *CSV) Write(v any) error {
+	_ = c.Header(v) // Error tells
 	value := reflect.ValueOf(v)
-	var names, cells []string
-	for _, f := range reflect.VisibleFields(value.Type()) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || name == "" {
-			continue
-		}
-		names = append(names, name)
+	var cells []string
+	for _, f := range fields(v) {
+		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		cell := ""
 		if one := value.FieldByIndex(f.Index); !one.IsZero() || options == "" {
 			cell = cellOf(one)
 		}
 		cells = append(cells, cell)
-	}
-	if c.out == nil {
-		c.out = csv.NewWriter(c.Writer)
-		_ = c.out.Write(names) // Error tells
 	}
 	_ = c.out.Write(cells)
 	c.out.Flush()
@@ -52,7 +70,7 @@ func cellOf(v reflect.Value) string {
 	case time.Time:
 		return value.Format(time.RFC3339Nano)
 	case []byte:
-		return base64.StdEncoding.EncodeToString(value)
+		return plain(base64.StdEncoding.EncodeToString(value)) // it may begin with +
 	case string:
 		return plain(value)
 	}
