@@ -245,12 +245,17 @@ var chinese = map[string]string{
 	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
 	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
 		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
-	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended": "" +
-		"此进程已在运行四个错误统计或下载，不能再多：请等待其中一个结束",
-	"Download all that match:": "下载所有符合的：",
-	"Download all of them:":    "下载全部：",
-	"CSV":                      "CSV 表格",
-	"JSON lines":               "JSON 行",
+	"Four counts of errors run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个错误统计，不能再多：请等待其中一个结束",
+	"Four downloads run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个下载，不能再多：请等待其中一个结束",
+	"Two of yours run here already: wait until one has ended": "您已有两个在此运行：请等待其中一个结束",
+	"This download was asked for from another site":           "此下载来自其他网站的请求",
+	"The file is without them, too.":                          "文件中同样不含这些消息。",
+	"Download all that match:":                                "下载所有符合的：",
+	"Download all of them:":                                   "下载全部：",
+	"CSV":                                                     "CSV 表格",
+	"JSON lines":                                              "JSON 行",
 
 	// Kinds.
 	"By kind, this hour and the one before": "按类型，本小时和上一小时",
