@@ -20,9 +20,11 @@ type books struct {
 
 const lossEntries = 200 // of the journal, which are looked through for losses
 
+func booksKey(queue string) string { return "books " + queue }
+
 // books reads them; nil if they are not open, or this user of Redis may not read them.
 func (r *request) books(ctx context.Context) (*books, error) {
-	return shared(ctx, r.h, "books "+r.Queue, r.h.bounds.interval, func(ctx context.Context) (*books, error) {
+	return shared(ctx, r.h, booksKey(r.Queue), r.h.bounds.interval, func(ctx context.Context) (*books, error) {
 		m := r.h.newMonitor(r.Queue)
 		b, err := m.Balance(ctx)
 		if err != nil || b.Since.IsZero() {
@@ -48,5 +50,6 @@ func (r *request) books(ctx context.Context) (*books, error) {
 // postBooks accepts losses and what the books do not explain.
 func (h *Handler) postBooks(ctx context.Context, r *request) (string, error) {
 	_, err := r.steering().AcceptBalance(ctx)
+	h.cache.forget(booksKey(r.Queue))
 	return link("queue", url.Values{"q": {r.Queue}, "done": {"accepted"}}), err
 }
