@@ -130,4 +130,9 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
 		})
 	}
+	file := f.get("export?q=orders&state=pending&as=jsonl")
+	if n := strings.Count(f.wants(http.StatusOK, file), "\n"); int64(n) != left {
+		t.Errorf("%d of %d messages are exported", n, left)
+	}
+	f.sees(file.header.Get("Content-Disposition"), "orders-incomplete.jsonl")
 }
