@@ -96,18 +96,18 @@ func TestExportThatPanics(t *testing.T) {
 
 // A client that takes nothing of its file does not hold up Close.
 func TestCloseEndsAStalledExport(t *testing.T) {
-	large, calls := strings.Repeat("x", 1<<20), atomic.Int64{}
+	large, calls := strings.Repeat("x", 32<<20), atomic.Int64{} // no buffer takes it
 	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string {
 		calls.Add(1)
 		return large
 	}})
-	f.batch("orders", "x", 200)
+	f.batch("orders", "x", 1)
 	conn, err := net.Dial("tcp", f.http.Listener.Addr().String())
 	ok(t, err)
 	defer conn.Close()
 	_, err = fmt.Fprint(conn, "GET /queues/export?q=orders&state=pending&as=jsonl HTTP/1.1\r\nHost: x\r\n\r\n")
 	ok(t, err)
-	f.eventually("the export has begun", func() bool { return calls.Load() > 2 })
+	f.eventually("the export has begun", func() bool { return calls.Load() > 0 })
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
