@@ -63,12 +63,12 @@ var verbs = []verb{
 			delayqueue.StateRetry},
 		one: (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: journal.Requeue, Anew: true,
+		Name: "requeue", Title: "Requeue", Did: "%s requeued", Action: Requeue, Act: journal.Requeue, Anew: true,
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one:    one((*ops.Queue).Requeue),
 		many:   many((*ops.Queue).BulkRequeue),
 	}, {
-		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Act: journal.Delete,
+		Name: "cancel", Title: "Cancel", Did: "%s canceled", Action: Cancel, Destroys: true, Act: journal.Delete,
 		States: []delayqueue.State{delayqueue.StateUnack},
 		one:    one(cancelOne),
 		many:   many((*ops.Queue).BulkDelete),

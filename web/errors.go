@@ -21,11 +21,18 @@ const (
 	errorStep    = 10_000           // messages that are looked at before the page is told
 	keepErrors   = 10 * time.Minute // how long a count is kept after the last look
 	groupsListed = 200
-	mostReaders  = 4 // counts of errors, and exports, that run in one process
+	keptErrors   = 20 // counts that are kept, of 8 MB each at most
+	mostReaders  = 4  // counts of errors that run in one process, and as many exports
+	theirReaders = 2  // of one visitor
 )
 
-var errReaders = &httpError{http.StatusServiceUnavailable,
-	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended"}
+var (
+	errCounts = &httpError{http.StatusServiceUnavailable,
+		"Four counts of errors run here already, and no process runs more: wait until one has ended"}
+	errExports = &httpError{http.StatusServiceUnavailable,
+		"Four downloads run here already, and no process runs more: wait until one has ended"}
+	errYours = &httpError{http.StatusTooManyRequests, "Two of yours run here already: wait until one has ended"}
+)
 
 // errorCounts are the counts of a process.
 type errorCounts struct {
@@ -58,9 +65,12 @@ type errorsPage struct {
 	Trouble string // why it does not go on
 }
 
-func (h *Handler) errors(_ context.Context, r *request) (any, error) {
+func (h *Handler) errors(ctx context.Context, r *request) (any, error) {
 	s, err := r.selection()
 	if err != nil {
+		return nil, err
+	}
+	if _, err := h.look(ctx, r.Queue); errors.Is(err, errNoQueue) { // anybody can make up a name
 		return nil, err
 	}
 	s.State = cmp.Or(s.State, delayqueue.StateGarbage)
@@ -101,19 +111,21 @@ func (h *Handler) errorsOf(r *request, s *selection) errorCount {
 	}
 	one := counts.all[key]
 	if one == nil || !one.Runs && r.Arg("again") == one.Stamp() {
-		if counts.all == nil || len(counts.all) >= cacheMost {
-			counts.all = map[string]*errorCount{} // a count that runs ends, because nobody looks at it
+		if counts.all == nil {
+			counts.all = map[string]*errorCount{}
 		}
+		counts.room(key)
 		one = &errorCount{At: now}
 		counts.all[key] = one
 	}
 	one.seen = now
 	if !one.Runs && !one.Ended {
-		if err := h.readers.enter(""); err != nil {
+		who := r.visitor()
+		if err := h.readers.enter(who); err != nil {
 			one.err = err
 		} else {
 			one.Runs, one.err = true, nil
-			go h.countErrors(r.Queue, s.State, s.Filter, one)
+			go h.countErrors(who, r.Queue, s.State, s.Filter, one)
 		}
 	}
 	out := *one
@@ -121,9 +133,24 @@ func (h *Handler) errorsOf(r *request, s *selection) errorCount {
 	return out
 }
 
+// room lets go of the count that was seen longest ago, if there is none for key and they are many. If it runs, it ends,
+// because nobody looks at it.
+func (c *errorCounts) room(key string) {
+	if c.all[key] != nil || len(c.all) < keptErrors {
+		return
+	}
+	oldest := ""
+	for name, one := range c.all {
+		if oldest == "" || one.seen.Before(c.all[oldest].seen) {
+			oldest = name
+		}
+	}
+	delete(c.all, oldest)
+}
+
 // countErrors counts until all was looked at, or nobody looks any more. A later look goes on from there.
-func (h *Handler) countErrors(queue string, state delayqueue.State, f ops.Filter, one *errorCount) {
-	defer h.readers.leave("")
+func (h *Handler) countErrors(who, queue string, state delayqueue.State, f ops.Filter, one *errorCount) {
+	defer h.readers.leave(who)
 	defer func() {
 		if bad := recover(); bad != nil {
 			h.panicked(bad, "errors of queue", queue)

@@ -14,16 +14,22 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What a list or a search finds, as a file. It is written page by page while it is read, for as long as the client
-// takes it and the Handler is open. A file that was cut off ends without the end of its transfer, so that a browser
-// does not show it as whole.
+// What a list or a search finds, as a file. It is written page by page while it is read, for as long as the client takes
+// it, the reader may look, and the Handler is open. While shards do not answer it is without their messages, and its
+// name says so. A file that was cut off ends without the end of its transfer, so that a browser does not show it as
+// whole.
 
-const exportTake = time.Minute // within which a client takes a page
+const exportTake = time.Minute // within which a client takes a message
+
+var errElsewhere = &httpError{http.StatusForbidden, "This download was asked for from another site"}
 
 // exportKinds are the types of files.
 var exportKinds = map[string]string{"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
 
 func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		return errElsewhere
+	}
 	if err := r.admit(Look, true); err != nil {
 		return err
 	}
@@ -32,16 +38,27 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	if err == nil && exportKinds[as] == "" {
 		err = errNoPage
 	}
+	who := r.visitor()
 	if err == nil {
-		err = h.readers.enter("")
+		err = h.exports.enter(who)
 	}
 	if err != nil {
 		return err
 	}
-	defer h.readers.leave("")
+	defer h.exports.leave(who)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.done, cancel)()
+	woken := make(chan struct{})
+	stop := context.AfterFunc(h.done, func() {
+		defer close(woken)
+		cancel()
+		limitWrite(w, 0) // of a client that takes nothing
+	})
+	defer func() {
+		if !stop() { // nobody may use w after the request
+			<-woken
+		}
+	}()
 	how := ops.Find{Messages: searchPage, Limit: searchPage, NoPayload: h.cfg.Payload != nil, Filter: s.Filter,
 		States: states}
 	how.Filter.LatestFirst = r.Arg("order") == "latest"
@@ -52,20 +69,35 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	if err != nil { // nothing was written: an error is a page
 		return err
 	}
+	defer func() { // an error page would look like the end of the file
+		if bad := recover(); bad != nil {
+			if bad != http.ErrAbortHandler {
+				h.panicked(bad, "export of queue", r.Queue)
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	file := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' {
 			return c
 		}
 		return '_'
 	}, beginning(r.Queue, 100))
+	whole := r.Part == ""
+	if !whole {
+		file += "-incomplete"
+	}
 	w.Header().Set("Content-Type", exportKinds[as])
 	w.Header().Set("Content-Disposition",
 		mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + as}))
 	write, err := exportTo(w, as)
 	for err == nil {
-		limitWrite(w, exportTake)
 		for _, match := range found.Matches {
-			if err = write(export.Of(r.exported(match.MessageStatus))); err != nil {
+			limitWrite(w, exportTake)
+			if err = h.done.Err(); err == nil {
+				err = write(export.Of(r.exported(match.MessageStatus)))
+			}
+			if err != nil {
 				break
 			}
 		}
@@ -73,6 +105,9 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 			break
 		}
 		found, err = r.exportPage(ctx, s.Text, how, found.Next)
+		if err == nil && whole && r.Part != "" { // the name of the file does not say so
+			err = errors.New(r.Part)
+		}
 	}
 	if err != nil {
 		if r.Context().Err() == nil {
@@ -83,12 +118,17 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// exportPage reads a page, and rests as long as that took, because others need the server, too.
+// exportPage reads a page if the reader still may, and rests as long as that took, because others need the server, too.
+// Of shards that do not answer it takes note in r.Part.
 func (r *request) exportPage(ctx context.Context, text string, how ops.Find, cursor string) (*ops.Found, error) {
+	if _, err := r.may(Look, r.Queue); err != nil {
+		return nil, err
+	}
 	begun := time.Now()
 	one, cancel := context.WithTimeout(ctx, r.h.bounds.request)
 	defer cancel()
 	found, err := r.Monitor().Find(one, text, how, cursor)
+	err = r.part(err)
 	if err == nil && found.Next != "" {
 		select {
 		case <-time.After(time.Since(begun)):

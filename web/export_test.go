@@ -3,8 +3,12 @@ package web
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,4 +74,115 @@ func TestExport(t *testing.T) {
 	f.wants(http.StatusForbidden, f.get(address("export", append(in, "contains", "-5")...)))
 	f.serve(Config{Authorize: func(*http.Request, Action, string) (string, error) { return "", errReadOnly }})
 	f.wants(http.StatusForbidden, f.get(address("export", append(in, "state", "pending")...)))
+}
+
+// A file that a panic cut off is no whole file.
+func TestExportThatPanics(t *testing.T) {
+	calls := atomic.Int64{}
+	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string {
+		if calls.Add(1) == 3 {
+			panic("on purpose")
+		}
+		return strings.Repeat("x", 10_000)
+	}})
+	f.batch("orders", "x", 4)
+	got, err := http.Get(f.http.URL + "/queues/export?q=orders&state=pending&as=jsonl")
+	if err == nil {
+		_, err = io.Copy(io.Discard, got.Body)
+		got.Body.Close()
+	}
+	if err == nil {
+		t.Error("the transfer ended as if the file were whole")
+	}
+	f.eventually("the log says why", func() bool { return strings.Contains(f.log.String(), "on purpose") })
+}
+
+// A client that takes nothing of its file does not hold up Close.
+func TestCloseEndsAStalledExport(t *testing.T) {
+	large, calls := strings.Repeat("x", 32<<20), atomic.Int64{} // no buffer takes it
+	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string {
+		calls.Add(1)
+		return large
+	}})
+	f.batch("orders", "x", 1)
+	conn, err := net.Dial("tcp", f.http.Listener.Addr().String())
+	ok(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprint(conn, "GET /queues/export?q=orders&state=pending&as=jsonl HTTP/1.1\r\nHost: x\r\n\r\n")
+	ok(t, err)
+	f.eventually("the export has begun", func() bool { return calls.Load() > 0 })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		f.page.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(exportTake / 2):
+		t.Error("Close waits for a client that takes nothing")
+	}
+}
+
+// Nobody can take all exports, or all counts of errors, and no other site can begin a download.
+func TestReadersOfOneVisitor(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.batch("orders", "x", 1)
+	const export = "export?q=orders&state=pending&as=csv"
+	const me, other = "at 127.0.0.1", "at 127.0.0.2"
+	for range theirReaders {
+		ok(t, f.page.exports.enter(me))
+	}
+	f.sees(f.wants(http.StatusTooManyRequests, f.get(export)), "Two of yours run here already")
+	f.sees(f.wants(http.StatusTooManyRequests, f.get(export+"&lang=zh")), "您已有两个在此运行")
+	f.page.exports.leave(me)
+	f.wants(http.StatusOK, f.get(export))
+	f.wants(http.StatusForbidden, f.get(export, header("Sec-Fetch-Site", "cross-site")))
+	f.wants(http.StatusOK, f.get(export, header("Sec-Fetch-Site", "same-origin")))
+	for range mostReaders - 1 {
+		ok(t, f.page.exports.enter(fmt.Sprint(other, f.page.exports.n)))
+	}
+	f.sees(f.wants(http.StatusServiceUnavailable, f.get(export)), "Four downloads run here already")
+	f.eventually("errors are counted meanwhile", func() bool {
+		return strings.Contains(f.get("errors?q=orders").body, "Counted from")
+	})
+	f.page.exports.leave(me)
+	for i := range mostReaders - 1 {
+		f.page.exports.leave(fmt.Sprint(other, i+1))
+	}
+	for range theirReaders {
+		ok(t, f.page.readers.enter(me))
+	}
+	f.sees(f.get("errors?q=orders&state=retry").body, "The count is not complete: Two of yours run here already")
+	for range theirReaders {
+		f.page.readers.leave(me)
+	}
+	f.wants(http.StatusNotFound, f.get("errors?q=nobody"))
+	for i := range keptErrors + 3 {
+		f.wants(http.StatusOK, f.get(fmt.Sprint("errors?q=orders&error=", i)))
+	}
+	f.page.errorCounts.mu.Lock()
+	defer f.page.errorCounts.mu.Unlock()
+	if n := len(f.page.errorCounts.all); n != keptErrors {
+		t.Errorf("%d counts are kept", n)
+	}
+}
+
+// An export ends with the right to look.
+func TestExportWithoutRight(t *testing.T) {
+	calls := atomic.Int64{}
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) {
+		if calls.Add(1) > 2 { // the request, and its first page
+			return "", errReadOnly
+		}
+		return "", nil
+	}})
+	f.batch("orders", "x", searchPage+1)
+	got, err := http.Get(f.http.URL + "/queues/export?q=orders&state=pending&as=csv")
+	if err == nil {
+		_, err = io.Copy(io.Discard, got.Body)
+		got.Body.Close()
+	}
+	if err == nil {
+		t.Error("it went on")
+	}
 }

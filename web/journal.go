@@ -36,7 +36,10 @@ var payloadWanted = regexp.MustCompile(`payload "(?:[^"\\]|\\.)*(?:"|\\?$)`)
 func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
 	v := &journalView{}
 	var err error
-	if v.From, v.To, err = r.fromTo(); err != nil {
+	if v.From, v.To, err = r.fromTo(); err == nil && !v.To.IsZero() && v.To.Before(v.From) {
+		err = errNoSpan
+	}
+	if err != nil {
 		return nil, err
 	}
 	cursor := r.Arg("cursor")

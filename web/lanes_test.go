@@ -46,7 +46,7 @@ func TestLanes(t *testing.T) {
 	_, counted := f.counted(strings.Replace(waiting, "messages", "plan", 1) + "&count=1&do=delete")
 	f.sees(counted, "2 messages, as they were at", ">customer-42<")
 	f.sees(f.get("messages?q=orders&state=waiting").body, ids[1], ids[2], `state=waiting"`)
-	f.sees(f.get("queue?q=orders").body, "state=waiting")
+	f.sees(f.get("queue?q=orders").body, "state=waiting", "The bars count messages that wait for others")
 	f.sees(f.get(address("messages", "q", "orders", "text", "key b")).body, ids[1])
 	waits := f.get(address("message", "q", "orders", "id", ids[1])).body
 	f.sees(waits, ">customer-42<", "1 at a time", "Due, and then behind", "this one is: waiting",

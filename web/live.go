@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,6 +32,8 @@ var (
 type clients struct {
 	most   int   // 0: any number
 	full   error // why no more may enter
+	each   int   // of one visitor; 0: maxTheirs
+	yours  error // why a visitor may no more
 	mu     sync.Mutex
 	n      int
 	theirs map[string]int // of each visitor with a name
@@ -38,15 +41,15 @@ type clients struct {
 	wg     sync.WaitGroup
 }
 
-// enter counts a client in, or says why not. A visitor with a name, who "" has not, may be at maxTheirs things.
+// enter counts a client in, or says why not. A visitor with a name, who "" has not, may be at each or maxTheirs things.
 func (c *clients) enter(who string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return errClosed
-	case c.theirs[who] >= maxTheirs:
-		return errTheirs
+	case c.theirs[who] >= cmp.Or(c.each, maxTheirs):
+		return cmp.Or(c.yours, error(errTheirs))
 	case c.most > 0 && c.n >= c.most:
 		return c.full
 	}

@@ -140,7 +140,7 @@ func TestCountdownPage(t *testing.T) {
 	if count == nil {
 		t.Fatalf("no link to the messages that count:\n%s", page(total))
 	}
-	queuetest.Eventually(t, "both are found", func() bool { // a page of a search has seconds
+	f.eventually("both are found", func() bool { // a page of a search has seconds
 		body := f.get(html.UnescapeString(count[1])).body
 		return strings.Contains(body, total) && strings.Contains(body, row) && strings.Contains(body, "its ack counts for it")
 	})

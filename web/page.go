@@ -370,7 +370,10 @@ func (h *Handler) panicked(bad any, where ...any) {
 
 // trouble is an error in words.
 func (l *language) trouble(err error) string {
+	var known *httpError
 	switch {
+	case errors.As(err, &known):
+		return l.say(known.text)
 	case errors.Is(err, delayqueue.ErrMissingShards):
 		return l.missing(err)
 	case errors.Is(err, delayqueue.ErrNoQueue):

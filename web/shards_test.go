@@ -70,6 +70,10 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	}
 	f.sees(f.get("messages?q=orders&state=waiting").body, without)
 	f.sees(f.get("messages?q=orders&text=nothing").body, without, "There are none.")
+	f.sees(f.get("messages?q=orders&text=key").body, without, "The file is without them, too.")
+	file := f.get("export?q=orders&text=key&as=csv")
+	f.sees(f.wants(http.StatusOK, file), ",pending,")
+	f.sees(file.header.Get("Content-Disposition"), "orders-incomplete.csv")
 	f.sees(f.get("plan?q=orders&state=pending&do=run&count=1").body, without, "messages, as they were at")
 	ok(t, f.cli.Set(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake"), "x", 0).Err()) // which a pause writes
 	got := f.ask(http.MethodPost, "pause", "q=orders&do=pause&for=0s")
@@ -126,4 +130,9 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
 		})
 	}
+	file := f.get("export?q=orders&state=pending&as=jsonl")
+	if n := strings.Count(f.wants(http.StatusOK, file), "\n"); int64(n) != left {
+		t.Errorf("%d of %d messages are exported", n, left)
+	}
+	f.sees(file.header.Get("Content-Disposition"), "orders-incomplete.jsonl")
 }

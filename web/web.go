@@ -93,7 +93,8 @@ type Handler struct {
 	clients clients       // feeds
 	work    clients       // other requests, and what reads for them
 	jobs    clients       // that run
-	readers clients       // counts of errors, and exports, that run
+	readers clients       // counts of errors that run
+	exports clients       // that run
 	shifts  sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
 	spend   time.Duration // on counting and searching, for each page
 	bounds  bounds
@@ -124,7 +125,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	}
 	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
 	h.clients.most, h.clients.full, h.jobs.most, h.jobs.full = maxClients, errFull, maxJobs, errJobs
-	h.readers.most, h.readers.full = mostReaders, errReaders
+	h.readers.most, h.readers.full, h.readers.each, h.readers.yours = mostReaders, errCounts, theirReaders, errYours
+	h.exports.most, h.exports.full, h.exports.each, h.exports.yours = mostReaders, errExports, theirReaders, errYours
 	h.cfg.Prefix, h.spend, h.bounds = cmp.Or(c.Prefix, "dq"), budgetSpend, usualBounds
 	if h.log == nil {
 		h.log = slog.Default()
@@ -151,6 +153,7 @@ func (h *Handler) Close() {
 	h.work.stopped()
 	h.jobs.stopped()
 	h.readers.stopped()
+	h.exports.stopped()
 }
 
 // maxRead is how many bytes of a message a page reads; a message may have 511 MB.

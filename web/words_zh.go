@@ -86,8 +86,8 @@ var chinese = map[string]string{
 	"only %s of %s shards answer: %s":           "仅 %s / %s 个分片有响应：%s",
 	"messages have vanished without a word: %s": "有消息不明消失：%s 条",
 	"messages have appeared without a word: %s": "有消息不明出现：%s 条",
-	"messages were lost: about %s, noticed at %s; " +
-		"to accept that: doctor --repair": "有消息丢失：约 %s 条，发现于 %s；确认用 doctor --repair",
+	"messages were lost: at most %s, since %s; to accept that: doctor --repair": "有消息丢失：至多 %s 条，始于 %s；" +
+		"确认用 doctor --repair",
 	"paused":                            "已暂停",
 	"paused until %s":                   "暂停至 %s",
 	"throttled until %s":                "处理函数限流至 %s",
@@ -245,12 +245,19 @@ var chinese = map[string]string{
 	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
 	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
 		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
-	"Four counts of errors or downloads run here already, and no process runs more: wait until one has ended": "" +
-		"此进程已在运行四个错误统计或下载，不能再多：请等待其中一个结束",
-	"Download all that match:": "下载所有符合的：",
-	"Download all of them:":    "下载全部：",
-	"CSV":                      "CSV 表格",
-	"JSON lines":               "JSON 行",
+	"Four counts of errors run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个错误统计，不能再多：请等待其中一个结束",
+	"Four downloads run here already, and no process runs more: wait until one has ended": "" +
+		"此进程已在运行四个下载，不能再多：请等待其中一个结束",
+	"Two of yours run here already: wait until one has ended": "您已有两个在此运行：请等待其中一个结束",
+	"This download was asked for from another site":           "此下载来自其他网站的请求",
+	"The bars count messages that wait for others of their lanes, too, which have a list of their own:": "" +
+		"柱形也包含等待同一泳道其他消息的消息，它们另有列表：",
+	"The file is without them, too.": "文件中同样不含这些消息。",
+	"Download all that match:":       "下载所有符合的：",
+	"Download all of them:":          "下载全部：",
+	"CSV":                            "CSV 表格",
+	"JSON lines":                     "JSON 行",
 
 	// Kinds.
 	"By kind, this hour and the one before": "按类型，本小时和上一小时",
@@ -298,7 +305,6 @@ var chinese = map[string]string{
 	"%s given up":                                                   "%s 条已放弃",
 	"skip":                                                          "跳过",
 	"accept balance":                                                "确认账目差额",
-	"loss":                                                          "消息丢失",
 
 	"Books":                  "账目",
 	"They balance":           "账目平衡",
@@ -310,7 +316,8 @@ var chinese = map[string]string{
 	"Unaccounted":            "不明差额",
 	"Why they came and went": "进入和离开的原因",
 	"Losses":                 "丢失",
-	"about %s messages":      "约 %s 条消息",
+	"at most %s messages":    "至多 %s 条消息",
+	"accepted: %s messages":  "已确认：%s 条消息",
 	"No loss is known.":      "未发现丢失。",
 	"Accept":                 "确认",
 	"Find out why first. What was lost stays lost: accepting it ends the warning, " +
@@ -323,7 +330,7 @@ var chinese = map[string]string{
 	"kept until their time was over": "保留期满",
 	"superseded":                     "被取代",
 	"intercepted":                    "被拦截",
-	"cancelled":                      "被取消",
+	"canceled":                       "被取消",
 	"deleted":                        "被删除",
 	"too old in garbage":             "死信过期",
 	"too many":                       "超出数量",
@@ -431,8 +438,8 @@ var chinese = map[string]string{
 	"Go back":                            "返回",
 	"%s made due now":                    "%s 条已立即到期",
 	"%s postponed":                       "%s 条已推迟",
-	"%s brought back":                    "%s 条已重新入队",
-	"%s cancelled":                       "%s 条已取消",
+	"%s requeued":                        "%s 条已重新入队",
+	"%s canceled":                        "%s 条已取消",
 	"%s deleted":                         "%s 条已删除",
 	"%s passed over: %s":                 "%s 条被跳过：%s",
 	"%s messages":                        "%s 条消息",
