@@ -32,7 +32,7 @@ import (
 //
 // If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their
 // clocks. If some shards do not answer, the call does the others, and ends with an ErrMissingShards, as a call that
-// was cut off. Of a queue with one shard, it waits for Redis until its context ends.
+// was cut off, unless the others had Most. Of a queue with one shard, it waits for Redis until its context ends.
 //
 // A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of
 // them.
@@ -277,7 +277,7 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	for o.Place < len(places) {
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
-		if o.leaveOut(places); o.Most > 0 && o.Result.Done >= o.Most {
+		if o.leaveOut(places); o.full() {
 			o.position = position{Place: len(places)}
 		}
 		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
@@ -300,7 +300,7 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	if o.Place >= len(places) && o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
 		err = m.there(ctx)
 	}
-	if err == nil {
+	if err == nil && !o.full() {
 		err = o.Err(len(o.of.All), o.did())
 	}
 	return o.result(places), m.failed(err, "%s", verbs[o.What])

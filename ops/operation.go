@@ -91,6 +91,9 @@ func (o *operation) countOn(cursor string) error {
 	return err
 }
 
+// full says whether the call has changed Most.
+func (o *operation) full() bool { return o.Most > 0 && o.Result.Done >= o.Most }
+
 // room is how many messages the next step may change; -1: any number.
 func (o *operation) room() int {
 	room := int64(-1)
@@ -210,7 +213,8 @@ func (o *operation) result(places []place) *BulkResult {
 	if !o.mute {
 		r.Entry = o.entry.String()
 	}
-	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places) && len(o.Out) == 0
+	r.At, r.Sample = message.InstantTime(o.Begun), o.sample
+	r.Finished = o.Place >= len(places) && (len(o.Out) == 0 || o.full())
 	if o.Place < len(places) && (o.dry || o.What == script.SteerBy && o.known == o.n) {
 		r.Next, _ = cursorOf(&o.reach) // there is nothing in it that cannot be written
 	}

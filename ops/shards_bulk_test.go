@@ -187,3 +187,21 @@ func TestBulkWithoutAShard(t *testing.T) {
 		t.Errorf("the rest: %+v, %v", got, err)
 	}
 }
+
+// TestBulkWithoutAShardHasMost: a call that has changed Most is finished, whatever shard does not answer. What it would
+// be told for the rest would have no bound.
+func TestBulkWithoutAShardHasMost(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		d.end(i, script.OutcomeGarbage, "a", "b")
+	}
+	defer d.spoil(0, "garbage")()
+	got, err := d.m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateGarbage}, Most: 2})
+	if err != nil || got.Done != 2 || !got.Finished {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry); err != nil || entry.Bulk.Phase != journal.Finished {
+		t.Errorf("%+v, %v", entry.Bulk, err)
+	}
+}

@@ -145,6 +145,8 @@ func restOf(work *bulkWork, b *ops.Bulk, r *ops.BulkResult) *bulkRest {
 	switch {
 	case r.At.IsZero() || b.DryRun && (!r.Finished || r.Done == 0) || !b.DryRun && r.Finished:
 		return nil
+	case !b.DryRun && most > 0 && r.Done >= most: // --most 0 would be any number
+		return nil
 	case work.twice != "" && !b.DryRun && r.Next == "":
 		return nil
 	case work.twice != "" && !b.DryRun: // it is told the same, and where it stood

@@ -262,3 +262,14 @@ func TestInterrupted(t *testing.T) {
 	}
 	w.contains(w.must("cancel", "orders", "--all", "--yes"), "canceled "+plural(left, "message"))
 }
+
+// A command that has done all of --most has no rest, because --most 0 would be any number.
+func TestNoRestOfMost(t *testing.T) {
+	r := &ops.BulkResult{At: time.Now(), Done: 2}
+	if rest := restOf(&bulkWork{}, &ops.Bulk{Most: 2}, r); rest != nil {
+		t.Errorf("2 of 2: %+v", rest)
+	}
+	if rest := restOf(&bulkWork{}, &ops.Bulk{Most: 3}, r); rest == nil || rest.most != 1 {
+		t.Errorf("2 of 3: %+v", rest)
+	}
+}
