@@ -185,7 +185,7 @@ func tellShiftGoesOn(w *world) {
 		ok(w, err)
 		return r.Done
 	}
-	for range 2 { // the first begins, and the second goes on
+	for i := range 2 { // the first begins, and the second goes on
 		before := later(4 * time.Hour)
 		t := w.terminal(shift...)
 		w.until("the program knows of one step", func() bool { return later(4*time.Hour) > before })
@@ -196,6 +196,7 @@ func tellShiftGoesOn(w *world) {
 			return
 		}
 		w.contains(all, fmt.Sprintf("rescheduled %s\n", plural(int(later(4*time.Hour)), "message")))
+		equal(w, "says that it counts on", strings.Contains(all, "with those of the command that was cut off"), i == 1)
 		_, cursor, _ := strings.Cut(all, "--cursor ")
 		cursor, _, _ = strings.Cut(strings.Join(strings.Fields(cursor), ""), "delayqueue:")
 		shift = append(shift[:8:8], "--cursor", cursor, "--yes")
