@@ -119,8 +119,8 @@ type BulkResult struct {
 	At       time.Time `json:",omitzero"`
 	Finished bool      // all was looked at, in all shards, or Bulk.Most were changed
 
-	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": nothing is left to do in the shards that answer, or
-	// it is not known whether the step that was cut off has shifted its messages.
+	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": nothing is left to do in the shards that answer,
+	// or it is not known whether the step that was cut off has shifted its messages.
 	Next   string           `json:",omitempty"`
 	Sample []*MessageStatus `json:",omitempty"` // of a dry run: the first 10 messages at most that this call has counted
 }

@@ -164,8 +164,8 @@ type WhyGroup struct {
 
 // WhyAll counts the messages that match f by what they wait for (Cause.Code), the largest group first. It looks at
 // all messages that are to be delivered or are being handled, at most of them (0: 100,000), page by page, as Find
-// does. left is how many it has not looked at. Beside an error it returns what was counted until then. List says what if some
-// shards do not answer.
+// does. left is how many it has not looked at. Beside an error it returns what was counted until then. List says
+// what if some shards do not answer.
 func (m *Queue) WhyAll(ctx context.Context, f Filter, most int) (groups []WhyGroup, left int64, err error) {
 	var w walk
 	places, facts, err := m.whyPlaces(ctx, f, &w.Absence)
