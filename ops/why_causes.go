@@ -195,8 +195,8 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c.Since, c.Until = msg.At, time.Time{}
 		c = c.say("Its lease has ended, and a consumer hands it out again")
 	case cut:
-		c = c.say("Its consumer handles more messages than it reports, perhaps this one; if it is gone, the message is "+
-			"handed out again after %s", msg.At)
+		c = c.say("Its consumer reports only a part of its handlers; if it is gone, this is handed out again after %s",
+			msg.At)
 	default:
 		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
 	}
