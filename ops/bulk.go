@@ -32,7 +32,7 @@ import (
 //
 // If the queue has several shards, a call goes through one after the other. It begins at the latest instant of their
 // clocks. If some shards do not answer, the call does the others, and ends with an ErrMissingShards, as a call that
-// was cut off. Of a queue with one shard, it waits for Redis until its context ends.
+// was cut off, unless the others had Most. Of a queue with one shard, it waits for Redis until its context ends.
 //
 // A call remembers which messages with a lane (WithLane) it has changed or counted, in about 100 bytes for each of
 // them.
@@ -43,6 +43,11 @@ import (
 // A call may be cut off between or within its steps. The same call with Before set to BulkResult.At does the rest,
 // because messages that were changed have left their state, or are as they should be. Only BulkRescheduleBy would
 // shift messages twice. That call does the rest with Cursor set to BulkResult.Next.
+//
+// If a BulkRescheduleBy ends with an ErrMissingShards, it has shifted what the other shards hold, and nothing in the
+// missing ones, or not all there if they fell silent when it had come to them. No call does that rest: the same call
+// would shift the others again, and a Cursor leaves the missing shards out. BulkReschedule, to an instant, can be
+// repeated.
 type Bulk struct {
 	// States are those that the messages were in when the call began. None: all in which the change is possible; but
 	// BulkDelete needs them. In StateUnack, only messages that are being handled when the call reaches them are changed.
@@ -74,7 +79,9 @@ type Bulk struct {
 	Most int64
 
 	// Cursor is the Next of a dry run or of a BulkRescheduleBy that was cut off. The call goes on from there, if all else
-	// is as it was. BulkRescheduleBy may then shift a message again whose turn in its lane has begun or ended meanwhile.
+	// is as it was, a dry run included. Shards that did not answer before stay left out, unless all were silent in the
+	// end. BulkRescheduleBy may then shift a message again whose turn in its lane has begun or ended meanwhile, and if it
+	// makes messages due earlier, miss one whose turn has begun, although it says Finished.
 	// "": the call begins.
 	Cursor string
 
@@ -101,7 +108,7 @@ type BulkResult struct {
 	Total int64 // messages in these states, and between From and To, when the call began
 	// messages looked at until now; messages that come and go meanwhile make it differ from Total in the end
 	Looked int64
-	Done   int64            // messages changed, or counted by a dry run
+	Done   int64            // messages changed, or counted by a dry run, with those before Bulk.Cursor
 	Passed map[Reason]int64 // messages that match but were passed over
 	Entry  string           // ID of the entry in the journal; "" if there is none, or if it can no longer be written
 
@@ -112,8 +119,8 @@ type BulkResult struct {
 	At       time.Time `json:",omitzero"`
 	Finished bool      // all was looked at, in all shards, or Bulk.Most were changed
 
-	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": nothing is left to do, or it is not known whether
-	// the step that was cut off has shifted its messages.
+	// Next is for Bulk.Cursor, of a dry run or of BulkRescheduleBy. "": nothing is left to do in the shards that answer,
+	// or it is not known whether the step that was cut off has shifted its messages.
 	Next   string           `json:",omitempty"`
 	Sample []*MessageStatus `json:",omitempty"` // of a dry run: the first 10 messages at most that this call has counted
 }
@@ -274,10 +281,17 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 		m.leave(ctx, o, o.Place >= len(places), err)
 	}()
 	o.leaveOut(places)
+	whole, sample, called := o.copy(), o.sample, o.n // before a shard was left out, and nothing was changed since
 	for o.Place < len(places) {
+		if len(o.Out) == len(whole.Out) || o.n > called {
+			whole, sample, called = o.copy(), o.sample, o.n
+		}
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
-		if o.leaveOut(places); o.Most > 0 && o.Result.Done >= o.Most {
+		if err != nil && ctx.Err() == nil && len(o.Out) == len(o.of.All) { // no shard is left
+			o.reach, o.sample = whole, sample
+		}
+		if o.leaveOut(places); o.full() {
 			o.position = position{Place: len(places)}
 		}
 		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
@@ -300,7 +314,7 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 	if o.Place >= len(places) && o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
 		err = m.there(ctx)
 	}
-	if err == nil {
+	if err == nil && !o.full() {
 		err = o.Err(len(o.of.All), o.did())
 	}
 	return o.result(places), m.failed(err, "%s", verbs[o.What])

@@ -176,7 +176,12 @@ func TestDryRunGoesOn(t *testing.T) {
 		"of another queue": func() (*BulkResult, error) {
 			return Of(delayqueue.NewMonitor(f.Name+" 2", f.Cli)).BulkRescheduleBy(queuetest.CtxB, b, time.Minute)
 		},
-		"by more":     func() (*BulkResult, error) { return m.BulkRescheduleBy(queuetest.CtxB, b, time.Hour) },
+		"by more": func() (*BulkResult, error) { return m.BulkRescheduleBy(queuetest.CtxB, b, time.Hour) },
+		"in earnest": func() (*BulkResult, error) {
+			b := b
+			b.DryRun = false
+			return m.BulkRescheduleBy(queuetest.CtxB, b, time.Minute)
+		},
 		"another act": func() (*BulkResult, error) { return m.BulkRunNow(queuetest.CtxB, b) },
 		"of fewer": func() (*BulkResult, error) {
 			b := b

@@ -72,6 +72,9 @@ func (m *Queue) alive(ctx context.Context) (alive []Consumer, err error) {
 // maxHandling is how many messages a consumer reports.
 const maxHandling = 100
 
+// cut says whether the consumer perhaps handles more messages than it reports.
+func (c *Consumer) cut() bool { return len(c.Handling) >= maxHandling && c.Concurrency > maxHandling }
+
 // add adds what the consumer has said in another shard.
 func (c *Consumer) add(more *Consumer) {
 	if more.Since.Before(c.Since) {

@@ -65,8 +65,9 @@ type finding struct {
 }
 
 func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*Found, error) {
-	found := &Found{}
-	if text == "" && reflect.DeepEqual(f.Filter, Filter{}) && len(f.States) == 0 {
+	found, which := &Found{Next: cursor}, f.Filter
+	which.Limit, which.LatestFirst = 0, false // they select nothing
+	if text == "" && reflect.DeepEqual(which, Filter{}) && len(f.States) == 0 {
 		return found, fmt.Errorf("%w: find what?", delayqueue.ErrBadOption)
 	}
 	if len(f.States) == 0 {
@@ -107,7 +108,7 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 			return len(found.Matches) < limit
 		})
 	}
-	found.Looked, found.Total = at.Looked, at.Total
+	found.Looked, found.Total, found.Next = at.Looked, at.Total, ""
 	if at.Place < len(places) {
 		found.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}

@@ -128,7 +128,7 @@ func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filte
 
 func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int,
 	cursor string) (*ErrorGroups, error) {
-	g, index := &ErrorGroups{}, map[string]int{}
+	g, index := &ErrorGroups{Next: cursor}, map[string]int{}
 	if state != delayqueue.StateGarbage && state != delayqueue.StateRetry {
 		return g, fmt.Errorf("%w: state %s has no errors", delayqueue.ErrBadOption, state)
 	}
@@ -171,7 +171,7 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 			return true
 		})
 	g.sort()
-	g.Looked, g.Total = at.Looked, at.Total
+	g.Looked, g.Total, g.Next = at.Looked, at.Total, ""
 	if at.Place < len(places) {
 		g.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
 	}

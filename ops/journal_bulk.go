@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/journal"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
@@ -129,7 +130,8 @@ func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err erro
 
 // noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be
 // reached, a call that goes on waits here, as it would in its next step; otherwise nobody could see or stop it later.
-// If the journal's shard is away, and there are others, the call goes on without an entry.
+// If the journal's shard is away, and there are others, the call goes on, and tries again at its next step; without an
+// entry if there is none yet.
 // For the end of a call there are only the attempts of journalTime.
 func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failure error) error {
 	if o.dry || o.mute {
@@ -143,8 +145,8 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 	if failure != nil {
 		b.Error = message.ErrorText(failure)
 	}
-	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: o.Result.Done,
-		Bulk: b}
+	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(),
+		N: o.Result.Done - o.earlier, Bulk: b}
 	word, ends := script.JournalRuns, phase != journal.Running
 	if ends {
 		word = script.JournalDone
@@ -162,6 +164,8 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 		if o.entry.Made = got.Made; !ends && got.Said == script.JournalStop {
 			return ErrBulkStopped
 		}
+	case !ends && ctx.Err() == nil && o.entry.Made != "" && (link.Transient(err) || link.TimedOut(err)):
+		// a blip: a later note says how far the call has come by then
 	case ends, ctx.Err() == nil,
 		o.entry.Made == "": // else the entry was perhaps written; the call ends here, and leave writes its end
 		m.missing(record, err)

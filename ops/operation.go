@@ -56,6 +56,7 @@ type operation struct {
 	known  int64 // number of the last call of which it is known what it did
 
 	resumed  bool            // by a cursor
+	earlier  int64           // of Result.Done: by the calls before it
 	met      map[string]bool // by tag: messages with a lane that were changed or counted, and may be met again
 	spreadTo int64           // us of the spread that the last page of the place has used
 
@@ -68,11 +69,14 @@ type operation struct {
 // maxSample is how many messages a dry run shows.
 const maxSample = 10
 
-// digest tells calls apart that were told different things, or are about different queues.
-func (t *task) digest(queue string) string {
-	text, _ := cursorOf(t) // there is nothing in it that cannot be written
+// digest tells calls apart that were told different things, or are about different queues, and dry runs from others.
+func (o *operation) digest(queue string) string {
+	text, _ := cursorOf(&o.task) // there is nothing in it that cannot be written
 	h := fnv.New64a()
 	fmt.Fprint(h, queue, " ", text)
+	if o.dry {
+		fmt.Fprint(h, " dry run")
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -83,12 +87,22 @@ func (o *operation) countOn(cursor string) error {
 	if err == nil && r.Of != o.Of {
 		return fmt.Errorf("%w %q: it is of another call", ErrBadCursor, cursor)
 	}
-	o.reach = r
+	o.reach, o.earlier = r, r.Result.Done
 	if places := len(o.places()); err == nil &&
 		(r.Place < 0 || r.Place >= max(places, 1) || len(r.Left) != places || len(r.Ends) != places) {
 		err = fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
 	return err
+}
+
+// full says whether the call has changed Most.
+func (o *operation) full() bool { return o.Most > 0 && o.Result.Done >= o.Most }
+
+// copy is the reach as it is now.
+func (r *reach) copy() reach {
+	c := *r
+	c.Result.Passed, c.Result.ByState = maps.Clone(r.Result.Passed), maps.Clone(r.Result.ByState)
+	return c
 }
 
 // room is how many messages the next step may change; -1: any number.
@@ -210,7 +224,8 @@ func (o *operation) result(places []place) *BulkResult {
 	if !o.mute {
 		r.Entry = o.entry.String()
 	}
-	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places) && len(o.Out) == 0
+	r.At, r.Sample = message.InstantTime(o.Begun), o.sample
+	r.Finished = o.Place >= len(places) && (len(o.Out) == 0 || o.full())
 	if o.Place < len(places) && (o.dry || o.What == script.SteerBy && o.known == o.n) {
 		r.Next, _ = cursorOf(&o.reach) // there is nothing in it that cannot be written
 	}

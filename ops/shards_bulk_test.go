@@ -187,3 +187,121 @@ func TestBulkWithoutAShard(t *testing.T) {
 		t.Errorf("the rest: %+v, %v", got, err)
 	}
 }
+
+// TestBulkWithoutAShardHasMost: a call that has changed Most is finished, whatever shard does not answer. What it would
+// be told for the rest would have no bound.
+func TestBulkWithoutAShardHasMost(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		d.end(i, script.OutcomeGarbage, "a", "b")
+	}
+	defer d.spoil(0, "garbage")()
+	got, err := d.m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateGarbage}, Most: 2})
+	if err != nil || got.Done != 2 || !got.Finished {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry); err != nil || entry.Bulk.Phase != journal.Finished {
+		t.Errorf("%+v, %v", entry.Bulk, err)
+	}
+}
+
+// TestBulkGoesOnAfterAllShards: if all shards have fallen silent, the cursor goes on with all in which the call stands,
+// or has not changed anything since.
+func TestBulkGoesOnAfterAllShards(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 2)
+	for i := range 2 {
+		for range 4 {
+			d.send(i, "x", time.Hour)
+		}
+	}
+	for _, dry := range []bool{true, false} {
+		var undo []func()
+		b := Bulk{States: []delayqueue.State{delayqueue.StatePending}, DryRun: dry, Filter: Filter{Limit: 2}}
+		b.Progress = func(*BulkResult) bool {
+			if undo == nil {
+				undo = []func(){d.spoil(0, "pending"), d.spoil(1, "pending")}
+			}
+			return true
+		}
+		got, err := d.m.BulkRescheduleBy(queuetest.CtxB, b, time.Hour)
+		if err == nil || got.Done != 2 || got.Next == "" {
+			t.Fatalf("dry %v: %+v, %v", dry, got, err)
+		}
+		for _, f := range undo {
+			f()
+		}
+		b.Progress, b.Cursor = nil, got.Next
+		first := got.Entry
+		got, err = d.m.BulkRescheduleBy(queuetest.CtxB, b, time.Hour)
+		if bulked(d.Fixture, "gone on", got, err, 8, 8, nil); dry {
+			continue
+		}
+		for id, want := range map[string]int64{first: 2, got.Entry: 6} { // each what it has done itself
+			if entry, err := d.m.JournalEntry(queuetest.CtxB, id); err != nil || entry.Messages != want {
+				t.Errorf("%d in the journal, %v; want %d", entry.Messages, err, want)
+			}
+		}
+	}
+	n := 0
+	for msg, err := range d.m.All(queuetest.CtxB, delayqueue.StatePending, Filter{}) {
+		if d.Must(err); time.Until(msg.At) > 90*time.Minute && time.Until(msg.At) < 3*time.Hour {
+			n++
+		}
+	}
+	if n != 8 {
+		t.Errorf("%d of 8 were shifted once", n)
+	}
+}
+
+// TestWhyAllWithoutAShard: what waits in the other shards is counted, and the error says which is missing.
+func TestWhyAllWithoutAShard(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 3)
+	for i := range 3 {
+		d.send(i, "x", time.Hour)
+	}
+	for _, key := range []string{"pending", "fail"} { // fail: the counts read it
+		undo := d.spoil(1, key)
+		groups, _, err := d.m.WhyAll(queuetest.CtxB, Filter{}, 0)
+		if d.inPart(key, err, 2); len(groups) != 1 || groups[0].Count != 2 {
+			t.Errorf("%s: %+v, %v", key, groups, err)
+		}
+		undo()
+	}
+}
+
+// TestWalkRewindsNothingMet: after all shards have fallen silent, nothing is met again that was met before.
+func TestWalkRewindsNothingMet(t *testing.T) {
+	t.Parallel()
+	d := divide(t, 2)
+	d.end(0, script.OutcomeGarbage, "a")
+	for range 5 {
+		d.end(1, script.OutcomeGarbage, "b", "c")
+	}
+	places, err := placesOf(d.set, delayqueue.StateGarbage, Filter{})
+	d.Must(err)
+	var w walk
+	d.Must(w.start(queuetest.CtxB, d.m, places))
+	undo, n := []func(){d.spoil(0, "garbage")}, 0
+	err = w.goOn(queuetest.CtxB, d.m, places, 4, 1000, 64<<20, func(*MessageStatus) bool {
+		if n++; n == 4 {
+			undo = append(undo, d.spoil(1, "garbage"))
+		}
+		return true
+	})
+	if err == nil || n != 4 || w.Looked != 4 {
+		t.Fatalf("%d met, the cursor says %d, %v", n, w.Looked, err)
+	}
+	for _, f := range undo {
+		f()
+	}
+	d.Must(w.goOn(queuetest.CtxB, d.m, places, 4, 1000, 64<<20, func(*MessageStatus) bool { n++; return true }))
+	if n != 10 {
+		t.Errorf("%d met in all, want 10", n)
+	}
+	if w.Err(2, "") == nil {
+		t.Error("nobody is told of the shard that is missing")
+	}
+}

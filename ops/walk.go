@@ -20,7 +20,7 @@ import (
 // than the walk goes, it turns round, and meets the rest from that end.
 //
 // A shard that does not answer is left out. If no shard answers any more, the walk is where it was before the first of
-// them fell silent.
+// them fell silent, or if it has met messages since, before the last did.
 type walk struct {
 	position
 	shard.Absence
@@ -53,11 +53,11 @@ func (w *walk) start(ctx context.Context, m *Queue, places []place) error {
 // to 1 MB more. page is how many messages are read at a time.
 func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, messages, bytes int,
 	each func(*MessageStatus) (more bool)) error {
-	whole := *w // before a shard was left out
+	whole, met := *w, false // before a shard was left out, or after the last message since
 	for w.Place < len(places) && messages > 0 && bytes > 0 {
 		begun := time.Now()
-		if len(w.Out) == len(whole.Out) {
-			whole = *w
+		if len(w.Out) == len(whole.Out) || met { // what each was given must not come again
+			whole, met = *w, false
 		}
 		got, err := m.list(ctx, w.part(places[w.Place]), min(messages, page), w.spot(), &w.Absence)
 		if err == nil && w.Left == 0 && got.more() {
@@ -75,7 +75,10 @@ func (w *walk) goOn(ctx context.Context, m *Queue, places []place, page, message
 		for _, e := range got.entries {
 			w.Looked, w.Met = w.Looked+1, w.Met+1
 			w.Score, w.Tag = e.Next.Score, []byte(e.Next.Tag)
-			if e.msg != nil && !each(e.msg) {
+			if e.msg == nil {
+				continue
+			}
+			if met = true; !each(e.msg) {
 				return nil
 			}
 		}

@@ -36,7 +36,7 @@ type Cause struct {
 	//	throttle     a handler has returned Throttle
 	//	rate         the rate limit of the queue
 	//	concurrency  all places of the queue are taken (WithQueueConcurrency, SetLimits)
-	//	worker       all workers of all consumers are busy
+	//	worker       all workers of all consumers are busy; of a consumer that reports 100 messages, all count as busy
 	//	lane         its turn in its lane
 	//	others       messages that are due as well
 	//	nothing      a consumer takes it next
@@ -154,7 +154,8 @@ func (m *Queue) WhyLane(ctx context.Context, name string) (*Why, error) {
 	return &Why{Now: f.now(), Causes: f.inLane(l.Name, l.Since)}, nil
 }
 
-// A WhyGroup is the messages of which the first cause is the same.
+// A WhyGroup is the messages of which the first cause is the same. They are counted without a look at their lanes: what
+// waits for its turn is in "lane", although Example may first name what holds up the message in front.
 type WhyGroup struct {
 	Code    string
 	Count   int64
@@ -163,10 +164,11 @@ type WhyGroup struct {
 
 // WhyAll counts the messages that match f by what they wait for (Cause.Code), the largest group first. It looks at
 // all messages that are to be delivered or are being handled, at most of them (0: 100,000), page by page, as Find
-// does. left is how many it has not looked at. Beside an error it returns what was counted until then.
+// does. left is how many it has not looked at. Beside an error it returns what was counted until then. List says
+// what if some shards do not answer.
 func (m *Queue) WhyAll(ctx context.Context, f Filter, most int) (groups []WhyGroup, left int64, err error) {
 	var w walk
-	places, facts, err := m.whyPlaces(ctx, f)
+	places, facts, err := m.whyPlaces(ctx, f, &w.Absence)
 	if err == nil {
 		err = w.start(ctx, m, places)
 	}
@@ -188,18 +190,21 @@ func (m *Queue) WhyAll(ctx context.Context, f Filter, most int) (groups []WhyGro
 	if err != nil {
 		return groups, left, m.failed(err, "why")
 	}
+	err = m.failed(w.Err(len(facts), ""), "why")
 	for i := range groups {
-		one, err := m.why(ctx, groups[i].Example.Message) // with its lane
-		if err != nil {
-			return groups, left, err
+		one, failure := m.why(ctx, groups[i].Example.Message) // with its lane
+		if failure != nil {
+			err = cmp.Or(err, failure)
+			continue
 		}
 		groups[i].Example = one
 	}
-	return groups, left, nil
+	return groups, left, err
 }
 
-// whyPlaces are the structures of WhyAll, and what is known of each shard.
-func (m *Queue) whyPlaces(ctx context.Context, f Filter) (places []place, facts []*whyFacts, err error) {
+// whyPlaces are the structures of WhyAll, and what is known of each shard. A shard that does not say it is left out.
+func (m *Queue) whyPlaces(ctx context.Context, f Filter, out *shard.Absence) (places []place, facts []*whyFacts,
+	err error) {
 	set, err := m.store.Look(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -213,12 +218,14 @@ func (m *Queue) whyPlaces(ctx context.Context, f Filter) (places []place, facts 
 		places = append(places, some...)
 	}
 	alive, err := m.alive(ctx)
-	if err != nil {
+	if err != nil && partly(err) == "" {
 		return nil, nil, err
 	}
-	for _, s := range set.All {
-		one, err := factsOf(ctx, s, len(set.All))
-		if err != nil {
+	for i, s := range set.All {
+		one, err := shard.One(ctx, s, func(ctx context.Context, s *script.Store) (*whyFacts, error) {
+			return factsOf(ctx, s, len(set.All))
+		})
+		if err = places[0].leaveOut(ctx, i, err, out); err != nil {
 			return nil, nil, s.InShard(err)
 		}
 		one.consumers = alive

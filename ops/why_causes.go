@@ -104,8 +104,12 @@ func (f *whyFacts) ready() []Cause {
 		return f.limited()
 	}
 	busy, workers := 0, 0
-	for _, c := range f.consumers { // as internal/health counts them
-		busy += min(len(c.Handling), c.Concurrency)
+	for _, c := range f.consumers {
+		if c.cut() {
+			busy += c.Concurrency // as far as is known
+		} else {
+			busy += min(len(c.Handling), c.Concurrency) // as internal/health counts them
+		}
 		workers += c.Concurrency
 	}
 	c := Cause{Code: "worker", Remedy: "More workers (WithConcurrent) or consumers end that, or " +
@@ -181,12 +185,18 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		return []Cause{c.say("A handler has it (%s), and may run until %s", where, c.Until)}
 	}
 	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
+	cut := slices.ContainsFunc(f.consumers, func(one Consumer) bool {
+		return one.cut() && (msg.Consumer == "" || msg.Consumer == one.ID)
+	})
 	switch {
 	case msg.At.IsZero():
 		c = c.say("A consumer has fetched it, and no handler has it yet, as far as consumers say")
 	case !msg.At.After(f.now()):
 		c.Since, c.Until = msg.At, time.Time{}
 		c = c.say("Its lease has ended, and a consumer hands it out again")
+	case cut:
+		c = c.say("Its consumer reports only a part of its handlers; if it is gone, this is handed out again after %s",
+			msg.At)
 	default:
 		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
 	}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ func TestCauses(t *testing.T) {
 			counts: counts{Counts: ready(9)}},
 		"all workers busy": {want: "worker", consumers: one, counts: counts{Counts: ready(9)},
 			message: "long"},
+		"more busy than are reported": {want: "worker", counts: counts{Counts: ready(9)}, message: "long",
+			consumers: []Consumer{{Concurrency: 120, Handling: slices.Repeat(busy.Handling, maxHandling)}}},
 		"a rate": {want: "rate", consumers: one, counts: limited(counts{LimitedUntil: soon}),
 			limits: rate},
 		"places": {want: "concurrency", consumers: one, counts: limited(counts{Counts: handled}),

@@ -70,6 +70,8 @@ var chinese = map[string]string{
 	"A consumer has fetched it, and no handler has it yet, as " +
 		"far as consumers say": "消费者已取走它，据消费者所说尚未开始处理",
 	"Its lease has ended, and a consumer hands it out again": "租约已结束，消费者会重新投递它",
+	"Its consumer reports only a part of its handlers; if it is " +
+		"gone, this is handed out again after %s": "其消费者只报告了部分处理函数；若该消费者已消失，%s 之后会重新投递",
 	"No consumer says that a handler has it; if its consumer is " +
 		"gone, it is handed out again after %s": "没有消费者说正在处理它；若其消费者已消失，%s 之后会重新投递",
 	"It waits for its turn in lane %s":                   "在泳道 %s 中等待轮到它",

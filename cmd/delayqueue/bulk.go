@@ -124,7 +124,12 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	if err := a.sayBulk(did, r, rest); err != nil {
 		return err
 	}
-	if work.twice != "" && !b.DryRun && !r.Finished && rest == nil {
+	switch again := work.twice != "" && !b.DryRun && !r.Finished && rest == nil; {
+	case again && errors.Is(err, delayqueue.ErrMissingShards):
+		fmt.Fprintf(os.Stderr, "what the missing shards hold was not %s, or not all of it if they fell silent meanwhile. "+
+			"The same command would shift the messages of the others again. It begins with %s of each state; delayqueue ls "+
+			"shows where it stopped\n", work.did, work.twice)
+	case again:
 		fmt.Fprintf(os.Stderr, "it was cut off while Redis did not answer: whether up to 100 more messages were %s is "+
 			"not known. The same command would shift messages twice. It begins with %s of each state; delayqueue ls "+
 			"shows where it stopped\n", work.did, work.twice)
@@ -144,6 +149,8 @@ func restOf(work *bulkWork, b *ops.Bulk, r *ops.BulkResult) *bulkRest {
 	most := b.Most
 	switch {
 	case r.At.IsZero() || b.DryRun && (!r.Finished || r.Done == 0) || !b.DryRun && r.Finished:
+		return nil
+	case !b.DryRun && most > 0 && r.Done >= most: // --most 0 would be any number
 		return nil
 	case work.twice != "" && !b.DryRun && r.Next == "":
 		return nil
@@ -235,7 +242,7 @@ type bulkRest struct {
 }
 
 type bulkJSON struct {
-	Done   int64 `json:"done"`
+	Done   int64 `json:"done"` // with --cursor: with those of the command that was cut off
 	Looked int64 `json:"looked"`
 	// done, by the state in which the messages were
 	ByState map[delayqueue.State]int64 `json:"by_state,omitempty"`
@@ -271,6 +278,9 @@ func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 		return nil
 	}
 	say("%s %s%s", did, plural(int(r.Done), "message"), byState(r.ByState))
+	if a.command.Flags().Changed("cursor") {
+		say("that is with those of the command that was cut off")
+	}
 	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedExpired, ops.PassedMoved, ops.PassedNew} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])

@@ -185,7 +185,7 @@ func tellShiftGoesOn(w *world) {
 		ok(w, err)
 		return r.Done
 	}
-	for range 2 { // the first begins, and the second goes on
+	for i := range 2 { // the first begins, and the second goes on
 		before := later(4 * time.Hour)
 		t := w.terminal(shift...)
 		w.until("the program knows of one step", func() bool { return later(4*time.Hour) > before })
@@ -196,6 +196,7 @@ func tellShiftGoesOn(w *world) {
 			return
 		}
 		w.contains(all, fmt.Sprintf("rescheduled %s\n", plural(int(later(4*time.Hour)), "message")))
+		equal(w, "says that it counts on", strings.Contains(all, "with those of the command that was cut off"), i == 1)
 		_, cursor, _ := strings.Cut(all, "--cursor ")
 		cursor, _, _ = strings.Cut(strings.Join(strings.Fields(cursor), ""), "delayqueue:")
 		shift = append(shift[:8:8], "--cursor", cursor, "--yes")
@@ -261,4 +262,15 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("it says that %d are canceled, and %d are", said, n-left)
 	}
 	w.contains(w.must("cancel", "orders", "--all", "--yes"), "canceled "+plural(left, "message"))
+}
+
+// A command that has done all of --most has no rest, because --most 0 would be any number.
+func TestNoRestOfMost(t *testing.T) {
+	r := &ops.BulkResult{At: time.Now(), Done: 2}
+	if rest := restOf(&bulkWork{}, &ops.Bulk{Most: 2}, r); rest != nil {
+		t.Errorf("2 of 2: %+v", rest)
+	}
+	if rest := restOf(&bulkWork{}, &ops.Bulk{Most: 3}, r); rest == nil || rest.most != 1 {
+		t.Errorf("2 of 3: %+v", rest)
+	}
 }
