@@ -45,7 +45,8 @@ func TestBooks(t *testing.T) {
 		body := page()
 		return !strings.Contains(body, `action="books"`) && !strings.Contains(body, "messages were lost: at most")
 	})
-	f.sees(page(), "They balance", "accepted: 40,661 messages", "the flush of Tuesday", `<th scope="row">written off</th><td class="num">1</td>`)
+	f.sees(page(), "They balance", "accepted: 40,661 messages", "the flush of Tuesday",
+		`<th scope="row">written off</th><td class="num">1</td>`)
 	f.wants(http.StatusBadRequest, f.get("journal?q=orders&from=2026-01-02&to=2026-01-01"))
 	f.wants(http.StatusOK, f.get("journal?q=orders&from=2026-01-02"))
 	f.sees(f.get("journal?q=orders").body, "accept balance", "lost since", "the flush of Tuesday", ">ann<")

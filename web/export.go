@@ -14,10 +14,10 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What a list or a search finds, as a file. It is written page by page while it is read, for as long as the client takes
-// it, the reader may look, and the Handler is open. While shards do not answer it is without their messages, and its
-// name says so. A file that was cut off ends without the end of its transfer, so that a browser does not show it as
-// whole.
+// What a list or a search finds, as a file. It is written page by page while it is read, for as long as the client
+// takes it, the reader may look, and the Handler is open. While shards do not answer it is without their messages, and
+// its name says so. A file that was cut off ends without the end of its transfer, so that a browser does not show it
+// as whole.
 
 const exportTake = time.Minute // within which a client takes a message
 

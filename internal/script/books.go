@@ -59,7 +59,8 @@ func (s *Store) Balance(ctx context.Context) (b Balance, err error) {
 type Loss struct {
 	From, At message.ServerTime // when the queue was last seen whole, and when the loss was noticed
 	Messages int64              // at most
-	All      bool               // each consumer that notices it counts all of its messages; else those that it came upon itself
+	// each consumer that notices it counts all of its messages; else those that it came upon itself
+	All bool
 }
 
 // NoteLoss notes a loss until AcceptBalance.

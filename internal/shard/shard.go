@@ -171,8 +171,8 @@ func (q *Queue) fix(ctx context.Context, n int) (has int, err error) {
 }
 
 // guess is how many shards a queue in a Cluster has by others than the first, for a process that has just started; 0:
-// none says it. Where the others lie depends on their number, so each number is tried. Of all even numbers, the shard in
-// the middle lies in one place.
+// none says it. Where the others lie depends on their number, so each number is tried. Of all even numbers, the shard
+// in the middle lies in one place.
 func (q *Queue) guess(ctx context.Context) int {
 	if _, is := q.Cli.(*redis.ClusterClient); !is { // the others are where the first is
 		return 0
