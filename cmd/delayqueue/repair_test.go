@@ -90,13 +90,13 @@ func tellDoctorLoss(w *world) {
 	w.send("orders", "a", inAnHour)
 	now := time.Now().UnixMicro()
 	w.do("HSET", "state", "loss", fmt.Sprintf("%d %d 40661", now, now))
-	w.contains(w.run("stats", "orders").out, "messages were lost: about 40,661, noticed at",
+	w.contains(w.run("stats", "orders").out, "messages were lost: at most 40,661, since",
 		"to accept that: doctor --repair")
 	w.contains(w.run("stats", "orders", "--json").out, `"loss_messages":40661`, `"loss_since":`)
-	w.run("doctor", "orders").shows("messages were lost (1)", "books: about 40,661 messages lost, noticed at",
+	w.run("doctor", "orders").shows("messages were lost (1)", "books: at most 40,661 messages lost, since",
 		"they balance")
 	w.run("doctor", "orders", "--repair", "--yes", "--operator", "ann").shows(
-		"accept the loss: about 40,661 messages lost", "accepted in the books: about 40,661 messages lost",
+		"accept the loss: at most 40,661 messages lost", "accepted in the books: at most 40,661 messages lost",
 		"the queue is sound now")
 	w.contains(w.must("doctor", "orders"), "nothing is wrong")
 	w.contains(w.run("journal", "orders").out, "accept balance", "lost since", "40,661", "ann")
