@@ -59,27 +59,37 @@ func TestShardThatCannotBeRead(t *testing.T) {
 		ok(t, f.cli.Set(t.Context(), key, "x", 0).Err())
 	}
 	const says = "only 2 of 3 shards answer: a key of this queue belongs to another program"
-	f.sees(f.get("").body, "orders", says, fmt.Sprintf("<span>%d</span>", left))
-	f.sees(f.get("queue?q=orders").body, says, fmt.Sprintf("<b>%d</b>", left),
+	shows := func(page string, all ...string) { // on a busy machine another shard may not answer in time either
+		t.Helper()
+		f.eventually(page, func() bool {
+			body := f.get(page).body
+			return !slices.ContainsFunc(all, func(one string) bool { return !strings.Contains(body, one) })
+		})
+	}
+	shows("", "orders", says, fmt.Sprintf("<span>%d</span>", left))
+	shows("queue?q=orders", says, fmt.Sprintf("<b>%d</b>", left),
 		"Shard 2 of 3 does not answer: ", "The next week, hour by hour", "sent")
-	f.sees(f.get("queue?q=orders&lang=zh").body, "仅 2 / 3 个分片有响应")
+	shows("queue?q=orders&lang=zh", "仅 2 / 3 个分片有响应")
 	const without = "Shard 2 of 3 does not answer: a key of this queue belongs to another program (WRONGTYPE). " +
 		"What is shown is without it."
-	for _, page := range []string{"limits", "consumers", "pause", "lanes", "messages"} {
-		f.sees(f.get(page+"?q=orders&lang=en").body, without)
+	for page, more := range map[string]string{"limits?q=orders": "", "consumers?q=orders": "", "pause?q=orders": "",
+		"lanes?q=orders": "", "messages?q=orders": "", "messages?q=orders&state=waiting": "",
+		"messages?q=orders&text=nothing": "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
+		"plan?q=orders&state=pending&do=run&count=1": "messages, as they were at"} {
+		shows(page+"&lang=en", without, more)
 	}
-	f.sees(f.get("messages?q=orders&state=waiting").body, without)
-	f.sees(f.get("messages?q=orders&text=nothing").body, without, "There are none.")
-	f.sees(f.get("messages?q=orders&text=key").body, without, "The file is without them, too.")
-	file := f.get("export?q=orders&text=key&as=csv")
-	f.sees(f.wants(http.StatusOK, file), ",pending,")
-	f.sees(file.header.Get("Content-Disposition"), "orders-incomplete.csv")
-	f.sees(f.get("plan?q=orders&state=pending&do=run&count=1").body, without, "messages, as they were at")
+	f.eventually("a file", func() bool {
+		file := f.get("export?q=orders&text=key&as=csv")
+		return file.code == http.StatusOK && strings.Contains(file.body, ",pending,") &&
+			strings.Contains(file.header.Get("Content-Disposition"), "orders-incomplete.csv")
+	})
 	ok(t, f.cli.Set(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake"), "x", 0).Err()) // which a pause writes
-	got := f.ask(http.MethodPost, "pause", "q=orders&do=pause&for=0s")
-	f.wants(http.StatusSeeOther, got, "pause")
-	f.sees(f.get(got.header.Get("Location")).body,
-		"The queue is paused. But not in shards that do not answer: 2. Do it again when they are back")
+	f.eventually("a pause", func() bool {
+		got := f.ask(http.MethodPost, "pause", "q=orders&do=pause&for=0s")
+		f.wants(http.StatusSeeOther, got, "pause")
+		return strings.Contains(f.get(got.header.Get("Location")).body,
+			"The queue is paused. But not in shards that do not answer: 2. Do it again when they are back")
+	})
 	ok(t, f.cli.Del(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake")).Err())
 	ok(t, f.cli.Del(t.Context(), spoilt...).Err())
 	f.eventually("all is shown again", func() bool {
