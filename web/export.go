@@ -48,17 +48,7 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	defer h.exports.leave(who)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	woken := make(chan struct{})
-	stop := context.AfterFunc(h.done, func() {
-		defer close(woken)
-		cancel()
-		limitWrite(w, 0) // of a client that takes nothing
-	})
-	defer func() {
-		if !stop() { // nobody may use w after the request
-			<-woken
-		}
-	}()
+	defer h.endWith(w, cancel)()
 	how := ops.Find{Messages: searchPage, Limit: searchPage, NoPayload: h.cfg.Payload != nil, Filter: s.Filter,
 		States: states}
 	how.Filter.LatestFirst = r.Arg("order") == "latest"
@@ -77,19 +67,10 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 			panic(http.ErrAbortHandler)
 		}
 	}()
-	file := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' {
-			return c
-		}
-		return '_'
-	}, beginning(r.Queue, 100))
 	whole := r.Part == ""
-	if !whole {
-		file += "-incomplete"
-	}
 	w.Header().Set("Content-Type", exportKinds[as])
 	w.Header().Set("Content-Disposition",
-		mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + as}))
+		mime.FormatMediaType("attachment", map[string]string{"filename": fileOf(r.Queue, whole) + "." + as}))
 	write, err := exportTo(w, as)
 	for err == nil {
 		for _, match := range found.Matches {
@@ -116,6 +97,35 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// endWith cancels an export when the Handler is closed, and wakes it if the client takes nothing, until ended is called.
+func (h *Handler) endWith(w http.ResponseWriter, cancel func()) (ended func()) {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(h.done, func() {
+		defer close(woken)
+		cancel()
+		limitWrite(w, 0)
+	})
+	return func() {
+		if !stop() { // nobody may use w after the request
+			<-woken
+		}
+	}
+}
+
+// fileOf is the name of a file about a queue.
+func fileOf(queue string, whole bool) string {
+	file := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' {
+			return c
+		}
+		return '_'
+	}, beginning(queue, 100))
+	if !whole {
+		file += "-incomplete"
+	}
+	return file
 }
 
 // exportPage reads a page if the reader still may, and rests as long as that took, because others need the server, too.
