@@ -207,3 +207,37 @@ func TestHistoryOfRubbish(t *testing.T) {
 		}
 	})
 }
+
+// TestLossIsNotedOnce: what several consumers notice of one loss counts once, and so does a call that is made again. A
+// later loss is added.
+func TestLossIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	subtest(t, "loss", onReal, func(r *rig) {
+		r.put(msg("a", time.Hour))
+		call := newCall()
+		for i, step := range []struct {
+			caller *Caller
+			loss   Loss
+			want   int64
+		}{
+			{newCall(), Loss{From: 10, At: 20, Messages: 5, All: true}, 5},
+			{newCall(), Loss{From: 9, At: 90_000_000, Messages: 7, All: true}, 7},
+			{newCall(), Loss{From: 95_000_000, At: 96_000_000, Messages: 2, All: true}, 9},
+			{call, Loss{From: 96_000_001, At: 96_000_001, Messages: 1}, 10},
+			{call, Loss{From: 96_000_001, At: 96_000_001, Messages: 1}, 10},
+			{newCall(), Loss{From: 96_000_001, At: 96_000_001, Messages: 1}, 11},
+		} {
+			if err := r.NoteLoss(queuetest.CtxB, step.caller, step.loss); err != nil {
+				r.t.Fatal(i, err)
+			}
+			c, err := r.Counts(queuetest.CtxB)
+			if err != nil || c.LossMessages != step.want || c.LossSince.UnixMicro() > 10 {
+				r.t.Errorf("step %d: %d since %v, %v, want %d", i, c.LossMessages, c.LossSince, err, step.want)
+			}
+		}
+		got, err := r.AcceptBalance(queuetest.CtxB, newCall())
+		if c, cerr := r.Counts(queuetest.CtxB); err != nil || cerr != nil || got.LossMessages != 11 || !c.LossSince.IsZero() {
+			r.t.Errorf("accepted %+v, %v; then %+v, %v", got, err, c.LossSince, cerr)
+		}
+	})
+}
