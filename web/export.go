@@ -99,7 +99,8 @@ func (h *Handler) serveExport(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// endWith cancels an export when the Handler is closed, and wakes it if the client takes nothing, until ended is called.
+// endWith cancels an export when the Handler is closed, and wakes it if the client takes nothing. ended is called when
+// the export has ended.
 func (h *Handler) endWith(w http.ResponseWriter, cancel func()) (ended func()) {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(h.done, func() {
