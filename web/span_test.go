@@ -106,7 +106,9 @@ func TestConsumersPage(t *testing.T) {
 	})
 	f.sees(page, id, "tenant=acme", "order 7")
 	f.serve(Config{Payload: func(string, *ops.MessageStatus) string { return "hidden" }})
-	page = f.get("consumers?q=orders").body
-	f.sees(page, "k-7", "hidden")
+	f.eventually("its payload is hidden", func() bool {
+		page = f.get("consumers?q=orders").body
+		return strings.Contains(page, "k-7") && strings.Contains(page, "hidden")
+	})
 	f.lacks(page, "order 7", "runs for more than")
 }
