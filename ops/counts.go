@@ -25,7 +25,8 @@ type Counts struct {
 	// when the next message may go; zero: when the next handler returns (delayqueue.DelayQueue.WithQueueConcurrency)
 	LimitedUntil time.Time
 
-	Unaccounted int64 // as in Balance: messages that have vanished without a word; less than 0: that have appeared
+	Unaccounted int64     // as in Balance: messages that have vanished without a word; less than 0: that have appeared
+	BooksSince  time.Time // Balance.Since: from when on that is known; zero: not known
 
 	// Consumers have noticed that messages are gone which nobody took out: after a flush, an eviction, a failover or
 	// restart that lost writes, or a DeleteQueue that was forced while they ran. LossSince is when one of them last saw
@@ -47,6 +48,7 @@ func (m *Queue) Counts(ctx context.Context) (Counts, error) {
 		Paused: c.Paused, PausedUntil: c.PausedUntil, PausedSince: c.PausedSince, PausedBy: c.PausedBy,
 		PauseReason: c.PauseReason,
 		Limited:     c.Limited, LimitedSince: c.LimitedSince, LimitedUntil: c.LimitedUntil,
-		Unaccounted: c.Unaccounted, LossSince: c.LossSince, LossMessages: c.LossMessages, ThrottledUntil: c.ThrottledUntil,
+		Unaccounted: c.Unaccounted, BooksSince: c.BooksSince, LossSince: c.LossSince, LossMessages: c.LossMessages,
+		ThrottledUntil: c.ThrottledUntil,
 	}, m.failed(err, "counts")
 }

@@ -69,18 +69,17 @@ var verbs = []verb{
 		many:   many((*ops.Queue).BulkRequeue),
 	}, {
 		Name: "cancel", Title: "Cancel", Did: "%s canceled", Action: Cancel, Destroys: true, Act: journal.Delete,
-		States: []delayqueue.State{delayqueue.StateUnack},
-		one:    one(cancelOne),
-		many:   many((*ops.Queue).BulkDelete),
-	}, {
-		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: journal.Delete,
 		States: []delayqueue.State{
 			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry,
-			delayqueue.StateGarbage,
-			delayqueue.StateDone,
+			delayqueue.StateUnack,
 		},
-		one:  one((*ops.Queue).Delete),
+		one:  one(cancelOne),
 		many: many((*ops.Queue).BulkDelete),
+	}, {
+		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: journal.Delete,
+		States: []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateDone},
+		one:    one((*ops.Queue).Delete),
+		many:   many((*ops.Queue).BulkDelete),
 	}, {
 		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: journal.Skip,
 		Turn:   true,
@@ -253,10 +252,9 @@ func (r *request) destroy(v *verb) error {
 	return nil
 }
 
-// lacks returns an error if Cancel would take out a message that is not being handled, and the request has no right
-// to Delete.
-func (r *request) lacks(ctx context.Context, m *ops.Queue, v *verb, id string) error {
-	if v.Action != Cancel || r.May(Delete) {
+// fits returns an error if a message is in no state of what destroys it: who may cancel may not delete.
+func fits(ctx context.Context, m *ops.Queue, v *verb, id string) error {
+	if !v.Destroys {
 		return nil
 	}
 	msg, err := m.Get(ctx, id)
@@ -297,7 +295,7 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	}
 	m, done, first := r.steering(), 0, error(nil)
 	for _, id := range ids {
-		err := r.lacks(ctx, m, v, id)
+		err := fits(ctx, m, v, id)
 		if err == nil {
 			err = v.one(m, ctx, id, by)
 		}

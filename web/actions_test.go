@@ -67,11 +67,11 @@ func TestAct(t *testing.T) {
 	f.is("orders", b, delayqueue.StateReady)
 
 	for _, name := range []string{"", "order", "orders "} {
-		got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm", name))
+		got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "cancel", "id", c, "confirm", name))
 		f.wants(http.StatusUnprocessableEntity, got, "typed", name)
 	}
 	f.is("orders", c, delayqueue.StatePending)
-	f.sees(f.did("act", form("q", "orders", "do", "delete", "id", c, "confirm", "orders")), "1 deleted")
+	f.sees(f.did("act", form("q", "orders", "do", "cancel", "id", c, "confirm", "orders")), "1 canceled")
 	f.is("orders", c, delayqueue.StateGone)
 
 	for _, bad := range []string{
@@ -104,7 +104,7 @@ func TestRights(t *testing.T) {
 		{"act", one + "&do=run", RunNow}, {"act", one + "&do=postpone&by=1h0m0s", Reschedule},
 		{"act", one + "&do=delete", Delete},
 		{"act", one + "&do=cancel", Cancel}, {"act", one + "&do=requeue", Requeue}, {"act", one + "&do=skip", Skip},
-		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=pending", Delete},
+		{"act", one + "&do=giveup", Skip}, {"plan", counted + "&do=delete&state=garbage", Delete},
 		{"plan", counted + "&do=cancel&state=unack", Cancel}, {"plan", counted + "&do=requeue&state=garbage", Requeue},
 		{"schedule", "name=a&do=pause", Pause}, {"schedule", "name=a&do=resume", Pause},
 		{"schedule", "name=a&do=run", RunNow},
@@ -123,7 +123,7 @@ func TestRights(t *testing.T) {
 	rights = []Action{RunNow}
 	message := f.get(address("message", "q", "orders", "id", id)).body
 	f.sees(message, ">Run now<")
-	f.lacks(message, ">Delete<", `value="skip"`)
+	f.lacks(message, ">Cancel<", `value="skip"`)
 	f.serve(Config{})
 	f.sees(f.wants(http.StatusForbidden, f.ask(http.MethodPost, "act", one+"&q=orders&do=run")), "read-only")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
@@ -28,6 +29,7 @@ type board struct {
 	Rows  []row
 	Level health.Level // of the worst
 	Words string
+	Lost  string // whether messages were lost in any of the queues
 	Mend  string // why queues may be missing
 	Sick  bool   // the servers are in trouble
 	Name  string // what the names of the rows contain
@@ -110,6 +112,7 @@ func (b *board) judge(l *language) {
 		b.Mend = l.trouble(b.Trouble)
 		b.Level = max(b.Level, health.Warning)
 	}
+	b.Lost = l.lost(b.Rows)
 	all := l.number(len(b.Rows))
 	if b.Hidden {
 		b.Level = max(b.Level, health.Notice)
@@ -117,6 +120,8 @@ func (b *board) judge(l *language) {
 	switch {
 	case len(b.Rows) == 0 && b.Trouble == nil:
 		b.Words = l.say("There is no queue yet")
+	case bad > 0 && worth > 0:
+		b.Words = l.say("Queues in trouble: %s, to look at: %s, of %s", l.number(bad), l.number(worth), all)
 	case bad > 0:
 		b.Words = l.say("Queues in trouble: %s of %s", l.number(bad), all)
 	case worth > 0:
@@ -128,4 +133,27 @@ func (b *board) judge(l *language) {
 	default:
 		b.Words = l.say("All is well. Queues: %s", all)
 	}
+}
+
+// lost says in how many queues messages were lost, or from when on it is known that none was. Queues that cannot be read
+// have a verdict that says so.
+func (l *language) lost(rows []row) string {
+	lost, since := 0, time.Time{}
+	for _, r := range rows {
+		n := r.Counts
+		if n.Unaccounted != 0 || !n.LossSince.IsZero() {
+			lost++
+		}
+		if n.BooksSince.After(since) {
+			since = n.BooksSince
+		}
+	}
+	switch {
+	case lost > 0:
+		return l.say("Queues that have lost messages: %s", l.number(lost))
+	case since.IsZero():
+		return ""
+	}
+	return l.say("No loss is known: the books of each queue balance since %s, or for longer",
+		l.clockOf(since, "2006-01-02 15:04:05"))
 }

@@ -18,6 +18,7 @@ func TestBooks(t *testing.T) {
 	page := func() string { return f.get("queue?q=orders").body }
 	f.sees(page(), "They balance", "No loss is known.", `<th scope="row">sent</th><td class="num">2</td>`)
 	f.lacks(page(), `action="books"`)
+	f.sees(f.get("").body, "No loss is known: the books of each queue balance since "+time.Now().UTC().Format("2006-01-02"))
 
 	noticed := time.Now().Add(-time.Hour).UnixMicro()
 	for _, do := range [][]any{{"HSET", "{dq:orders}:state", "loss", fmt.Sprintf("%d %d 40661", noticed, noticed)},
@@ -35,6 +36,7 @@ func TestBooks(t *testing.T) {
 		return strings.Contains(body, "messages were lost: at most 40,661") && strings.Contains(body, `action="books"`) &&
 			strings.Contains(body, "They do not balance")
 	})
+	f.sees(f.get("").body, "Queues that have lost messages: 1.")
 	f.sees(f.get("queue?q=orders&lang=zh").body, "账目不平衡", "有消息丢失：至多 40,661 条")
 
 	got := f.ask(http.MethodPost, "books", form("q", "orders", "reason", "the flush of Tuesday"))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -70,8 +71,12 @@ func (h *Handler) errors(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.look(ctx, r.Queue); errors.Is(err, errNoQueue) { // anybody can make up a name
+	q, err := h.look(ctx, r.Queue)
+	if errors.Is(err, errNoQueue) { // anybody can make up a name
 		return nil, err
+	}
+	if err == nil {
+		_ = r.part(q.Missing)
 	}
 	s.State = cmp.Or(s.State, delayqueue.StateGarbage)
 	s.query.Set("state", s.State.String())
@@ -124,7 +129,7 @@ func (h *Handler) errorsOf(r *request, s *selection) errorCount {
 		if err := h.readers.enter(who); err != nil {
 			one.err = err
 		} else {
-			one.Runs, one.err = true, nil
+			one.Runs = true
 			go h.countErrors(who, r.Queue, s.State, s.Filter, one)
 		}
 	}
@@ -172,7 +177,8 @@ func (h *Handler) countErrors(who, queue string, state delayqueue.State, f ops.F
 func (h *Handler) noteErrors(one *errorCount, got *ops.ErrorGroups, err error) (more bool) {
 	h.errorCounts.mu.Lock()
 	defer h.errorCounts.mu.Unlock()
-	counted := err == nil || errors.Is(err, delayqueue.ErrMissingShards) && got.Looked > 0
+	missing, shards, _ := health.Away(err)
+	counted := err == nil || len(missing) < shards
 	if counted || got.Next != "" {
 		one.Merge(got)
 		one.Total = max(one.Total, got.Total)

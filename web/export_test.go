@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,6 +76,19 @@ func TestExport(t *testing.T) {
 	f.wants(http.StatusForbidden, f.get(address("export", append(in, "state", "pending")...)))
 }
 
+// withHTTP is a server of the same pages.
+func (f *fixture) withHTTP(version int) *httptest.Server {
+	server := httptest.NewUnstartedServer(f.http.Config.Handler)
+	f.Cleanup(server.Close)
+	if version == 1 {
+		server.Start()
+		return server
+	}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	return server
+}
+
 // A file that a panic cut off is no whole file.
 func TestExportThatPanics(t *testing.T) {
 	calls := atomic.Int64{}
@@ -86,40 +99,50 @@ func TestExportThatPanics(t *testing.T) {
 		return strings.Repeat("x", 10_000)
 	}})
 	f.batch("orders", "x", 4)
-	got, err := http.Get(f.http.URL + "/queues/export?q=orders&state=pending&as=jsonl")
-	if err == nil {
-		_, err = io.Copy(io.Discard, got.Body)
-		got.Body.Close()
-	}
-	if err == nil {
-		t.Error("the transfer ended as if the file were whole")
+	for _, version := range []int{1, 2} {
+		calls.Store(0)
+		server := f.withHTTP(version)
+		got, err := server.Client().Get(server.URL + "/queues/export?q=orders&state=pending&as=jsonl")
+		if err == nil {
+			if got.ProtoMajor != version {
+				t.Errorf("it is %s, want HTTP/%d", got.Proto, version)
+			}
+			_, err = io.Copy(io.Discard, got.Body)
+			got.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("HTTP/%d: the transfer ended as if the file were whole", version)
+		}
 	}
 	f.eventually("the log says why", func() bool { return strings.Contains(f.log.String(), "on purpose") })
 }
 
 // A client that takes nothing of its file does not hold up Close.
 func TestCloseEndsAStalledExport(t *testing.T) {
-	large, calls := strings.Repeat("x", 32<<20), atomic.Int64{} // no buffer takes it
-	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string {
-		calls.Add(1)
-		return large
-	}})
-	f.batch("orders", "x", 1)
-	conn, err := net.Dial("tcp", f.http.Listener.Addr().String())
-	ok(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprint(conn, "GET /queues/export?q=orders&state=pending&as=jsonl HTTP/1.1\r\nHost: x\r\n\r\n")
-	ok(t, err)
-	f.eventually("the export has begun", func() bool { return calls.Load() > 0 })
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		f.page.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(exportTake / 2):
-		t.Error("Close waits for a client that takes nothing")
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
+			large, calls := strings.Repeat("x", 32<<20), atomic.Int64{} // no buffer takes it
+			f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string {
+				calls.Add(1)
+				return large
+			}})
+			f.batch("orders", "x", 1)
+			server := f.withHTTP(version)
+			got, err := server.Client().Get(server.URL + "/queues/export?q=orders&state=pending&as=jsonl")
+			ok(t, err)
+			defer got.Body.Close()
+			f.eventually("the export has begun", func() bool { return calls.Load() > 0 })
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				f.page.Close()
+			}()
+			select {
+			case <-closed:
+			case <-time.After(exportTake / 2):
+				t.Error("Close waits for a client that takes nothing")
+			}
+		})
 	}
 }
 

@@ -29,6 +29,9 @@ type jobView struct {
 	Passed  []fact // why, how many
 }
 
+// Whole says whether it has come to its end.
+func (v *jobView) Whole() bool { return v.Bulk.Phase == journal.Finished }
+
 // Most is what its progress is out of.
 func (v *jobView) Most() int64 { return max(v.Bulk.Total, v.Bulk.Looked, 1) }
 
@@ -112,7 +115,7 @@ func (l *language) passed(why ops.Reason) string {
 	case ops.PassedMoved:
 		return l.say("left before its turn came")
 	case ops.PassedNew:
-		return l.say("came in later")
+		return l.say("came in later, or was handled meanwhile and came back")
 	case ops.PassedKey:
 		return l.say("another message has its key now")
 	case ops.PassedExpired:

@@ -50,7 +50,7 @@ func (f *fixture) pending() int64 {
 // A job is seen and stopped from any process.
 func TestJob(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	job := f.slowly("delete")
+	job := f.slowly("cancel")
 	f.sees(f.get(job).body, "running", "of 3,000", "a &lt;b&gt;test&lt;/b&gt;", ">ann<", `value="stop"`,
 		`<noscript><meta http-equiv="refresh"`, "1 a second")
 	f.serve(Config{Authorize: allowed}) // another process
@@ -247,7 +247,7 @@ func TestJobWithoutJournal(t *testing.T) {
 // A job that can write into the journal no more stops as well, and the log says why.
 func TestJobLosesJournal(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	job := f.slowly("delete")
+	job := f.slowly("cancel")
 	const journal, aside = "{dq:orders}:journal", "{dq:orders}:aside"
 	if _, err := f.cli.TxPipelined(f.Context(), func(p redis.Pipeliner) error {
 		p.Rename(f.Context(), journal, aside)

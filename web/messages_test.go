@@ -162,7 +162,7 @@ func TestCountdownPage(t *testing.T) {
 	f.sees(page(total), "1 of 1,500 have come, 1,499 are missing")
 	f.sees(f.get(address("messages", "q", "orders", "text", key[3:])).body, total)
 	f.batch("orders", "more ", 3)
-	counted, _ = f.counted(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1"))
+	counted, _ = f.counted(address("plan", "q", "orders", "do", "cancel", "state", "pending", "count", "1"))
 	f.sees(f.finish(counted, "confirm", "orders"), "finished")
 	if s := check.Assert(t, f.cli, "dq", "orders"); len(s.Messages) != 0 || len(s.Missing) != 0 {
 		t.Errorf("what is left:\n%s", s.Dump())

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -65,11 +66,12 @@ func (r *request) planned() (*planning, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
+	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Rates: rates}
 	if p.verb == nil || p.Turn || s.Text != "" ||
 		s.Everywhere() && !s.Narrow() || !s.Everywhere() && !slices.Contains(p.States, s.State) {
 		return nil, errWhat
 	}
+	p.Chosen = r.lang.selected(p)
 	r.Actor, err = r.may(p.Action, r.Queue)
 	return p, err
 }
@@ -97,7 +99,7 @@ func (p *planning) bulk() ops.Bulk {
 // howOf says in words how what was chosen will be done.
 func (l *language) howOf(p *planning) (all []fact) {
 	if p.NeedsDelay {
-		all = append(all, fact{l.say("By how much"), l.duration(p.By)})
+		all = append(all, fact{l.say("By how much"), l.say("%s, from the instant at which each is due", l.duration(p.By))})
 	}
 	if p.Lift {
 		all = append(all, fact{l.say("Deadlines"), l.say("are lifted")})
@@ -131,9 +133,14 @@ func (r *request) Doing(p *planning) string {
 }
 
 // selected says in words which messages are meant.
-func (l *language) selected(s *selection) (all []fact) {
+func (l *language) selected(p *planning) (all []fact) {
+	s := p.selection
 	if s.Everywhere() {
-		all = append(all, fact{l.say("State"), l.say("all states")})
+		var in []string
+		for _, state := range p.States {
+			in = append(in, l.state(state))
+		}
+		all = append(all, fact{l.say("State"), strings.Join(in, ", ")})
 	}
 	for _, one := range s.Pairs() {
 		switch one.Name {

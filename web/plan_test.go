@@ -86,9 +86,9 @@ func TestPlan(t *testing.T) {
 	f.sent("mails", "x")
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:",
 		`href="plan?`)
-	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body,
+	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "cancel")).body,
 		"First they are counted")
-	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete",
+	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "cancel",
 		"count", "1"))
 	f.sees(body, "15 messages, as they were at", "Type the queue")
 	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
@@ -131,15 +131,15 @@ func TestSelectionIsExact(t *testing.T) {
 	}
 	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	all := []any{"q", "orders", "state", "pending", "header", "customer=77"}
-	_, body := f.counted(address("plan", append(all, "do", "delete", "count", "1")...))
+	_, body := f.counted(address("plan", append(all, "do", "cancel", "count", "1")...))
 	f.sees(body, "1 message, as they were at", "customer=77", "work of 77", "Header (name=text)")
-	_, body = f.counted(address("plan", append(all, "do", "delete", "count", "1", "headerhow", "contains")...))
+	_, body = f.counted(address("plan", append(all, "do", "cancel", "count", "1", "headerhow", "contains")...))
 	f.sees(body, "5 messages, as they were at", "customer=477", "work of 477", "Header contains")
 	part := f.get(address("messages", append(all, "headerhow", "contains")...)).body
 	f.sees(part, `value="contains" selected`, `headerhow=contains`)
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "errorhow", "contains")).body, "All of them:")
 	id := regexp.MustCompile(`id=([-0-9a-f]{36})`).FindStringSubmatch(part)[1]
-	f.sees(f.get(address("act", "q", "orders", "do", "delete", "id", id)).body, "customer=77", "work of 77")
+	f.sees(f.get(address("act", "q", "orders", "do", "cancel", "id", id)).body, "customer=77", "work of 77")
 }
 
 // What is past its deadline is passed over before and after the count, unless its deadline is lifted.
@@ -187,11 +187,11 @@ func TestPlanTwiceAtOnce(t *testing.T) {
 func TestPlanIsRefused(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "cancel", "count", "1"))
 	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"},
 		{"most", ""},
 		{"do", "x"}, {"do", "count"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"},
-		{"do", "cancel"}, {"state", "unack"}} {
+		{"do", "delete"}, {"state", "done"}} {
 		fields, err := url.ParseQuery(counted + "&confirm=orders")
 		ok(t, err)
 		fields.Set(bad[0], bad[1])
@@ -206,7 +206,7 @@ func TestPlanIsBounded(t *testing.T) {
 	first := time.Now()
 	f.batch("orders", "x", 5)
 	fields := func(before time.Time, most string) string {
-		return form("q", "orders", "state", "pending", "do", "delete", "before", fmt.Sprint(before.UnixMicro()), "most", most,
+		return form("q", "orders", "state", "pending", "do", "cancel", "before", fmt.Sprint(before.UnixMicro()), "most", most,
 			"confirm", "orders")
 	}
 	f.sees(f.finish(fields(first.Add(-time.Minute), "5")), "finished: 0 done")
@@ -221,11 +221,11 @@ var links = regexp.MustCompile(`(?:href|action|content)="([^"]*)"`)
 // A count that goes on page by page has short addresses, shows the first ten, and is of what the page says that it
 // counts.
 func TestLongCount(t *testing.T) {
-	rights := []Action{Delete}
+	rights := []Action{Cancel}
 	f := newFixture(t, Config{Authorize: only(&rights)})
 	f.batch("orders", "some ", 900)
 	f.page.spend = 0 // one step a page
-	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count",
+	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "cancel", "rate", "1000", "count",
 		"1")
 	got, pages, first := f.get(page), 0, ""
 	for ; got.code == http.StatusOK; pages++ {
@@ -300,8 +300,8 @@ func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
 	}
 	for what, got := range map[string]reply{
 		"filter": f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")),
-		"plan":   f.get(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1", "contains", "4711")),
-		"commit": f.ask(http.MethodPost, "plan", form("q", "orders", "do", "delete", "state", "pending", "contains", "4711",
+		"plan":   f.get(address("plan", "q", "orders", "do", "cancel", "state", "pending", "count", "1", "contains", "4711")),
+		"commit": f.ask(http.MethodPost, "plan", form("q", "orders", "do", "cancel", "state", "pending", "contains", "4711",
 			"before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")),
 	} {
 		if got.code != http.StatusForbidden && got.code != http.StatusBadRequest {

@@ -238,6 +238,9 @@ func (p *poller) find(now time.Time) finding {
 	case p.found = <-p.looking:
 		p.looking = nil
 	case <-time.After(wait):
+		if wait > 0 {
+			return finding{trouble: context.DeadlineExceeded} // none is known, but that does not say that there is none
+		}
 	}
 	return p.found
 }

@@ -41,7 +41,9 @@ func (r *request) WhyNotSent(err error) string {
 		return r.lang.say(
 			"The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
 	case errors.Is(err, schedule.ErrMoved):
-		return r.lang.say("Its sequence has gone on without it. The schedule begins anew within seconds")
+		return r.lang.say(
+			"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
+				"The schedule begins anew within seconds, but not if its sequence was passed to the end")
 	case errors.Is(err, schedule.ErrRefused):
 		return r.lang.say("Its message was refused: %s", shown(err.Error()))
 	}

@@ -54,7 +54,7 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	sharded(t, f.cli, "orders", 3)
 	left := 60 - f.cli.HLen(t.Context(), keyOf(f.cli, "orders", 1, 3, "msg")).Val()
 	spoilt := []string{keyOf(f.cli, "orders", 1, 3, "waiting"), keyOf(f.cli, "orders", 1, 3, "consumers"),
-		keyOf(f.cli, "orders", 1, 3, "history")}
+		keyOf(f.cli, "orders", 1, 3, "history"), keyOf(f.cli, "orders", 1, 3, "garbage")}
 	for _, key := range spoilt {
 		ok(t, f.cli.Set(t.Context(), key, "x", 0).Err())
 	}
@@ -73,7 +73,7 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	const without = "Shard 2 of 3 does not answer: a key of this queue belongs to another program (WRONGTYPE). " +
 		"What is shown is without it."
 	for page, more := range map[string]string{"limits?q=orders": "", "consumers?q=orders": "", "pause?q=orders": "",
-		"lanes?q=orders": "", "messages?q=orders": "", "messages?q=orders&state=waiting": "",
+		"lanes?q=orders": "", "errors?q=orders": "Looked at 0 of 0.", "messages?q=orders": "", "messages?q=orders&state=waiting": "",
 		"messages?q=orders&text=nothing": "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
 		"plan?q=orders&state=pending&do=run&count=1": "messages, as they were at"} {
 		shows(page+"&lang=en", without, more)

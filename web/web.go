@@ -36,8 +36,8 @@ const (
 	RunNow     Action = "run now" // also the message of a schedule
 	Reschedule Action = "reschedule"
 	Requeue    Action = "requeue"
-	Cancel     Action = "cancel"
-	Delete     Action = "delete"
+	Cancel     Action = "cancel"     // what is to be delivered, or is being handled
+	Delete     Action = "delete"     // what is dead, or is kept after its ack
 	SetLimits  Action = "set limits" // and lift a throttle
 	Skip       Action = "skip"       // end the turn of a message in its lane, for the next one
 	Accept     Action = "accept"     // a loss, and what the books do not explain (ops.Queue.AcceptBalance)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
@@ -272,10 +273,10 @@ func TestPlanSaysHow(t *testing.T) {
 	f.batch("orders", "x", 25)
 	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate",
 		"10", "count", "1"))
-	f.sees(body, "By how much</span> <code class=\"foreign\">7 d<", "10 a second, which takes 2 s",
-		"Postpone by 7 d: 25 messages</button>")
-	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
-	f.sees(body, "as fast as it goes", "Delete: 25 messages</button>")
+	f.sees(body, "By how much</span> <code class=\"foreign\">7 d, from the instant at which each is due<",
+		"10 a second, which takes 2 s", "Postpone by 7 d: 25 messages</button>")
+	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "cancel", "count", "1"))
+	f.sees(body, "as fast as it goes", "Cancel: 25 messages</button>")
 	f.lacks(body, "By how much")
 }
 
@@ -292,6 +293,11 @@ func TestBoardFindsQueues(t *testing.T) {
 	f.sees(some, ">Orders 0<", ">Orders 2<", `value="orders"`, "of 4</h1>")
 	f.lacks(some, ">mails<")
 	f.sees(f.get("?name=nothing").body, "There is no such queue")
+	// None is known yet, because no look has ended.
+	f.serve(Config{})
+	f.page.bounds.find = time.Nanosecond
+	f.page.poller.looking = make(chan finding)
+	f.sees(f.get("").body, "Queues may be missing", "The list of queues may be incomplete")
 	// One that is not among those that are shown.
 	f.serve(Config{})
 	f.page.poller.found = finding{names: []string{"mails"}, hidden: true, again: time.Now().Add(time.Hour)}
@@ -306,7 +312,7 @@ func TestBoardFindsQueues(t *testing.T) {
 func TestVerdictOfSomeQueues(t *testing.T) {
 	for hidden, want := range map[bool]string{false: "All is well. Queues: 1",
 		true: "All is well with the 1 queues that are shown"} {
-		b := &board{snapshot: &snapshot{Hidden: hidden}, Rows: []row{{}}}
+		b := &board{snapshot: &snapshot{Hidden: hidden}, Rows: []row{{Look: new(health.Look)}}}
 		if b.judge(languages[0]); b.Words != want || (b.Level == 0) == hidden {
 			t.Errorf("%v: %q, %v", hidden, b.Words, b.Level)
 		}

@@ -100,10 +100,11 @@ var chinese = map[string]string{
 	"waits for its limit since %s":      "自 %s 起受限流等待",
 	"messages wait for others of their lanes since %s":   "自 %s 起有消息在等待同一泳道的其他消息",
 	"messages of lane %s wait for others of it since %s": "泳道 %s 的消息自 %s 起在等待同一泳道的其他消息",
-	"lane %s stands still, messages wait since %s: the one in front is " +
-		"retried at %s (behind it: %s)": "泳道 %s 停滞，自 %s 起有消息在等：最前面的一条将于 %s 重试（排在后面：%s）",
-	"lane %s stands still, messages wait since %s: the one in front is " +
-		"handled since %s (behind it: %s)": "泳道 %s 停滞，自 %s 起有消息在等：最前面的一条从 %s 起一直在处理（排在后面：%s）",
+	"lane %s stands still, messages wait since %s: the one in front %s (behind it: %s)": "泳道 %s 停滞，" +
+		"自 %s 起有消息在等：最前面的一条%s（排在后面：%s）",
+	"is retried at %s":          "将于 %s 重试",
+	"fails, now at delivery %s": "一直失败，现为第 %s 次投递",
+	"is handled since %s":       "从 %s 起一直在处理",
 	"handlers that run for more than %s: %s, of %s workers": "运行超过 %s 的处理函数：%s 个，共 %s 个工作协程",
 	"countdowns that cannot complete: %s (%s: acks missing %s, message %s is dead)": "无法完成的倒计数：%s 个" +
 		"（%s：还缺 %s 个 ack，消息 %s 已死）",
@@ -122,16 +123,19 @@ var chinese = map[string]string{
 	"%s behind, drains in %s":                  "落后 %s，预计 %s后清空",
 
 	// The board.
-	"There is no queue yet":                         "还没有队列",
-	"Queues in trouble: %s of %s":                   "有问题的队列：%s / %s",
-	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",
-	"All is well with the %s queues that are shown": "所查看的 %s 个队列一切正常",
-	"Find a queue by its name":                      "按名称查找队列",
-	"Find a lane by its name":                       "按名称查找泳道",
-	"Find":                                          "查找",
-	"Queues may be missing":                         "可能缺少部分队列",
-	"All is well. Queues: %s":                       "一切正常。队列：%s",
-	"The list of queues may be incomplete: %s":      "队列列表可能不完整：%s",
+	"There is no queue yet":              "还没有队列",
+	"Queues that have lost messages: %s": "丢失过消息的队列：%s",
+	"No loss is known: the books of each queue balance since %s, or for longer": "未发现丢失：各队列的账目至少自 %s 起平衡",
+	"Queues in trouble: %s, to look at: %s, of %s":                              "有问题的队列：%s，需要查看：%s，共 %s",
+	"Queues in trouble: %s of %s":                                               "有问题的队列：%s / %s",
+	"Queues to look at: %s of %s":                                               "需要留意的队列：%s / %s",
+	"All is well with the %s queues that are shown":                             "所查看的 %s 个队列一切正常",
+	"Find a queue by its name":                                                  "按名称查找队列",
+	"Find a lane by its name":                                                   "按名称查找泳道",
+	"Find":                                                                      "查找",
+	"Queues may be missing":                                                     "可能缺少部分队列",
+	"All is well. Queues: %s":                                                   "一切正常。队列：%s",
+	"The list of queues may be incomplete: %s":                                  "队列列表可能不完整：%s",
 	"There are more queues than are shown. Name the important ones in Config.Queues. The search finds any other " +
 		"queue by its full name.": "队列过多，未全部显示。可用 Config.Queues 指定要显示的队列；其余队列可按完整名称查找。",
 	"All queues, the worst first": "所有队列，最差的在前",
@@ -234,7 +238,6 @@ var chinese = map[string]string{
 	"Requeue them":                   "重新入队",
 	"Others: %s.":                    "其他：%s。",
 	"Count by state":                 "按状态计数",
-	"all states":                     "所有状态",
 	"Text anywhere":                  "任意位置的文本",
 	"Some of them:":                  "其中一些：",
 	"There is no such state":         "没有这个状态",
@@ -429,10 +432,13 @@ var chinese = map[string]string{
 	"Kept until then":                                                                         "保留至此",
 	"Deadline: no delivery from then on":                                                      "此后不再派发",
 
-	"Are you sure?":                      "确定吗？",
-	"Run now":                            "立即执行",
-	"Postpone":                           "推迟",
-	"Requeue":                            "重新入队",
+	"Are you sure?": "确定吗？",
+	"Run now":       "立即执行",
+	"Postpone":      "推迟",
+	"Requeue":       "重新入队",
+	"%s, from the instant at which each is due": "%s，从各自的到期时刻算起",
+	"%s done.":                           "已完成 %s 条。",
+	"The count begins.":                  "开始计数。",
 	"Cancel":                             "取消",
 	"Delete":                             "删除",
 	"Pause":                              "暂停",
@@ -508,7 +514,10 @@ var chinese = map[string]string{
 	"No replica runs the entries of this queue": "没有进程在运行此队列的计划",
 	"The clock of the server was wrong. The schedule " +
 		"begins anew within a minute after the clock is right": "它在等待服务器的时钟：时钟有误，恢复正常后一分钟内重新开始",
-	"Its sequence has gone on without it. The schedule begins anew within seconds": "它的序列已越过它，计划将在数秒内重新开始",
+	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
+		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
+		"因故障切换或人工操作（日志有操作者和原因）。计划将在数秒内重新开始，除非序列已被推到末尾",
+	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",
 	"set schedule":                     "设置计划",
 	"pause schedule":                   "暂停计划",
@@ -604,8 +613,8 @@ var chinese = map[string]string{
 	"are lifted": "已取消",
 	"The job goes on when this page is closed. Every process of the page, and the command delayqueue, can show " +
 		"and stop it.": "关闭本页后它会继续运行。本页面的每个进程和 delayqueue 命令都能显示并停止它。",
-	"the log of the service says why": "原因见服务日志",
-	"came in later":                   "之后才到来",
+	"the log of the service says why":                       "原因见服务日志",
+	"came in later, or was handled meanwhile and came back": "之后才到来，或其间被处理后又回来",
 	"This message is too large for this page: neither payload nor headers were read. The command delayqueue get " +
 		"shows it.": "此消息对本页面过大：未读取内容和消息头。可用 delayqueue get 命令查看。",
 	"too large to be read here":                                   "过大，此处不读取",

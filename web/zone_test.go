@@ -45,7 +45,7 @@ func TestOneZone(t *testing.T) {
 		f.lacks(got, "payload 1", "payload 2")
 		f.sees(f.get(some, reads("Europe/Berlin")).body, "payload 0") // whoever gets the link
 		f.sees(f.get("", as).body, "paused until "+strings.Replace(c.field, "T", " ", 1)+" "+c.name)
-		f.sees(f.get(address("plan", "q", "orders", "state", "pending", "do", "delete", "from", c.field), as).body,
+		f.sees(f.get(address("plan", "q", "orders", "state", "pending", "do", "cancel", "from", c.field), as).body,
 			strings.Replace(c.field, "T", " ", 1)+":00 "+c.name)
 	}
 }

@@ -34,7 +34,7 @@ func TestTrouble(t *testing.T) {
 		},
 	}
 	wrong := map[string]string{ // what is said of a queue, among other things
-		"orders": "lane %s stands still, messages wait since %s: the one in front is retried at %s (behind it: %s) " +
+		"orders": "lane %s stands still, messages wait since %s: the one in front %s (behind it: %s) " +
 			"[customer-42",
 		"mails":   "garbage 67",
 		"imports": "garbage 2 pending 1",

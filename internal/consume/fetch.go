@@ -159,13 +159,14 @@ func (p *poller) setAside(ds []*delivery, clock message.ServerTime, answeredAt t
 func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	before := p.past.last
 	p.compareTotals(got)
-	gone := script.Loss{From: before.at, At: got.Now, Messages: before.stored - got.Totals.Stored, All: true}
+	here := before.stored - before.acked // at most
+	gone := script.Loss{From: before.at, At: got.Now, Messages: min(here, before.stored-got.Totals.Stored), All: true}
 	if got.First == 1 && before.at != 0 {
 		p.settings.Log.Error(
 			"delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
 				"or a failover that lost them")
 		p.events.Tell(event.CodeVanished, 1)
-		gone.Messages = before.stored - before.acked
+		gone.Messages = here
 	}
 	p.consumer.losses.note(gone)
 	p.events.Tell(event.CodeVanished, got.Dropped)

@@ -251,12 +251,15 @@ func (l *Look) inLanes() (Verdict, bool) {
 		return Verdict{level, Lane, say("messages wait for others of their lanes since %s", since)}, true
 	}
 	if first := l.standsStill(); first != nil && late > l.Limits.OrDefault().Lane {
-		text := say("lane %s stands still, messages wait since %s: the one in front is retried at %s (behind it: %s)",
-			l.Lane.Name, since, first.At, l.Lane.Waiting)
-		if first.State == delayqueue.StateUnack {
-			text = say("lane %s stands still, messages wait since %s: the one in front is handled since %s (behind it: %s)",
-				l.Lane.Name, since, first.At, l.Lane.Waiting)
+		front := say("is retried at %s", first.At)
+		switch {
+		case first.Delivery > failsAgain: // it stays so while that runs
+			front = say("fails, now at delivery %s", int64(first.Delivery))
+		case first.State == delayqueue.StateUnack:
+			front = say("is handled since %s", first.At)
 		}
+		text := say("lane %s stands still, messages wait since %s: the one in front %s (behind it: %s)", l.Lane.Name, since,
+			front, l.Lane.Waiting)
 		return Verdict{Warning, Lane, text}, true
 	}
 	return Verdict{level, Lane, say("messages of lane %s wait for others of it since %s", l.Lane.Name, since)}, true
@@ -270,10 +273,12 @@ func (l *Look) laneLate() time.Duration { return min(veryLate, l.Limits.OrDefaul
 func (l *Look) standsStill() *ops.Holder {
 	limit := l.Limits.OrDefault().Lane
 	goesOn := func(h ops.Holder) bool {
-		switch h.State {
-		case delayqueue.StateRetry:
-			return h.Delivery <= failsAgain && h.At.Sub(l.At) <= limit
-		case delayqueue.StateUnack:
+		switch {
+		case h.Delivery > failsAgain:
+			return false
+		case h.State == delayqueue.StateRetry:
+			return h.At.Sub(l.At) <= limit
+		case h.State == delayqueue.StateUnack:
 			return h.At.IsZero() || l.At.Sub(h.At) <= limit
 		}
 		return true

@@ -42,6 +42,7 @@ type QueueCounts struct {
 	ThrottledUntil time.Time
 	LossSince      time.Time
 	LossMessages   int64
+	BooksSince     time.Time
 }
 
 // A CountsReply is what is known of a queue by numbers.
@@ -79,6 +80,7 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 	n.Waiting, n.LaneSince = r.int64(), message.InstantTime(r.int64())
 	n.Unaccounted = r.int64()
 	n.LossSince, n.LossMessages = lossOf(r.text())
+	n.BooksSince = message.InstantTime(r.int64())
 	return n, r.err("counts")
 }
 

@@ -72,6 +72,7 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 			earlier(all.NextDue, c.NextDue)
 		all.ThrottledUntil = later(all.ThrottledUntil, c.ThrottledUntil)
 		all.LossSince, all.LossMessages = earlier(all.LossSince, c.LossSince), all.LossMessages+c.LossMessages
+		all.BooksSince = later(all.BooksSince, c.BooksSince)
 		addPause(&all.QueueCounts, &c.QueueCounts)
 		if c.Paused {
 			paused++

@@ -2,6 +2,7 @@ package features
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -73,6 +75,39 @@ func TestLoss(t *testing.T) {
 				t.Errorf("accepted: %+v, %+v", counts, e)
 			}
 		})
+	}
+}
+
+// TestLossInOneShard: what one shard of three has lost is told of the queue, and accepted for it.
+func TestLossInOneShard(t *testing.T) {
+	t.Parallel()
+	const shards = 3
+	f, _ := face.OwnServer(t)
+	m := ops.Of(delayqueue.NewMonitor(f.Name, f.Cli, delayqueue.WithShards(shards)))
+	q := delayqueue.NewQueue(f.Name, f.Cli, func(string) bool { return true }, delayqueue.WithShards(shards)).
+		WithLogger(f.Logger())
+	for range 40 {
+		f.Send(q, "x", face.InAnHour)
+	}
+	q.StartConsume()
+	queuetest.Eventually(t, "its consumer has looked at each shard", func() bool {
+		all, err := m.Consumers(queuetest.CtxB)
+		return err == nil && len(all) == 1
+	})
+	one := strings.TrimSuffix(script.NewShard(f.Cli, "dq", f.Name, 1, shards).Keys.State, "state")
+	lost := f.Cli.HLen(queuetest.CtxB, one+"msg").Val()
+	keys, err := f.Cli.Keys(queuetest.CtxB, one+"*").Result()
+	f.Must(err)
+	f.Must(f.Cli.Del(queuetest.CtxB, keys...).Err())
+	queuetest.Eventually(t, "it is told", func() bool {
+		c, err := m.Counts(queuetest.CtxB)
+		return err == nil && c.LossMessages == lost && !c.LossSince.IsZero()
+	})
+	f.Must(q.Shutdown(queuetest.Within(t, queuetest.Patience)))
+	f.Must(queuetest.Failure(m.AcceptBalance(queuetest.CtxB)))
+	if c, err := m.Counts(queuetest.CtxB); err != nil || c.LossMessages != 0 || !c.LossSince.IsZero() || c.Pending != 40-lost ||
+		lost == 0 {
+		t.Errorf("%d were lost; accepted: %+v, %v", lost, c, err)
 	}
 }
 

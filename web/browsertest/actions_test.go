@@ -86,17 +86,17 @@ func (tb *tab) oneMessage() {
 	tb.sees("main", "1 made due now")
 	tb.is("invoices", id, delayqueue.StateReady)
 
-	tb.click(`button[value="delete"]`)
+	tb.click(`button[value="cancel"]`)
 	tb.sees("main", "Type the queue's name")
 	tb.fill(`input[name="confirm"]`, "invoice")
 	tb.click(".ask button")
 	tb.sees("main", "Nothing was done")
 	tb.until("the refusal", func() bool { return tb.expect("422") })
 	tb.is("invoices", id, delayqueue.StateReady)
-	tb.open(shop.url + "act?q=invoices&do=delete&id=" + id)
+	tb.open(shop.url + "act?q=invoices&do=cancel&id=" + id)
 	tb.fill(`input[name="confirm"]`, "invoices")
 	tb.click(".ask button")
-	tb.sees("main", "1 deleted")
+	tb.sees("main", "1 canceled")
 	tb.is("invoices", id, delayqueue.StateGone)
 }
 

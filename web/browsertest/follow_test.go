@@ -129,7 +129,7 @@ func TestCountGoesOn(t *testing.T) {
 		t.Run(l.name(), func(t *testing.T) {
 			tb := newTab(t, l)
 			soon := time.Now().Add(30 * time.Minute).UTC().Format("2006-01-02T15:04")
-			tb.open(shop.url + "plan?q=orders&state=pending&do=delete&contains=nobody+has+this&to=" + url.QueryEscape(soon))
+			tb.open(shop.url + "plan?q=orders&state=pending&do=cancel&contains=nobody+has+this&to=" + url.QueryEscape(soon))
 			tb.click(".ask button")
 			first := -1
 			over := func() bool { // on a fast machine with the first page

@@ -80,7 +80,7 @@ func pages(t *testing.T) []pageTest {
 			"zh": {"跳过这一次"}}},
 		{"schedule?q=reports&name=nightly&do=pause", map[string][]string{"en": {"nightly", "Why, for the journal"}}},
 		{"queue?q=orders&from=2026-01-02&to=2126-01-02", map[string][]string{"en": {"come due between"}}},
-		{"act?q=orders&do=delete&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
+		{"act?q=orders&do=cancel&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
 		{"act?q=orders&do=postpone&id=" + waits.ID, map[string][]string{"en": {"By how much"}}},
 		{"plan?q=orders&state=garbage&errorhow=contains&error=stock&do=requeue",
 			map[string][]string{"en": {"First they are counted"}}},

@@ -64,8 +64,8 @@ end
 next = soonest(next, score(redis.call('ZRANGE', KEYS[1], due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS[4], again, again, 'WITHSCORES')))
 local waited = score(redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES'))
-local pause, layout, limits, override, limited, throttled, paused, loss =
-unpack(redis.call('HMGET', KEYS[8], 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused', 'loss'), 1, 8)
+local pause, layout, limits, override, limited, throttled, paused, loss, books =
+unpack(redis.call('HMGET', KEYS[8], 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused', 'loss', 'books'), 1, 9)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = howmanyheld()
@@ -86,4 +86,5 @@ redis.call('HLEN', KEYS[8]), layout or '1', limits or '', override or '', us(sin
 paused or '', redis.call('ZCARD', KEYS[10]), us(waited and waited <= now and waited or 0),
 us(difference(redis.call('HMGET', KEYS[8], unpack(BOOKS)), redis.call('HLEN', KEYS[6])) or 0),
 string.sub(loss or '', 1, 60),
+us(whole(books) or 0),
 }

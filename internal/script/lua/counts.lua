@@ -2,7 +2,7 @@
 --
 -- KEYS: pending, ready, lease, retry, garbage, msg, fail, state, done, waiting
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override, since, open,
---       throttled, paused, waiting, waited, missing, loss}
+--       throttled, paused, waiting, waited, missing, loss, books}
 --       pending to done: messages; whatever is due counts as ready, also in pending and retry
 --       oldest: since when the oldest ready message has been due; next: when the next of the others is due; '0': none
 --       pause: until when the queue is paused; throttled: until when a Throttle stops hand-outs; '0': not
@@ -13,6 +13,7 @@
 --       is due waits
 --       missing: how many messages are missing by the books (lib/books.lua), less than 0: how many are too many
 --       loss: of state; '' if absent
+--       books: since when they are kept; '0': not known
 -- Cost: 18 to 27 commands of O(log n). Writes nothing.
 
 -- from time: now, us, whole, scored
@@ -36,8 +37,8 @@ end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
 local waited = score(redis.call('ZRANGE', KEYS.waiting, 0, 0, 'WITHSCORES'))
-local pause, layout, limits, override, limited, throttled, paused, loss =
-  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused', 'loss'), 1, 8)
+local pause, layout, limits, override, limited, throttled, paused, loss, books =
+  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused', 'loss', 'books'), 1, 9)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = howmanyheld()
@@ -59,4 +60,5 @@ return {
   paused or '', redis.call('ZCARD', KEYS.waiting), us(waited and waited <= now and waited or 0),
   us(difference(redis.call('HMGET', KEYS.state, unpack(BOOKS)), redis.call('HLEN', KEYS.msg)) or 0),
   string.sub(loss or '', 1, 60),
+  us(whole(books) or 0),
 }
