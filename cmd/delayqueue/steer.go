@@ -71,7 +71,9 @@ failures. A message that waits for a retry is delivered at that time. A message
 that is being handled or lies in garbage is refused, and so is a message that is
 past its deadline by then, unless --anew lifts the deadline. --all takes all
 messages in pending, ready, retry and waiting, or in the states of --state, and
-asks if they may be more than 100.`,
+asks if they may be more than 100. If the journal says that the same --by was
+cut off within the last day, it asks too, and refuses with --yes: it would shift
+messages again. --cursor goes on.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n" +
 			"  delayqueue reschedule orders --all --state ready --at now --spread 1h",
 		Args: cobra.MinimumNArgs(1),
