@@ -134,6 +134,12 @@ func TestJobThatFailed(t *testing.T) {
 	body := f.get(address("job", "q", "orders", "id", "1700000000000000-0123456789abcdef")).body
 	f.sees(body, "failed", "dial tcp …: &lt;refused&gt;")
 	f.lacks(body, "10.1.2.3", "6379", "<form")
+
+	entry = fmt.Sprintf(
+		`0123456789abcdee done %d {"act":"delete","n":2,"bulk":{"is":"failed","of":2,"looked":2,`+
+			`"error":"only 5 of 6 shards answer, not shard 2: no answer"}}`, time.Now().UnixMicro())
+	ok(t, f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: 1_700_000_000_000_001, Member: entry}).Err())
+	f.sees(f.get(address("job", "q", "orders", "id", "1700000000000001-0123456789abcdee")).body, "done in 5 of 6 shards")
 }
 
 // A job is stopped by who may do what it does, to messages in some state.

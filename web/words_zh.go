@@ -277,6 +277,7 @@ var chinese = map[string]string{
 	"Other kinds: %s handled, %s failed.": "其他类型：已处理 %s，失败 %s。",
 
 	"%s: %s":    "%s：%s",
+	"%s; %s":    "%s；%s",
 	"%s, by %s": "%s（%s）",
 
 	// Messages, and what is done to them.
@@ -602,7 +603,8 @@ var chinese = map[string]string{
 	"delete":                         "删除",
 	"What":                           "操作",
 	"Nobody has acted on this queue by hand.": "据所知，无人手动操作过此队列。",
-	"failed": "失败",
+	"failed":                  "失败",
+	"done in %s of %s shards": "已在 %s / %s 个分片中完成",
 
 	"It was stopped, because Redis does not answer " +
 		"in time: the journal says whether it has begun": "已停止：Redis 没有及时响应；是否已经开始，请看操作日志",

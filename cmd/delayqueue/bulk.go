@@ -23,6 +23,7 @@ type bulkWork struct {
 	can         []delayqueue.State
 	usual       []delayqueue.State // without --state
 	twice       string             // if it is done twice when it is done again: which messages it begins with
+	by          time.Duration      // by which it shifts then
 	start       bulkCall
 }
 
@@ -79,6 +80,9 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
 		Rate: which.rate, Most: which.most, DryRun: which.dryRun, Anew: which.anew, Cursor: which.cursor}
+	if err := a.notTwice(ctx, m, &work, &b); err != nil {
+		return err
+	}
 	did, missing := work.did, error(nil)
 	switch {
 	case which.dryRun:

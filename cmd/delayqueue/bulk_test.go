@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,7 +203,14 @@ func tellShiftGoesOn(w *world) {
 		shift = append(shift[:8:8], "--cursor", cursor, "--yes")
 	}
 	equal(w, "shifted twice", later(7*time.Hour), 0)
-	w.refused(exitUsage, "[cursor dry-run] are set", append(shift, "--dry-run")...)
+	again := shift[:5:5]
+	const said = "the same command was stopped "
+	w.refused(exitUnconfirmed, said, append(again, "--yes")...)
+	w.refused(exitUnconfirmed, said, again...)
+	w.exits(0, append(again, "--dry-run")...).says(said, "--cursor", "It began with the latest of each state")
+	w.answers("n\r", exitUnconfirmed, again...).sees("Begin all the same? [y/N]")
+	w.lacks(w.exits(0, "reschedule", "orders", "--all", "--by", "2h", "--dry-run").err, said)
+	w.refused(exitUsage, "--cursor and --dry-run do not go together", append(shift, "--dry-run")...)
 	w.refused(exitUsage, "it is of another call", append(shift, "--most", "7")...)
 }
 
@@ -224,7 +232,7 @@ func TestInterrupted(t *testing.T) {
 	term := w.terminal("doctor", "orders")
 	term.ends(0)
 	term.wrote("reading") // in pages, so nobody is asked
-	term.sees("nothing is wrong with it")
+	term.sees("its data is sound")
 
 	// held interrupts a command that gets no answer to its tenth call of a script any more.
 	held := func(args ...string) *terminal {
@@ -253,7 +261,8 @@ func TestInterrupted(t *testing.T) {
 	term = w.terminal("cancel", "orders", "--all", "--yes", "--rate", "10")
 	term.wrote("canceling")
 	w.until("the program knows of one step", func() bool { return w.counts("orders").Pending < n-10 })
-	term.interrupted(exitInterrupted)
+	ok(t, term.cmd.Process.Signal(syscall.SIGHUP)) // as if its line had been cut
+	term.ends(exitInterrupted)
 	left, said := int(w.counts("orders").Pending), 0
 	w.contains(term.screen.String(), "interrupted", "this does the rest")
 	_, rest, _ := strings.Cut(term.all(), "canceled ")
@@ -262,6 +271,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("it says that %d are canceled, and %d are", said, n-left)
 	}
 	w.contains(w.must("cancel", "orders", "--all", "--yes"), "canceled "+plural(left, "message"))
+	w.contains(w.must("journal", "orders"), "delete, stopped")
 }
 
 // A command that has done all of --most has no rest, because --most 0 would be any number.

@@ -26,6 +26,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -77,6 +78,54 @@ func TestForecastBeginsByTheLocalClock(t *testing.T) {
 			t.Errorf("%v ahead, %v: it has begun %v ago, want %v", tt.ahead, tt.step, got, tt.back)
 		}
 	}
+}
+
+// TestUsageErrors: what is wrong with a command line is said in words of this program.
+func TestUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"doctor":                              "doctor: which queue? delayqueue stats shows them, those in trouble first\n",
+		"schedule rm":                         "schedule rm: which queue? ",
+		"get orders":                          "get: (ID | KEY) is missing\nUsage: delayqueue get QUEUE (ID | KEY)",
+		"doctor orders mails":                 `doctor: "mails" is one argument too many`,
+		"find orders a b":                     `find: "b" is one argument too many`,
+		"queues x":                            `queues: "x" is one argument too many`,
+		"stats --hung-after":                  "--hung-after needs a value",
+		"history orders -l":                   "-l needs a value",
+		"history orders -l x":                 `--last: "x" is no value for it, or too large`,
+		"requeue orders --all --to 24:00":     `--to: "24:00" is no time: write 'tomorrow 00:00'`,
+		"reschedule orders a":                 "say --at or --by",
+		"reschedule orders a --at 1h --by 2h": "--at and --by do not go together",
+		"limits set orders --rate 10":         "--rate 10: in which time? 10/1s is 10 a second, 10/1h is 10 an hour",
+	} {
+		a := newApp()
+		root := a.root()
+		root.SetArgs(strings.Fields(line))
+		command, err := root.ExecuteC()
+		if a.command = command; err == nil {
+			t.Errorf("%q is no error", line)
+			continue
+		}
+		if code, text := a.explain(err); code != exitUsage || !strings.HasPrefix(text, want) {
+			t.Errorf("%q: %d %q, want %q", line, code, text, want)
+		}
+	}
+}
+
+// TestHelpOf80Columns: no line of a help is broken by a terminal.
+func TestHelpOf80Columns(t *testing.T) {
+	a := newApp()
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Long + "\n" + c.UsageString()) {
+			if line = strings.TrimRight(line, "\n"); len([]rune(line)) > 80 && !strings.Contains(line, "--operator") {
+				t.Errorf("%s: %d columns: %s", c.CommandPath(), len([]rune(line)), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(a.root())
 }
 
 func TestParseWhen(t *testing.T) {

@@ -53,11 +53,11 @@ consumer gives a sign of life each second, an idle one in a process with many
 queues every few seconds. A consumer that was killed counts as alive until its
 lease has run out.
 
-If the queue counts kinds (WithKindHeader), a table of them follows, the one with
-the most failures first: how many messages of each kind these consumers handled in
-this hour and the hour before, how many of them failed, and within which time half
-of the handlers, and 95 of a hundred, ended (rounded up to a power of two of a
-millisecond).`,
+If the queue counts kinds (WithKindHeader), a table of them follows, the one
+with the most failures first: how many messages of each kind these consumers
+handled in this hour and the hour before, how many of them failed, and within
+which time half of the handlers, and 95 of a hundred, ended (rounded up to a
+power of two of a millisecond).`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			alive, err := m.Consumers(c.Context())

@@ -92,7 +92,7 @@ func tellCountdownSteered(w *world) {
 // What a countdown lacks is not known without its number, and doctor says so. A number without a message is deleted.
 func tellDoctorCountdown(w *world) {
 	total := w.send("orders", "total", delayqueue.WithKey("total"), inAnHour, delayqueue.WithCountdown(3))
-	w.contains(w.must("doctor", "orders"), "holds 1 message", "nothing is wrong with it")
+	w.contains(w.must("doctor", "orders"), "holds 1 message", "its data is sound")
 	w.do("HDEL", "parts", total+":0")
 	w.do("HSET", "parts", nobody+":0", "3")
 	w.run("doctor", "orders").shows("lost parts (1)", "message "+total+

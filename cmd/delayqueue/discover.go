@@ -25,7 +25,8 @@ func (a *app) queuesCommand() *cobra.Command {
 			if err := a.connect(c.Context()); err != nil {
 				return err
 			}
-			return a.discover(c.Context(), func(name string) { a.say(map[string]string{"queue": name}, "%s", name) })
+			err := a.discover(c.Context(), func(name string) { a.say(map[string]string{"queue": name}, "%s", name) })
+			return missingFromList(err)
 		},
 	}
 }
@@ -97,6 +98,14 @@ func (a *app) discover(ctx context.Context, found func(name string)) error {
 		}
 	}}
 	return s.run(ctx, a.cli)
+}
+
+// missingFromList says of an error of discover what it means for the list.
+func missingFromList(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("queues may be missing from the list: %w", err)
 }
 
 // noQueue is the error for a queue that is not there. It suggests a similar name, or another prefix that has the

@@ -220,11 +220,11 @@ func (a *app) describe(p *examined, found []finding) {
 		say("%s", paint(bad, fmt.Sprintf("shard %d of %d cannot be read: %s", one.Shard, len(p.shards), one.Error)))
 	}
 	if len(found) == 0 && p.unread() != nil {
-		say("%s", paint(good, "nothing is wrong with the others"))
+		say("%s", paint(good, "the data of the others is sound"))
 		return
 	}
 	if len(found) == 0 {
-		say("%s", paint(good, "nothing is wrong with it"))
+		say("%s", paint(good, "its data is sound"))
 		return
 	}
 	var kinds []check.Kind // in the order of the checker
@@ -343,6 +343,9 @@ func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []ch
 			notRun++
 		case s.Trouble != nil:
 			text = s.Trouble.Error()
+			if errors.Is(s.Trouble, schedule.ErrMoved) {
+				text += "; " + notAnew(queue, s.Name)
+			}
 		case !s.Overdue.IsZero():
 			text = "its instant " + at(s.Overdue) + " is overdue"
 		}

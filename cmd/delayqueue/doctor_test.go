@@ -55,8 +55,8 @@ func (w *world) breakIt() (later, now, failed, taken, lost string) {
 
 func tellDoctor(w *world) {
 	w.send("orders", "sound", inAnHour)
-	w.contains(w.must("doctor", "orders"), "holds 1 message", "nothing is wrong")
-	w.contains(w.must("doctor", "orders", "--repair"), "nothing is wrong")
+	w.contains(w.must("doctor", "orders"), "holds 1 message", "its data is sound")
+	w.contains(w.must("doctor", "orders", "--repair"), "its data is sound")
 	later, now, failed, taken, lost := w.breakIt()
 	before := w.read()
 
@@ -204,7 +204,7 @@ func tellDoctorNewer(w *world) {
 func tellDoctorStandstill(w *world) {
 	id := w.send("orders", "a")
 	w.must("pause", "orders")
-	w.contains(w.must("doctor", "orders"), "nothing is wrong with it") // it is paused, and so it is meant to wait
+	w.contains(w.must("doctor", "orders"), "its data is sound") // it is paused, and so it is meant to wait
 	w.must("resume", "orders")
 	w.exits(exitUnsound, "doctor", "orders").shows("due, and no consumer (1)", "no consumers, ", "Start a consumer")
 	w.throttledForLong()
@@ -273,7 +273,7 @@ func TestDoctorEviction(t *testing.T) {
 	w.send("orders", "a", inAnHour)
 	w.contains(w.run("doctor", "orders").out, "server in trouble (1)", "Eviction: allkeys-lru", "noeviction")
 	ok(t, w.cli.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	w.contains(w.must("doctor", "orders"), "nothing is wrong")
+	w.contains(w.must("doctor", "orders"), "its data is sound")
 }
 
 // The checks of the repair are made where it writes: consumers go on, nothing is handled twice, and what moves is

@@ -8,7 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -66,7 +68,7 @@ func (a *app) explain(err error) (code int, text string) {
 	case a.started && errors.As(err, &file):
 		return exitFailed, text
 	case !a.started:
-		return exitUsage, text + "\nUsage: " + a.command.UseLine() + "; --help says more."
+		return exitUsage, a.inOwnWords(text) + "\nUsage: " + a.command.UseLine() + "; --help says more."
 	case errors.Is(err, context.Canceled) && a.command.Context().Err() != nil:
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, ops.ErrBulkStopped):
@@ -93,6 +95,55 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitNoRedis, text
 	}
 	return exitFailed, text
+}
+
+// Errors of the library that reads the command line.
+var (
+	oneOfFlags = regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`)
+	notBoth    = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set none of the others can be; .*$`)
+	needsValue = regexp.MustCompile(`^flag needs an argument: .*?(-[^ ]+)$`)
+	badValue   = regexp.MustCompile(`(?s)^invalid argument "(.*)" for ".*(--.*)" flag: (.*)$`)
+	argCount   = regexp.MustCompile(`(\d+)(?: and (\d+))? arg\(s\)`)
+)
+
+// inOwnWords says for a person what is wrong with the command line.
+func (a *app) inOwnWords(text string) string {
+	flags := func(names, between string) string {
+		return "--" + strings.ReplaceAll(names, " ", between+"--")
+	}
+	if m := oneOfFlags.FindStringSubmatch(text); m != nil {
+		return "say " + flags(m[1], " or ")
+	}
+	if m := notBoth.FindStringSubmatch(text); m != nil {
+		return flags(m[1], " and ") + " do not go together"
+	}
+	if m := needsValue.FindStringSubmatch(text); m != nil {
+		return m[1] + " needs a value"
+	}
+	if m := badValue.FindStringSubmatch(text); m != nil {
+		if strings.HasPrefix(m[3], "strconv.") {
+			m[3] = fmt.Sprintf("%q is no value for it, or too large", m[1])
+		}
+		return m[2] + ": " + m[3]
+	}
+	args, name := a.command.Flags().Args(), strings.TrimPrefix(a.command.CommandPath(), "delayqueue ")
+	m := argCount.FindStringSubmatch(text)
+	if strings.HasPrefix(text, "unknown command") && !a.command.HasSubCommands() {
+		m = []string{"", "0", ""}
+	}
+	if m == nil {
+		return text
+	}
+	least, _ := strconv.Atoi(m[1]) // digits
+	most, _ := strconv.Atoi(cmp.Or(m[2], m[1]))
+	switch words := strings.Fields(a.command.Use)[1:]; {
+	case len(args) >= least:
+		return fmt.Sprintf("%s: %q is one argument too many", name, args[most])
+	case len(args) == 0 && words[0] == "QUEUE":
+		return name + ": which queue? delayqueue stats shows them, those in trouble first"
+	default:
+		return fmt.Sprintf("%s: %s is missing", name, strings.Join(words[len(args):], " "))
+	}
 }
 
 // inPart says whether a call has a result: it has no error, or one that says that some shards do not answer.

@@ -38,7 +38,7 @@ func (a *app) exporterCommand() *cobra.Command {
 	every := durationFlag(time.Minute)
 	c := &cobra.Command{
 		Use:   "exporter [QUEUE...]",
-		Short: "Serve the gauges of queues to Prometheus, also while their services are down",
+		Short: "Serve the gauges of queues to Prometheus, whether they run or not",
 		Long: `exporter serves /metrics: the gauges of the named queues, or of all queues of
 the prefix, which it looks for every --discover. Totals and histograms come from
 the services themselves. exporter goes on while Redis is away: then

@@ -31,12 +31,13 @@ func (a *app) findCommand() *cobra.Command {
 		Use:   "find QUEUE [TEXT]",
 		Short: "Look for a text, a header or a key in all messages of a queue",
 		Long: `find looks for an id, for the key for which acks count, or for a text in keys,
-headers, payloads (of a group: the first part) and last errors. --header, --with-key and the like leave out what
-does not match as a whole, with a TEXT or without. It looks at the messages of
-all states (garbage, retry, unack, ready, waiting, pending, done, in this order)
-until --limit are found. It reads the queue in small pages and rests after each
-as long as the page took. Ctrl-C ends it: it prints what it has found, and how
-to go on. --dry-run of a command such as reschedule counts all that match.`,
+headers, payloads (of a group: the first part) and last errors. --header,
+--with-key and the like leave out what does not match as a whole, with a TEXT or
+without. It looks at the messages of all states (garbage, retry, unack, ready,
+waiting, pending, done, in this order) until --limit are found. It reads the
+queue in small pages and rests after each as long as the page took. Ctrl-C ends
+it: it prints what it has found, and how to go on. --dry-run of a command such
+as reschedule counts all that match.`,
 		Example: "  delayqueue find orders order-42\n  delayqueue find orders --header customer=77",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -44,9 +45,6 @@ to go on. --dry-run of a command such as reschedule counts all that match.`,
 				return err
 			}
 			text := strings.Join(args[1:], "")
-			if text == "" && !which.any() {
-				return fail(exitUsage, "find what? Give a text, or --header, --with-key and the like")
-			}
 			how := ops.Find{Filter: which.filter()}
 			for _, name := range states {
 				state, err := parseState(name)
@@ -55,9 +53,12 @@ to go on. --dry-run of a command such as reschedule counts all that match.`,
 				}
 				how.States = append(how.States, state)
 			}
-			m, err := a.monitor(c.Context(), args[0])
+			m, err := a.monitor(c.Context(), args[0]) // first, because it may be the queue that was left out
 			if err != nil {
 				return err
+			}
+			if text == "" && !which.any() {
+				return fail(exitUsage, "find what in queue %q? Give a text, or --header, --with-key and the like", m.Name())
 			}
 			return a.find(c, m, text, how, &part)
 		},
@@ -131,8 +132,8 @@ error, numbers and ids are #, and text in quotes is left out. Each group shows
 how many, how many of them in the last hour, since when, and the last message.
 How many messages are in groups that are not shown is said on the standard
 error. --error-like takes a text of the
-column ERROR and selects that group, here and in requeue, delete, cancel, run and
-reschedule. Ctrl-C ends it with what it has counted.`,
+column ERROR and selects that group, here and in requeue, delete, cancel, run
+and reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

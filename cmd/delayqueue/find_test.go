@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // One message among many, by whatever is known of it.
@@ -39,7 +41,8 @@ func tellFind(w *world) {
 	w.contains(w.must("find", "orders", "--with-key", "-k", "--csv"), "in,header,id,key,", ",'=1+1,")
 	w.contains(w.must("ls", "orders", "garbage", "--csv"), "id,key,state,", "last_error")
 	equal(w, "lines of an empty CSV", strings.Count(w.must("find", "orders", "nothing", "--csv"), "\n"), 1)
-	w.refused(exitUsage, "find what?", "find", "orders")
+	w.refused(exitUsage, `find what in queue "orders"?`, "find", "orders")
+	w.refused(exitNotFound, `no queue "1000007"`, "find", "1000007")
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
 }
@@ -99,6 +102,18 @@ func tellJournal(w *world) {
 	t.ends(exitInterrupted)
 	w.must("delete", "orders", "--whole-queue", "--yes", "--operator", "eve")
 	w.contains(w.must("journal", "orders"), "delete queue", "eve", "ann")
+}
+
+// An act that was done in some shards has not simply failed.
+func TestActOfSomeShards(t *testing.T) {
+	for looked, want := range map[int64]string{
+		600: "delete, done in 5 of 6 shards: canceled in 5 of 6 shards, not in shard 2: no answer",
+		599: "delete, failed: canceled in 5 of 6 shards, not in shard 2: no answer",
+	} {
+		e := &ops.JournalEntry{Act: journal.Delete, Bulk: &ops.BulkState{Phase: journal.Failed, Total: 600, Looked: looked,
+			Error: "canceled in 5 of 6 shards, not in shard 2: no answer"}}
+		equal(t, "act", actOf(e), want)
+	}
 }
 
 // Whoever acts is named in the journal in a container and under cron too, where no variable says who that is.

@@ -23,15 +23,15 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var byKey, raw, result bool
 	c := &cobra.Command{
-		Use:   "get QUEUE ID",
+		Use:   "get QUEUE (ID | KEY)",
 		Short: "Show one message",
-		Long: `get shows one message, by its id, or with --key by its message key: the live
-message with that key, else the one that died last.`,
-		Example: "  delayqueue get orders order-42 --key",
+		Long: `get shows one message, by its id or its message key: the live message with that
+key, else the one that died last.`,
+		Example: "  delayqueue get orders order-42",
 		Args:    cobra.ExactArgs(2),
 		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			find := get
-			if byKey {
+			if byKey = byKey || uuid.Validate(args[1]) != nil; byKey {
 				find = getKey
 			}
 			msg, err := find(c.Context(), m, args[1])
@@ -61,7 +61,7 @@ message with that key, else the one that died last.`,
 			return nil
 		}),
 	}
-	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is a message key")
+	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is a message key, also if it looks like an id")
 	c.Flags().BoolVar(&raw, "payload", false, "print the payload alone, byte by byte")
 	c.Flags().BoolVar(&result, "result", false, "print the result of a message in done alone, byte by byte")
 	return c
@@ -241,7 +241,15 @@ func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) erro
 		}
 		wanted += " "
 	}
+	if hint == "" {
+		hint = ": " + searches(m, what)
+	}
 	return fail(exitNotFound, "no %smessage of queue %q has the key %q%s", wanted, m.Name(), what, hint)
+}
+
+// searches says how to look for what is neither an id nor a key.
+func searches(m *ops.Queue, what string) string {
+	return fmt.Sprintf("delayqueue find %s %s searches", shellQuote(m.Name()), shellQuote(what))
 }
 
 // noID is the error for a message that is not found by its id.
@@ -251,7 +259,7 @@ func noID(ctx context.Context, m *ops.Queue, what string) error {
 		if msg, err := getKey(ctx, m, what); err == nil && msg != nil {
 			return fail(exitNotFound, "%q is the key of message %s and no id: add --key", what, msg.ID)
 		}
-		hint = "an id is a UUID like 0190f3a0-0000-7000-8000-000000000001"
+		hint = "an id is a UUID like 0190f3a0-0000-7000-8000-000000000001; " + searches(m, what)
 	}
 	return fail(exitNotFound, "queue %q has no message %s: %s", m.Name(), what, hint)
 }

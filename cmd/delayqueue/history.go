@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/ops"
@@ -14,11 +15,12 @@ func (a *app) historyCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "history QUEUE",
-		Short: "Show how many messages were sent, handled and failed by hour or day",
+		Short: "Show how many messages were sent, acked and failed by hour or day",
 		Long: `history shows the counts of the last 24 hours (--last, at most 48) in local
 time, or with --days of days of UTC (at most 30). The last hour or day is not
-over yet. LATE is the average time from due to handed out for the first time,
-and AT MOST is the longest.`,
+over yet. On a terminal the first ones are left out if nothing happened in them.
+LATE is the average time from due to handed out for the first time, and AT MOST
+is the longest.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			by, most := ops.Hourly, 48
@@ -35,6 +37,11 @@ and AT MOST is the longest.`,
 			tallies, err := m.History(c.Context(), by, last)
 			if !inPart(err) { // what the other shards say is shown
 				return err
+			}
+			if onTerminal(os.Stdout) && !a.json { // of a young queue the first numbers would stand below the window
+				for len(tallies) > 1 && tallies[0] == (ops.Tally{Start: tallies[0].Start}) {
+					tallies = tallies[1:]
+				}
 			}
 			a.tallyTable(tallies, days).print()
 			return err

@@ -122,9 +122,13 @@ func journalOf(e *ops.JournalEntry) journalJSON {
 // actOf is the act in words, and of a job how it stands.
 func actOf(e *ops.JournalEntry) string {
 	b := e.Bulk
-	switch {
-	case b == nil:
+	if b == nil {
 		return string(e.Act)
+	}
+	n, of := journal.InShards(b.Error)
+	switch {
+	case b.Phase == journal.Failed && of != "" && b.Looked >= b.Total:
+		return fmt.Sprintf("%s, done in %s of %s shards: %s", e.Act, n, of, b.Error)
 	case b.Interrupted():
 		return fmt.Sprintf("%s, interrupted after %d of %d", e.Act, b.Looked, b.Total)
 	case b.Phase == journal.Failed:

@@ -63,6 +63,9 @@ func readRate(rate string, l *ops.Limits) error {
 	count, per, found := strings.Cut(rate, "/")
 	n, err := strconv.Atoi(count)
 	d, perr := time.ParseDuration(per)
+	if !found && err == nil {
+		return fail(exitUsage, "--rate %d: in which time? %d/1s is %d a second, %d/1h is %d an hour", n, n, n, n, n)
+	}
 	if !found || err != nil || perr != nil {
 		return fail(exitUsage, "--rate %s: want a number, a slash and a time, as in 100/1s", rate)
 	}

@@ -19,23 +19,33 @@ func tellStats(w *world) {
 	w.kill("mails", "no such host", "d") // it takes c along
 	out := w.must("stats")
 	w.contains(out, "QUEUE", "PENDING", "orders", "mails", "no consumers", "in ")
-	w.inOrder(out, "mails", "orders")
+	w.inOrder(out, "mails", "orders", "2 queues: 1 critical (mails), 1 warning\nlost: nothing, by the books of 2 queues\n")
 	w.contains(w.must("queues"), "mails\n", "orders\n")
 	w.contains(w.must("stats", "orders", "--json"), `{"queue":"orders","pending":2,`, `"next_due":"2`, `"paused":false`)
 	equal(w, "queues --json", len(decode[map[string]string](w, w.must("queues", "--json"))), 2)
 
-	shown := func() string {
-		t := w.terminal("stats")
+	shown := func(args ...string) string {
+		t := w.terminal(append([]string{"stats"}, args...)...)
 		t.ends(0)
 		return t.all()
 	}
 	w.contains(shown(), "\x1b[33mno consumers\x1b[0m")
 	w.handled("orders")
-	w.contains(shown(), "\x1b[32mfine\x1b[0m")
+	w.contains(shown("orders"), "\x1b[32mfine\x1b[0m")
 	w.env = []string{"NO_COLOR=1"}
-	plain := shown()
+	plain := shown("orders")
 	w.contains(plain, "fine")
 	w.lacks(plain, "\x1b[3")
+	all := shown()
+	w.contains(all, "2 queues: 1 critical (mails), 1 fine (not shown)")
+	w.lacks(all, "orders")
+	w.contains(w.must("stats"), "orders") // nobody is to find a name missing in a pipe
+
+	w.send("zebras", "e", inAnHour) // the worst is the last by name
+	ok(w, w.cli.HDel(w.Context(), "{"+w.prefix+":zebras}:msg",
+		w.cli.HKeys(w.Context(), "{"+w.prefix+":zebras}:msg").Val()...).Err())
+	w.inOrder(w.must("stats"), "\nzebras", "\nmails", "3 queues: 2 critical (zebras, mails), 1 fine\n",
+		"lost: about 1 message in 1 queue: zebras (delayqueue doctor QUEUE)\n")
 }
 
 func tellWatch(w *world) {
@@ -147,10 +157,12 @@ func tellGet(w *world) {
 	w.refused(exitRefused, "is done", "run", "reports", done)
 	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "canceled 1 message")
 
-	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
+	w.refused(exitNotFound, `has the key "42": delayqueue find orders 42 searches`, "get", "orders", "42")
+	w.refused(exitNotFound, "0000-7000-8000-000000000001; delayqueue find orders 42 searches", "run", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders",
 		"01890000-0000-7000-8000-000000000000")
-	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
+	w.contains(w.must("get", "orders", "order-42"), id)
+	w.refused(exitNotFound, "is the key of message "+id, "run", "orders", "order-42")
 	w.refused(exitNotFound, `has the key "oder-42": did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
 	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+
 		", which is pending", "requeue",
@@ -222,6 +234,11 @@ func tellHistory(w *world) {
 	w.kill("orders", "no", "b", "c")
 	w.contains(w.must("history", "orders"), "SINCE", "SENT", "FAILED")
 	equal(w, "lines, also of hours without data", strings.Count(w.must("history", "orders", "-l", "9"), "\n"), 1+9)
+	t := w.terminal("history", "orders")
+	t.ends(0)
+	if lines := strings.Count(t.all(), "\n"); lines < 2 || lines > 3 { // the hour may have ended meanwhile
+		w.Errorf("%d lines, with hours in which nothing had happened yet", lines)
+	}
 	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
 	now, before := hours[47], hours[46] // the hour may have ended meanwhile
 	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }

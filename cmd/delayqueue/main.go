@@ -16,7 +16,11 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	logging.Disable() // the client would log every failed dial
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup it goes on
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	a := newApp()

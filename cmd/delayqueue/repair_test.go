@@ -98,7 +98,7 @@ func tellDoctorLoss(w *world) {
 	w.run("doctor", "orders", "--repair", "--yes", "--operator", "ann").shows(
 		"accept the loss: at most 40,661 messages lost", "accepted in the books: at most 40,661 messages lost",
 		"the queue is sound now")
-	w.contains(w.must("doctor", "orders"), "nothing is wrong")
+	w.contains(w.must("doctor", "orders"), "its data is sound")
 	w.contains(w.run("journal", "orders").out, "accept balance", "lost since", "40,661", "ann")
 }
 
@@ -144,7 +144,7 @@ func tellDoctorLanes(w *world) {
 	gone, lost, orphan, away := w.inLane("gone", 3), w.inLane("lost", 2), w.inLane("orphan", 3), w.inLane("away", 2)
 	idle, wide, taken := w.inLane("idle", 2), w.inLane("wide", 3, 3), w.inLane("taken", 2)
 	plain := w.send("orders", "plain", inAnHour)
-	w.contains(w.must("doctor", "orders"), "nothing is wrong")
+	w.contains(w.must("doctor", "orders"), "its data is sound")
 
 	w.do("HDEL", "msg", gone[0], gone[1])              // what has the turn, and one that waits
 	w.do("ZREM", "lanes", w.memberOf(lost[0]))         // a turn

@@ -76,6 +76,7 @@ and progress bars are for terminals only. NO_COLOR turns colours off.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))
 	root.InitDefaultVersionFlag() // now, so that what follows --version is not taken for its value
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)

@@ -35,7 +35,8 @@ func (a *app) scheduleSetCommand() *cobra.Command {
 flag, and the payload, stay as they were (delayqueue schedule show). The payload
 of a new entry is read from the input if there is no PAYLOAD; "-" reads it for
 any entry.`,
-		Example: `  delayqueue schedule set reports daily '{"of":"day"}' --cron "0 9 * * 1-5" --zone Europe/Berlin --skip
+		Example: `  delayqueue schedule set reports daily '{"of":"day"}' \
+    --cron "0 9 * * 1-5" --zone Europe/Berlin --skip
   delayqueue schedule set reports daily --cron "0 10 * * 1-5"
   delayqueue schedule set reports clean-up "" --every 15m`,
 		Args: cobra.RangeArgs(2, 3),

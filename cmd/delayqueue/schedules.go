@@ -48,8 +48,14 @@ not sent and why, and which are overdue.`,
 				return err
 			}
 			a.scheduleTable(all).print()
-			if !a.json {
-				fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
+			if a.json {
+				return nil
+			}
+			fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
+			for i := range all {
+				if errors.Is(all[i].Trouble, schedule.ErrMoved) {
+					fmt.Fprintln(os.Stderr, printable(notAnew(m.Name(), all[i].Name)))
+				}
 			}
 			return nil
 		}),
@@ -123,10 +129,20 @@ func (a *app) scheduleTable(all []schedule.Status) *grid {
 	for i := range all {
 		s := &all[i]
 		out := scheduleJSONOf(s)
-		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s),
+		var next any = moment{s.Next}
+		if !s.Overdue.IsZero() { // the next instant would read as if it were sent then
+			next = paint(warn, "overdue for "+brief(time.Since(s.Overdue)))
+		}
+		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), next, moment{s.Last}, skippedOf(s), stateOf(s),
 			out.Counts)
 	}
 	return t
+}
+
+// notAnew says what to do about a schedule whose sequence has gone on without it, if that lasts.
+func notAnew(queue, entry string) string {
+	return fmt.Sprintf("if %s does not begin anew within a minute (the journal may say who moved its sequence): %s", entry,
+		anew(queue, entry))
 }
 
 // whenOf is the rule of an entry in words, without its zone.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,9 @@ func tellSchedules(w *world) {
 	w.lacks(out, "counts")
 	w.refused(exitUsage, "this is a key of a message of an entry", "schedule", "set", "reports", "tick", "--counts",
 		"schedule/daily")
-	w.refused(exitRefused, "remove the schedule first", "sequences", "reports", "schedule/daily", "--drop", "--yes")
+	w.refused(exitRefused, "then delayqueue schedule rm reports daily, delayqueue sequences reports "+
+		"schedule/daily --drop, and delayqueue schedule set reports daily", "sequences", "reports", "schedule/daily",
+		"--drop") // before it asks
 	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"),
 		"schedule daily paused")
 	w.contains(w.must("journal", "reports"), "ann", "pause schedule", "card provider down")
@@ -72,6 +75,41 @@ func tellSchedules(w *world) {
 	w.refused(exitUsage, "unknown command", "schedule", "delete", "reports", "daily")
 	w.refused(exitUsage, `position 3: hour "25"`, "schedule", "set", "reports", "e", "x", "--cron", "0 25 * * *")
 	w.sound("reports")
+}
+
+// TestScheduleBeginsAnew: the commands that are said bring back a schedule whose sequence was moved to its end.
+func TestScheduleBeginsAnew(t *testing.T) {
+	w := onServer(t)
+	s := schedule.New(w.publisher("reports"))
+	entry := []string{"schedule", "set", "reports", "stock", "x", "--every", "24h"}
+	w.must(append(entry, "--create")...)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	ok(t, errOf(w.monitor("reports").PassSequence(t.Context(), "schedule/stock", math.MaxInt64)))
+	chain := [][]string{{"schedule", "rm", "reports", "stock"}, {"sequences", "reports", "schedule/stock", "--drop"}}
+	said := "if stock does not begin anew within a minute"
+	stuck := func() bool { return strings.Contains(w.run("schedules", "reports").err, said) }
+	w.until("it is told what to do", stuck)
+	r := w.exits(exitUnsound, "doctor", "reports").shows(said)
+	for _, args := range chain {
+		w.contains(r.out, "delayqueue "+strings.Join(args, " "))
+	}
+	w.must(chain[0]...)
+	w.must(append(chain[1], "--yes")...)
+	w.must(entry...)
+	w.until("it goes on", func() bool {
+		return strings.Contains(w.run("schedules", "reports", "--json").out, `"skipped_paused":0,"looked"`)
+	})
+	equal(t, "stuck", stuck(), false)
+	stop()
+	<-ended
+
+	late := []schedule.Status{{Next: time.Now().Add(4 * time.Second), Overdue: time.Now().Add(-3 * time.Hour)}}
+	_, rows := newApp().scheduleTable(late).lines(150)
+	next := strings.Join(rows[0], "")
+	w.contains(next, "overdue for 3h")
+	w.lacks(next, "in 4s", "in 3.9s")
 }
 
 // TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words. A

@@ -99,8 +99,27 @@ func (a *app) showSequences(ctx context.Context, m *ops.Queue, names []string) e
 	return errors.Join(failed...)
 }
 
+// schedulesSequence is the beginning of the names of sequences that belong to schedules.
+const schedulesSequence = "schedule/"
+
+// anew are the commands after which a schedule goes on whose sequence has come to its end.
+func anew(queue, entry string) string {
+	words := shellQuote(queue) + " " + shellQuote(entry)
+	return fmt.Sprintf("note what delayqueue schedule show %s says, then delayqueue schedule rm %s, delayqueue sequences "+
+		"%s %s --drop, and delayqueue schedule set %s …", words, words, shellQuote(queue),
+		shellQuote(schedulesSequence+entry), words)
+}
+
 // dropSequences drops each sequence by a call of its own, so that an error does not keep the others from being dropped.
 func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) error {
+	for _, name := range names {
+		if entry, ours := strings.CutPrefix(name, schedulesSequence); ours {
+			if _, err := schedule.Get(ctx, m.Monitor(), entry); err == nil {
+				return fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again. If the "+
+					"schedule stands still: %s", name, entry, anew(m.Name(), entry))
+			}
+		}
+	}
 	what := "sequence " + strconv.Quote(names[0])
 	if len(names) > 1 {
 		what = plural(len(names), "sequence")
@@ -110,13 +129,6 @@ func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) e
 	}
 	var failed []error
 	for _, name := range names {
-		if entry, ours := strings.CutPrefix(name, "schedule/"); ours {
-			if _, err := schedule.Get(ctx, m.Monitor(), entry); err == nil {
-				failed = append(failed, fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again; "+
-					"remove the schedule first (delayqueue schedule rm %s %s)", name, entry, m.Name(), entry))
-				continue
-			}
-		}
 		switch err := m.DropSequence(ctx, name); {
 		case err != nil:
 			failed = append(failed, err)

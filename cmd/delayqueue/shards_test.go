@@ -99,7 +99,7 @@ func tellShards(w *world) {
 	w.must("cancel", "orders", keys[1], "--key", "--yes")
 	w.refused(exitNotFound, "has the key", "get", "orders", keys[1], "--key")
 	w.must("cancel", "orders", "--all", "--yes")
-	w.contains(w.must("doctor", "orders"), "in 4 shards", "nothing is wrong with it")
+	w.contains(w.must("doctor", "orders"), "in 4 shards", "its data is sound")
 	check.AssertShards(w, w.cli, w.prefix, "orders", 0)
 	ok(w, q.Shutdown(w.Context()))
 	w.must("delete", "orders", "--whole-queue", "--force", "--yes")
@@ -132,7 +132,7 @@ func (w *world) spoil(of int) {
 func tellDoctorShards(w *world) {
 	const n = 4
 	w.divide(n)
-	w.contains(w.must("doctor", "orders"), "queue orders holds 4 messages in 4 shards", "nothing is wrong with it")
+	w.contains(w.must("doctor", "orders"), "queue orders holds 4 messages in 4 shards", "its data is sound")
 	w.spoil(n)
 	w.exits(exitUnsound, "doctor", "orders").shows("shard 4 of 4: ", "no place (1)", "no envelope (1)",
 		"1 message vanished without a word")

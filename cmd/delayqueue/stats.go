@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,22 +14,31 @@ import (
 func (a *app) statsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stats [QUEUE...]",
-		Short: "Show how many messages are in each state, and how far behind a queue is",
+		Short: "Show how many messages are in each state, and what is wrong",
 		Long: `stats has a row for each named queue, or for all queues of the prefix that are
-found at the start: how many messages are in each state, how long the oldest
-ready message has been waiting (BEHIND), when the next message is due, and a
-verdict (STATE). WAITING are messages behind others of their lanes; there is no
-such column if there are none. A queue takes three calls of Redis,
-of O(log n) work whatever the backlog, some more if a lane is late, and those
-for its schedules. If a queue cannot be read, its row says why, the
-others are shown, and the exit code is not 0. If some shards of a queue do not
-answer, the numbers of its row are those of the others.`,
+found at the start, the worst first: how many messages are in each state, how
+long the oldest ready message has been waiting (BEHIND), when the next message
+is due, and a verdict (STATE). WAITING are messages behind others of their
+lanes; there is no such column if there are none. On a terminal, queues that are
+fine are only counted, unless queues are named. Below the table stand how many
+queues are how bad, and whether messages were lost, by the books.
+
+A queue takes three calls of Redis, of O(log n) work whatever the backlog, some
+more if a lane is late, and those for its schedules. If a queue cannot be read,
+its row says why, the others are shown, and the exit code is not 0. If some
+shards of a queue do not answer, the numbers of its row are those of the others.`,
 		RunE: func(c *cobra.Command, names []string) error {
 			b, err := a.newBoard(c.Context(), names)
 			if err != nil {
 				return err
 			}
-			return b.once(c.Context(), a.statsTable)
+			return b.once(c.Context(), func(all []*health.Look) {
+				shown := a.folded(all, len(names) > 0)
+				if a.statsTable(shown).print(); !a.json {
+					sayLevels(all, len(all)-len(shown))
+					sayLost(all)
+				}
+			})
 		},
 	}
 	a.verdictFlags(c)
@@ -110,6 +121,87 @@ func (a *app) statsTable(all []*health.Look) *grid {
 		}
 	}
 	return t
+}
+
+// folded leaves out queues that are fine, on a terminal, so that the others have room.
+func (a *app) folded(all []*health.Look, named bool) []*health.Look {
+	if named || a.json || !onTerminal(os.Stdout) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(l *health.Look) bool { return l.Judge().Code == health.Well })
+}
+
+// mostNames is how many queues a line names.
+const mostNames = 5
+
+// namesOfQueues are the names of the first queues.
+func namesOfQueues(names []string) string {
+	if more := len(names) - mostNames; more > 0 {
+		names = append(slices.Clone(names[:mostNames]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// sayLevels says how many queues are how bad, and which are critical, because the first rows may have left the window.
+// hidden of those that are fine are not in the table.
+func sayLevels(all []*health.Look, hidden int) {
+	if len(all) == 1 && hidden == 0 {
+		return
+	}
+	names := map[health.Level][]string{}
+	for _, l := range all {
+		level := l.Judge().Level
+		names[level] = append(names[level], l.Name)
+	}
+	var words []string
+	for level := health.Critical; level >= health.Quiet; level-- {
+		one := string(paint(colours[level], fmt.Sprintf("%d %s", len(names[level]), level)))
+		switch {
+		case len(names[level]) == 0:
+			continue
+		case level == health.Critical:
+			one += " (" + oneLine(namesOfQueues(names[level])) + ")"
+		case level == health.Fine && hidden > 0:
+			one += " (not shown)"
+		}
+		words = append(words, one)
+	}
+	say("%s: %s", plural(len(all), "queue"), painted(strings.Join(words, ", ")))
+}
+
+// sayLost says what was lost in all of the queues together.
+func sayLost(all []*health.Look) {
+	var n int64
+	var since time.Time // since when the first loss is known
+	var names []string
+	unread := 0
+	for _, l := range all {
+		c := l.Counts
+		if l.Err != nil || l.Missing != nil {
+			unread++
+		}
+		if c.LossSince.IsZero() && c.Unaccounted <= 0 {
+			continue
+		}
+		n += max(c.Unaccounted, c.LossMessages) // one loss may count as both
+		names = append(names, l.Name)
+		if !c.LossSince.IsZero() && (since.IsZero() || c.LossSince.Before(since)) {
+			since = c.LossSince
+		}
+	}
+	not := ""
+	if unread > 0 {
+		not = fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
+	}
+	if len(names) == 0 {
+		say("lost: nothing, by the books of %s%s", plural(len(all)-unread, "queue"), not)
+		return
+	}
+	if !since.IsZero() {
+		not = ", since " + at(since) + not
+	}
+	say("%s", paint(bad, fmt.Sprintf("lost: about %s in %s: %s%s (delayqueue doctor QUEUE)", plural(int(n), "message"),
+		plural(len(names), "queue"), namesOfQueues(names), not)))
 }
 
 // withLanes says whether a message of any queue waits for others of its lane: else there is no column for these.

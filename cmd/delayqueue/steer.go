@@ -64,14 +64,16 @@ func (a *app) rescheduleCommand() *cobra.Command {
 		by    durationFlag
 	)
 	c := &cobra.Command{
-		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
+		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by SPAN)",
 		Short: "Make messages due at another time",
 		Long: `reschedule makes messages due at another time. They keep their ids, keys and
 failures. A message that waits for a retry is delivered at that time. A message
 that is being handled or lies in garbage is refused, and so is a message that is
 past its deadline by then, unless --anew lifts the deadline. --all takes all
 messages in pending, ready, retry and waiting, or in the states of --state, and
-asks if they may be more than 100.`,
+asks if they may be more than 100. If the journal says that the same --by was
+cut off within the last day, it asks too, and refuses with --yes: it would shift
+messages again. --cursor goes on.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n" +
 			"  delayqueue reschedule orders --all --state ready --at now --spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -95,7 +97,7 @@ asks if they may be more than 100.`,
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
 					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live,
-					twice: shiftedFirst(by),
+					twice: shiftedFirst(by), by: time.Duration(by),
 					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
 						if byDuration {
 							return m.BulkRescheduleBy(ctx, b, time.Duration(by))
@@ -145,7 +147,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `run makes messages due now. A message that is past its deadline is refused,
 unless --anew lifts the deadline. --all takes all messages in pending, retry and
 waiting, or in the states of --state, and asks if they may be more than 100.`,
-		Example: "  delayqueue run orders --all --state retry --error-contains timeout --spread 10m",
+		Example: "  delayqueue run orders --all --state retry --error-contains EOF --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
@@ -175,7 +177,7 @@ retries. A message whose key belongs to another message now is refused, and so
 is a message past its deadline, unless --anew lifts the deadline. --all passes
 these over, says so, and has exit code 5. --key takes the message with that key
 that died last. --all asks if the messages may be more than 100.`,
-		Example: "  delayqueue requeue orders --all --error-contains 'connection refused' --from -2h",
+		Example: "  delayqueue requeue orders --all --error-contains 'no route' --from -2h",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()

@@ -91,7 +91,7 @@ func tellReschedule(w *world) {
 	due(47*time.Hour, 48*time.Hour)
 	w.must("reschedule", "orders", "--all", "--at", "30m", "--from", "47h")
 	due(20*time.Minute, 30*time.Minute)
-	w.refused(exitUsage, "[at by]", "reschedule", "orders", id)
+	w.refused(exitUsage, "say --at or --by", "reschedule", "orders", id)
 	if now := time.Now().UTC(); now.Hour() > 0 {
 		passed := now.Add(-time.Hour).Format("15:04")
 		w.refused(exitUsage, passed+" has passed: --at now, or --at 'tomorrow "+passed+"'?", "reschedule", "orders", id,
@@ -173,7 +173,8 @@ func tellDelete(w *world) {
 	w.refused(exitUsage, "names messages", "delete", "orders", waiting, "--whole-queue", "--yes")
 	for _, more := range []string{"--all", "--dry-run", "--most=1", "--before=now", "--rate=1", "--key", "--contains=x"} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(more, "--"), "=")
-		w.refused(exitUsage, "[whole-queue "+name+"] are set", "delete", "orders", "--whole-queue", "--yes", more)
+		w.refused(exitUsage, "--whole-queue and --"+name+" do not go together", "delete", "orders", "--whole-queue", "--yes",
+			more)
 	}
 	t = w.answers("y\r", 0, "delete", "orders", "--whole-queue")
 	w.contains(t.all(), `Delete the queue "orders" with all of its 1 message? [y/N]`, "pending") // and a sample
@@ -221,7 +222,7 @@ func tellLimits(w *world) {
 	w.contains(w.must("limits", "clear", "orders"), "set before: 50 in 1m0s, burst 10", "in force: no limit")
 	w.refused(exitUsage, "say --rate, --concurrency or both", "limits", "set", "orders")
 	w.refused(exitUsage, "a burst of 1 to a million", "limits", "set", "orders", "--rate", "100/1s", "--burst", "-2")
-	w.refused(exitUsage, "as in 100/1s", "limits", "set", "orders", "--rate", "100")
+	w.refused(exitUsage, "100/1s is 100 a second", "limits", "set", "orders", "--rate", "100")
 	w.refused(exitNotFound, `did you mean "orders"?`, "limits", "oders")
 
 	w.contains(w.must("limits", "lift", "orders"), "orders was not throttled", "in force: no limit")

@@ -50,7 +50,7 @@ not answer, the numbers of its row are those of the others.`,
 			}
 			b.watcher.Read(c.Context(), b.monitors)
 			rest(c.Context(), time.Second) // rates need at least a second
-			return b.once(c.Context(), func(all []*health.Look) *grid { return a.topTable(health.WorstFirst(all)) })
+			return b.once(c.Context(), func(all []*health.Look) { a.topTable(all).print() })
 		},
 	}
 	c.Flags().VarP(&every, "interval", "n", "how often the board looks")
@@ -224,7 +224,7 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 	// Many queues are asked at a time, so that those that do not answer are waited for together.
 	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: patience, AtOnce: 32}}
 	if len(names) == 0 {
-		b.missing = a.discover(ctx, func(name string) { names = append(names, name) })
+		b.missing = missingFromList(a.discover(ctx, func(name string) { names = append(names, name) }))
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -241,13 +241,13 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 	return b, nil
 }
 
-// once prints a table. The first error decides the exit code; each row shows its own.
-func (b *board) once(ctx context.Context, table func([]*health.Look) *grid) error {
-	all := b.watcher.Read(ctx, b.monitors)
+// once shows the queues, the worst first. The first error decides the exit code; each row shows its own.
+func (b *board) once(ctx context.Context, show func([]*health.Look)) error {
+	all := health.WorstFirst(b.watcher.Read(ctx, b.monitors))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	table(all).print()
+	show(all)
 	if wrong := b.firstError(all); wrong != nil {
 		code, text := b.explain(wrong)
 		if b.json && b.missing == nil {

@@ -26,6 +26,9 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 	if t, days, ok := timeOfDay(text); ok {
 		return time.Date(now.Year(), now.Month(), now.Day()+days, t.Hour(), t.Minute(), t.Second(), 0, time.Local), nil
 	}
+	if text == "24:00" {
+		return time.Time{}, fmt.Errorf("%q is no time: write 'tomorrow 00:00'", text)
+	}
 	return time.Time{},
 		fmt.Errorf("%q is no time: write 2006-01-02T15:04:05Z, 2006-01-02 15:04, 15:04 (today), tomorrow 15:04, now, or a "+
 			"duration like 15m, 7d or -2h", text)

@@ -26,11 +26,11 @@ func (a *app) whyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why QUEUE (ID | KEY | --lane LANE | --header NAME=VALUE)",
 		Short: "Say why a message is not handled yet",
-		Long: `why says what a message waits for, since when, and what would end that. What must
-end first comes first. ID may be a message key. With --lane it says so of the
-next message of a lane. With --header it counts the messages that have a header
-of exactly this value by what they wait for, with an example of each; it looks at
-100,000 messages at most.`,
+		Long: `why says what a message waits for, since when, and what would end that. What
+must end first comes first. ID may be a message key. With --lane it says so of
+the next message of a lane. With --header it counts the messages that have a
+header of exactly this value by what they wait for, with an example of each; it
+looks at 100,000 messages at most.`,
 		Example: "  delayqueue why orders order-42\n  delayqueue why orders --lane customer-42\n" +
 			"  delayqueue why orders --header customer=42",
 		Args: cobra.RangeArgs(1, 2),

@@ -66,7 +66,7 @@ func TestJudge(t *testing.T) {
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
 		{Look{Missing: &shard.MissingError{Answered: 11, Of: 12, Missing: []int{3}, Err: errors.New("no answer")},
 			Counts: ops.Counts{Paused: true}}, Critical, Missing,
-			"only 11 of 12 shards answer: no answer"},
+			"only 11 of 12 shards answer: no answer; paused"},
 		{Look{Counts: ops.Counts{Unaccounted: 12, Paused: true}}, Critical, Unaccounted,
 			"messages have vanished without a word: 12"},
 		{Look{Counts: ops.Counts{Counts: numbers{Unack: 1}, Unaccounted: 12}}, Critical, NoConsumers, "no consumers"},

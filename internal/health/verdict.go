@@ -111,8 +111,11 @@ func (l *Look) well() Verdict {
 
 func (l *Look) shardsMissing() (Verdict, bool) {
 	missing, all, why := Away(l.Missing)
-	return Verdict{Critical, Missing, say("only %s of %s shards answer: %s", int64(all-len(missing)), int64(all), why)},
-		l.Missing != nil
+	text := say("only %s of %s shards answer: %s", int64(all-len(missing)), int64(all), why)
+	if l.Counts.Paused { // which somebody wanted, and must know when the shards are back
+		text = say("%s; %s", text, PauseOf(l.Counts))
+	}
+	return Verdict{Critical, Missing, text}, l.Missing != nil
 }
 
 // unaccounted: that the books do not balance stays until somebody accepts that.

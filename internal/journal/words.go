@@ -2,6 +2,8 @@
 // change.
 package journal
 
+import "regexp"
+
 // What a person did to a queue: ops.JournalEntry.Act.
 const (
 	Pause         = "pause"
@@ -37,3 +39,13 @@ const (
 	Stopped  = "stopped" // by its Progress, StopBulk, or the end of its context
 	Failed   = "failed"
 )
+
+var inShards = regexp.MustCompile(`\b(\d+) of (\d+) shards\b`)
+
+// InShards says in how many of how many shards a call for many was done, by its error; "" if that names none.
+func InShards(failure string) (n, of string) {
+	if m := inShards.FindStringSubmatch(failure); m != nil {
+		n, of = m[1], m[2]
+	}
+	return n, of
+}
