@@ -49,10 +49,10 @@ type Cause struct {
 	//	done         it was acked
 	Code string
 	// since when. In "worker" and "others" it is since when Message is handled, and since when the oldest of them is
-	// due. Zero: not known.
+	// due; in "lane", since when the message itself is. Zero: not known, or not yet.
 	Since time.Time
-	// when this ends by itself at the earliest. In "handled" it is the time limit of the handler, and in "done" the
-	// instant until which the message is kept. Zero: not known.
+	// when this ends by itself at the earliest; in "lane" it is the next try of Message, which may fail. In "handled" it
+	// is the time limit of the handler, and in "done" the instant until which the message is kept. Zero: not known.
 	Until time.Time
 	// the id of the message that is in the way: in "lane" one that has the turn, in "worker" and "concurrency" the one
 	// that has been handled for longest; "" if not known
@@ -74,7 +74,7 @@ func (c Cause) say(english string, args ...any) Cause {
 	return c
 }
 
-// String says all causes in English, since when, and what would end them, a line for each.
+// String says all causes in English, and what would end them, a line for each.
 func (w *Why) String() string {
 	var lines []string
 	for _, c := range w.Causes {
@@ -86,9 +86,6 @@ func (w *Why) String() string {
 			args[i] = fmt.Sprint(args[i])
 		}
 		line := fmt.Sprintf(c.english, args...) + "."
-		if !c.Since.IsZero() {
-			line += " Since " + w.instant(c.Since) + "."
-		}
 		if c.Remedy != "" {
 			line += " " + c.Remedy + "."
 		}
@@ -107,8 +104,8 @@ func (w *Why) instant(at time.Time) string {
 }
 
 // Why says what the message with this id waits for. It reads the message, the counts and the consumers of the queue,
-// and the lane of a message that waits for its turn, one after the other. So if messages move meanwhile, the answer may
-// be one of a moment before. It returns ErrNotFound if there is no such message.
+// and the lane of a message that waits for its turn with the message in front, one after the other. So if messages
+// move meanwhile, the answer may be one of a moment before. It returns ErrNotFound if there is no such message.
 func (m *Queue) Why(ctx context.Context, id string) (*Why, error) {
 	msg, err := m.Get(ctx, id)
 	if err != nil {
@@ -137,7 +134,21 @@ func (m *Queue) why(ctx context.Context, msg *MessageStatus) (*Why, error) {
 			return nil, err
 		}
 	}
+	f.readFront(ctx, m)
 	return &Why{Message: msg, Now: f.now(), Causes: f.causes(msg)}, nil
+}
+
+// readFront reads the message in front of the lane, if that waits for a retry. It may be gone by now, or be taken: then
+// the answer says less.
+func (f *whyFacts) readFront(ctx context.Context, m *Queue) {
+	if f.lane == nil || len(f.lane.Holders) == 0 {
+		return
+	}
+	if h := f.lane.inFront(); h.State == delayqueue.StateRetry {
+		if front, err := m.Get(ctx, h.ID); err == nil && front.State == delayqueue.StateRetry {
+			f.front = front
+		}
+	}
 }
 
 // WhyLane says what the next message of a lane waits for. It returns ErrNotFound as Lane does.
@@ -151,6 +162,7 @@ func (m *Queue) WhyLane(ctx context.Context, name string) (*Why, error) {
 		return nil, m.failed(err, "why lane %q", name)
 	}
 	f.lane = l
+	f.readFront(ctx, m)
 	return &Why{Now: f.now(), Causes: f.inLane(l.Name, l.Since)}, nil
 }
 
@@ -251,7 +263,8 @@ type whyFacts struct {
 	counts    script.CountsReply
 	limits    Limits // of the whole queue, those in force
 	consumers []Consumer
-	lane      *Lane // in which the message waits; nil: it waits in none, or that is not known
+	lane      *Lane          // in which the message waits; nil: it waits in none, or that is not known
+	front     *MessageStatus // in that lane, if it waits for a retry; nil: it does not, or that is not known
 }
 
 func (f *whyFacts) now() time.Time { return message.InstantTime(f.counts.Now) }

@@ -22,10 +22,10 @@ func (f *whyFacts) causes(msg *MessageStatus) []Cause {
 	switch msg.State {
 	case delayqueue.StateGarbage:
 		return []Cause{Cause{Code: "garbage", Since: msg.At, Remedy: "delayqueue requeue (Requeue) brings it back"}.
-			say("It was given up on: %s", msg.LastError)}
+			say("It was given up on at %s: %s", msg.At, msg.LastError)}
 	case delayqueue.StateDone:
 		acked := msg.At.Add(-msg.Retention)
-		return []Cause{Cause{Code: "done", Since: acked, Until: msg.At}.say("It was acked")}
+		return []Cause{Cause{Code: "done", Since: acked, Until: msg.At}.say("It was acked at %s", acked)}
 	case delayqueue.StateUnack:
 		return f.inHand(msg)
 	case delayqueue.StateReady:
@@ -47,8 +47,8 @@ func (f *whyFacts) notDue(msg *MessageStatus) Cause {
 	case msg.State == delayqueue.StateRetry || msg.State == delayqueue.StateWaiting && last > 0:
 		c.Code, c.Since = "retry", msg.EndedAt
 		if len(msg.LastErrors) > 0 && msg.LastErrors[0].Delivery == last {
-			return c.say("It waits for delivery %s until %s, because the one before went wrong: %s", int64(msg.Delivery),
-				msg.At, msg.LastError)
+			return c.say("It waits for delivery %s until %s, because the one before went wrong at %s: %s", int64(msg.Delivery),
+				msg.At, orUnknown(msg.EndedAt), msg.LastError)
 		}
 		return c.say("It waits for delivery %s until %s", int64(msg.Delivery), msg.At)
 	case msg.CountdownLeft > 0:
@@ -80,19 +80,19 @@ func (f *whyFacts) paused() Cause {
 	n := &f.counts
 	c := Cause{Code: "resume", Since: n.PausedSince, Until: n.PausedUntil,
 		Remedy: "delayqueue resume (Resume) ends the pause"}
-	by := n.PausedBy
+	by, since := n.PausedBy, orUnknown(n.PausedSince)
 	if by != "" && n.PauseReason != "" {
 		by += ": "
 	}
 	switch by += n.PauseReason; {
 	case by == "" && c.Until.IsZero():
-		return c.say("The queue is paused")
+		return c.say("The queue is paused since %s", since)
 	case by == "":
-		return c.say("The queue is paused until %s", c.Until)
+		return c.say("The queue is paused since %s, until %s", since, c.Until)
 	case c.Until.IsZero():
-		return c.say("The queue is paused (%s)", by)
+		return c.say("The queue is paused since %s (%s)", since, by)
 	}
-	return c.say("The queue is paused until %s (%s)", c.Until, by)
+	return c.say("The queue is paused since %s, until %s (%s)", since, c.Until, by)
 }
 
 // ready is what a message waits for that is due, and has its turn.
@@ -115,13 +115,14 @@ func (f *whyFacts) ready() []Cause {
 	c := Cause{Code: "worker", Remedy: "More workers (WithConcurrent) or consumers end that, or " +
 		"delayqueue cancel (Cancel) for a handler that hangs"}
 	if longest := f.longest(&c); busy >= workers && longest {
-		return []Cause{c.say("All workers are busy, %s of them; message %s has been handled for longest",
-			int64(workers), c.Message)}
+		return []Cause{c.say("All workers are busy, %s of them; message %s has been handled for longest, since %s",
+			int64(workers), c.Message, c.Since)}
 	}
 	if n := f.counts.Ready; n > 1 {
-		return []Cause{Cause{Code: "others", Since: f.now().Add(-f.counts.Behind),
+		oldest := f.now().Add(-f.counts.Behind)
+		return []Cause{Cause{Code: "others", Since: oldest,
 			Remedy: "More workers (WithConcurrent) or consumers handle them faster"}.
-			say("Consumers take those first that were due before it: %s are due", n)}
+			say("Consumers take those first that were due before it: %s are due, the oldest since %s", n, oldest)}
 	}
 	return []Cause{Cause{Code: "nothing"}.say("Nothing holds it up: a consumer takes it next")}
 }
@@ -129,16 +130,17 @@ func (f *whyFacts) ready() []Cause {
 // limited is which limits hold up what is ready.
 func (f *whyFacts) limited() (all []Cause) {
 	n := &f.counts
-	c := Cause{Code: "concurrency", Remedy: setLimit}
+	c, since := Cause{Code: "concurrency", Remedy: setLimit}, orUnknown(n.LimitedSince)
 	if places := n.Set.Concurrency; places > 0 && n.Unack >= int64(places) ||
 		places == 0 && n.Asked.Concurrency > 0 && n.Unack >= int64(n.Asked.Concurrency) {
 		limit := Limits{Concurrency: f.limits.Concurrency}.String()
 		longest := f.longest(&c)
 		if c.Since = n.LimitedSince; longest {
 			c.Remedy = setLimit + ", and delayqueue cancel (Cancel) ends a handler that hangs"
-			c = c.say("All places of the queue are taken (%s); message %s has been handled for longest", limit, c.Message)
+			c = c.say("Messages wait since %s, because all places of the queue are taken (%s); message %s has been handled "+
+				"for longest", since, limit, c.Message)
 		} else {
-			c = c.say("All places of the queue are taken (%s)", limit)
+			c = c.say("Messages wait since %s, because all places of the queue are taken (%s)", since, limit)
 		}
 		all = append(all, c)
 	}
@@ -147,9 +149,10 @@ func (f *whyFacts) limited() (all []Cause) {
 		limit.Concurrency = 0
 		c := Cause{Code: "rate", Since: n.LimitedSince, Until: n.LimitedUntil, Remedy: setLimit}
 		if c.Until.IsZero() { // it has just come
-			c = c.say("The rate limit of the queue holds it up (%s)", limit.String())
+			c = c.say("Messages wait since %s for the rate limit of the queue (%s)", since, limit.String())
 		} else {
-			c = c.say("The rate limit of the queue (%s) lets the next message go at %s", limit.String(), c.Until)
+			c = c.say("Messages wait since %s for the rate limit of the queue (%s); the next goes at %s", since, limit.String(),
+				c.Until)
 		}
 		all = append(all, c)
 	}
@@ -179,10 +182,10 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c := Cause{Code: "handled", Since: one.Handling[i].Since, Consumer: one.ID, Remedy: cancelIt}
 		where := fmt.Sprintf("process %d on %s", one.PID, one.Host)
 		if msg.Timeout <= 0 {
-			return []Cause{c.say("A handler has it (%s)", where)}
+			return []Cause{c.say("A handler has it since %s (%s)", c.Since, where)}
 		}
 		c.Until = c.Since.Add(msg.Timeout)
-		return []Cause{c.say("A handler has it (%s), and may run until %s", where, c.Until)}
+		return []Cause{c.say("A handler has it since %s (%s), and may run until %s", c.Since, where, c.Until)}
 	}
 	c := Cause{Code: "lease", Until: msg.At, Consumer: msg.Consumer}
 	cut := slices.ContainsFunc(f.consumers, func(one Consumer) bool {
@@ -193,7 +196,7 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c = c.say("A consumer has fetched it, and no handler has it yet, as far as consumers say")
 	case !msg.At.After(f.now()):
 		c.Since, c.Until = msg.At, time.Time{}
-		c = c.say("Its lease has ended, and a consumer hands it out again")
+		c = c.say("Its lease ended at %s, and a consumer hands it out again", msg.At)
 	case cut:
 		c = c.say("Its consumer reports only a part of its handlers; if it is gone, this is handed out again after %s",
 			msg.At)
@@ -206,7 +209,10 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 // inLane is what the next message of a lane waits for, which is due at that instant. If the message that has the turn
 // is ready, what holds that up comes first. Else what stops the queue comes after the turn.
 func (f *whyFacts) inLane(name string, due time.Time) []Cause {
-	c := Cause{Code: "lane", Since: due}
+	c := Cause{Code: "lane"}
+	if !due.After(f.now()) {
+		c.Since = due
+	}
 	if f.lane == nil || len(f.lane.Holders) == 0 {
 		return append([]Cause{c.say("It waits for its turn in lane %s", name)}, f.stopped(later(due, f.now()))...)
 	}
@@ -225,8 +231,7 @@ func (f *whyFacts) inLane(name string, due time.Time) []Cause {
 		return append(first, c)
 	case delayqueue.StateRetry:
 		c.Until = h.At
-		c = c.say("In lane %s message %s is in front, and waits for delivery %s until %s", name, h.ID, int64(h.Delivery),
-			h.At)
+		c = f.behindRetry(c, h)
 	case delayqueue.StatePending:
 		c.Until = h.At
 		c = c.say("In lane %s message %s is in front, and is due at %s", name, h.ID, h.At)
@@ -244,6 +249,29 @@ func (f *whyFacts) inLane(name string, due time.Time) []Cause {
 	return append([]Cause{c}, f.stopped(later(c.Until, f.now()))...)
 }
 
+// behindRetry is of a message behind one that waits for a retry. When the next delivery comes is no promise to it,
+// because that may fail as well.
+func (f *whyFacts) behindRetry(c Cause, h *Holder) Cause {
+	m := f.front
+	if m == nil || m.Broken != nil || m.Failures == 0 {
+		return c.say("In lane %s message %s is in front, and its delivery %s is tried at %s. What is behind waits until a "+
+			"message in front succeeds, is given up or is skipped", f.lane.Name, h.ID, int64(h.Delivery), h.At)
+	}
+	name, last := h.ID, []rune(m.LastError)
+	if m.Key != "" {
+		name = m.Key + " (" + h.ID + ")"
+	}
+	if len(last) > longestError {
+		last = append(last[:longestError-1], '…')
+	}
+	return c.say("In lane %s message %s is in front. It has failed %s of at most %s times, the last time with: %s. Its "+
+		"next try is delivery %s at %s. What is behind waits until a message in front succeeds, is given up or is skipped",
+		f.lane.Name, name, int64(m.Failures), int64(m.MaxRetries)+1, string(last), int64(m.Delivery), m.At)
+}
+
+// longestError is how many characters of the last error of another message a cause has.
+const longestError = 200
+
 // inFront is the message with a turn that is likely to end first: one that is being handled, or else one that is ready,
 // or else the one that is due first.
 func (l *Lane) inFront() *Holder {
@@ -258,6 +286,14 @@ func (l *Lane) inFront() *Holder {
 		}
 	}
 	return first
+}
+
+// orUnknown is an instant for a sentence.
+func orUnknown(at time.Time) any {
+	if at.IsZero() {
+		return "?"
+	}
+	return at
 }
 
 func later(a, b time.Time) time.Time {

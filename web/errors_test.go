@@ -47,12 +47,12 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 	page := func(address string) (body string) {
 		f.eventually("all errors are counted", func() bool {
 			body = f.get(address).body
-			return strings.Contains(body, "Looked at 5,000 of 5,000")
+			return strings.Contains(body, "Looked at all, 5,000 messages")
 		})
 		return body
 	}
 	body := page("errors?q=orders")
-	f.sees(body, "smtp # &lt;b&gt;#", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
+	f.sees(body, "smtp # &lt;b&gt;#", "for example: smtp 550 &lt;b&gt;", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
 		"Show them", "Requeue them")
 	f.lacks(body, "&lt;time", "goes on while", "<progress", "smaller ones")
 	again := regexp.MustCompile(`href="(errors[^"]*again=[^"]*)"`).FindStringSubmatch(body)
@@ -60,7 +60,7 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 	f.sees(f.get("errors?q=orders").body, ">1,200</td>") // what was counted
 	f.eventually("it is counted again", func() bool {
 		body = f.get(html.UnescapeString(again[1])).body
-		return strings.Contains(body, "Looked at 3,800 of 3,800")
+		return strings.Contains(body, "Looked at all, 3,800 messages")
 	})
 	f.lacks(body, "no stock")
 	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
@@ -93,7 +93,7 @@ func TestPlanOverStates(t *testing.T) {
 	other := f.sent("orders", "other", hour, delayqueue.WithHeader("type", "shipping"))
 	all := []any{"q", "orders", "header", "type=ship"}
 	body := f.get(address("messages", all...)).body
-	f.sees(body, "Looked at 9 of 9", "Count by state", "All that match:", "garbage", "later")
+	f.sees(body, "Looked at all, 9 messages", "Count by state", "All that match:", "garbage", "later")
 	if n := strings.Count(body, `<th scope="row">`); n != 7 {
 		t.Errorf("%d are found", n)
 	}

@@ -58,7 +58,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 		soon, cancel := h.soon(ctx)
 		defer cancel()
 		if w, err := r.Monitor().WhyLane(soon, v.Name); err == nil && one.Waiting > 0 {
-			v.Why = r.lang.causes(w)
+			v.Why = r.causes(w)
 		}
 		return v, nil
 	}

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,6 +11,28 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 )
+
+// A message behind one that fails again and again is told no instant, but what fails and how, and who may skip it has
+// the buttons beside that.
+func TestLaneBehindFailure(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	in := delayqueue.WithLane("customer-42")
+	front := f.sent("orders", "a", in, delayqueue.WithKey("order-1"), delayqueue.WithRetryCount(1000))
+	behind := f.sent("orders", "b", in)
+	fail := func(context.Context, *delayqueue.Message) error { return errors.New("<b>no route") }
+	q := delayqueue.NewQueue("orders", f.cli, nil).WithHandler(fail).WithRetryDelays(time.Hour).
+		WithLogger(slog.New(slog.DiscardHandler))
+	q.StartConsume()
+	f.is("orders", front, delayqueue.StateRetry)
+	q.StopConsume()
+	waits := f.get(address("message", "q", "orders", "id", behind)).body
+	f.sees(waits, "message order-1 ("+front+") is in front. It has failed 1 of at most 1,001 times, the last time with: "+
+		"&lt;b&gt;no route. Its next try is delivery 2 at ", "is given up or is skipped",
+		`>the message in front</a>`, `name="id" value="`+front+`"`, `value="skip"`, `value="giveup"`)
+	f.sees(f.get("queue?q=orders").body, ", behind others of its lane</dd>")
+	f.serve(Config{}) // who may only look
+	f.lacks(f.get(address("message", "q", "orders", "id", behind)).body, `value="skip"`, `value="giveup"`)
+}
 
 // An operator sees in which lanes messages wait, who has the turn, and lets the next one pass.
 func TestLanes(t *testing.T) {
@@ -46,7 +71,8 @@ func TestLanes(t *testing.T) {
 	_, counted := f.counted(strings.Replace(waiting, "messages", "plan", 1) + "&count=1&do=cancel")
 	f.sees(counted, "2 messages, as they were at", ">customer-42<")
 	f.sees(f.get("messages?q=orders&state=waiting").body, ids[1], ids[2], `state=waiting"`)
-	f.sees(f.get("queue?q=orders").body, "state=waiting", "The bars count messages that wait for others")
+	f.sees(f.get("queue?q=orders").body, "state=waiting", "The bars count messages that wait for others",
+		", with those behind others of their lanes.")
 	f.sees(f.get(address("messages", "q", "orders", "text", "key b")).body, ids[1])
 	waits := f.get(address("message", "q", "orders", "id", ids[1])).body
 	f.sees(waits, ">customer-42<", "1 at a time", "Due, and then behind", "this one is: waiting",

@@ -78,8 +78,9 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 // A cause is a reason why a message is not handled now, in words.
 type cause struct {
 	Text  string
-	ID    string    // of the message that is in the way; "": none, or it is not known
-	Since time.Time // zero: not known
+	ID    string // of the message that is in the way; "": none, or it is not known
+	Front bool   // ID is in front in a lane
+	Verbs []verb // what may be done to it, so that the next of the lane passes
 }
 
 // why is what a message waits for. The page of a message does without it if Redis does not say it soon.
@@ -93,13 +94,17 @@ func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus)
 	if err != nil || w.Message.State != msg.State {
 		return nil
 	}
-	return r.lang.causes(w)
+	return r.causes(w)
 }
 
-func (l *language) causes(w *ops.Why) (all []cause) {
+func (r *request) causes(w *ops.Why) (all []cause) {
 	for _, c := range w.Causes {
 		english, args := c.Say()
-		all = append(all, cause{l.text(health.Text{English: english, Args: args}), c.Message, c.Since})
+		one := cause{Text: r.lang.text(health.Text{English: english, Args: args}), ID: c.Message, Front: c.Code == "lane"}
+		if one.Front && !c.Until.IsZero() && w.Message != nil { // the page of a lane has these beside the message
+			one.Verbs = r.turnVerbs(delayqueue.StateRetry)
+		}
+		all = append(all, one)
 	}
 	return all
 }

@@ -212,7 +212,7 @@ func TestSearchGoesOn(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.batch("orders", "x", 1501)
 	f.page.spend = 0
-	of := regexp.MustCompile(`Looked at ([0-9,]+) of 1,501`)
+	of := regexp.MustCompile(`Looked at (?:all, (1,501) messages|([0-9,]+) of 1,501)`)
 	for _, page := range []string{address("messages", "q", "orders", "state", "pending", "contains", "nobody"),
 		address("messages", "q", "orders", "text", "nobody")} {
 		parts, before := 0, -1
@@ -222,11 +222,14 @@ func TestSearchGoesOn(t *testing.T) {
 			if looked == nil {
 				t.Fatalf("%s: %s", page, body)
 			}
-			now, _ := strconv.Atoi(strings.ReplaceAll(looked[1], ",", ""))
+			now, _ := strconv.Atoi(strings.ReplaceAll(looked[1]+looked[2], ",", ""))
 			if now <= before {
 				t.Errorf("%s: looked at %d, before at %d", page, now, before)
 			}
 			before, page = now, nextPage(body)
+			if all := looked[1] != ""; all == (page != "") {
+				t.Errorf("after %d: says that all were looked at: %t", now, all)
+			}
 			if goesOn := page != ""; goesOn != strings.Contains(body, "data-stop=") ||
 				goesOn != strings.Contains(body, "<progress") {
 				t.Errorf("after %d: it does not say whether it goes on: %s", now, body)

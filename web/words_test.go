@@ -32,7 +32,7 @@ var texts = map[string][]*regexp.Regexp{
 }
 
 // broken is where a text goes on in the next line.
-var broken = regexp.MustCompile(`" \+\n\t+"`)
+var broken = regexp.MustCompile(`" ?\+\n\t+"`)
 
 // keys are all texts that this module says, and those of internal/health, of ops.Why and of the journal.
 func keys(t *testing.T) map[string]bool {

@@ -31,13 +31,14 @@ func (a *app) findCommand() *cobra.Command {
 		Use:   "find QUEUE [TEXT]",
 		Short: "Look for a text, a header or a key in all messages of a queue",
 		Long: `find looks for an id, for the key for which acks count, or for a text in keys,
-headers, payloads (of a group: the first part) and last errors. --header,
---with-key and the like leave out what does not match as a whole, with a TEXT or
-without. It looks at the messages of all states (garbage, retry, unack, ready,
-waiting, pending, done, in this order) until --limit are found. It reads the
-queue in small pages and rests after each as long as the page took. Ctrl-C ends
-it: it prints what it has found, and how to go on. --dry-run of a command such
-as reschedule counts all that match.`,
+headers, payloads (of a group: the first part) and last errors. A message with
+exactly this id or key is shown at once: a whole key is faster than a part of
+it. --header, --with-key and the like leave out what does not match as a whole,
+with a TEXT or without. Then it looks at the messages of all states (garbage,
+retry, unack, ready, waiting, pending, done, in this order) until --limit are
+found. It reads the queue in small pages and rests after each
+as long as the page took. Ctrl-C ends it: it prints what it has found, and how
+to go on. --dry-run of a command such as reschedule counts all that match.`,
 		Example: "  delayqueue find orders order-42\n  delayqueue find orders --header customer=77",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -72,8 +73,10 @@ as reschedule counts all that match.`,
 
 // find prints what is found. If there is more, if it is interrupted, or if a call fails, it also prints how to go on.
 func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, part *pager) error {
-	t := a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6).ofKind(matchJSON{})
-	count, cursor, in := 0, part.cursor, map[delayqueue.State]int64{}
+	table := func() *grid {
+		return a.grid("id", "key", "state", "in", "payload", "last error").cuts(5, 6).ofKind(matchJSON{})
+	}
+	t, count, cursor, in := table(), 0, part.cursor, map[delayqueue.State]int64{}
 	for {
 		begun := time.Now()
 		how.Limit = part.limit - count
@@ -86,14 +89,25 @@ func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, pa
 			in[one.State]++
 		}
 		if cursor = found.Next; inPart(err) && cursor != "" && count < part.limit {
+			if len(found.Matches) > 0 && found.Looked == 0 && !a.json { // by its id or key: nobody waits for the others
+				t.print()
+				t = table()
+			}
 			rest(c.Context(), time.Since(begun)/10) // the call itself rests between its pages
 			continue
 		}
 		t.print()
-		a.sayMore(c, fmt.Sprintf("%s%s; looked at %d of %d", plural(count, "message"), byState(in), found.Looked,
-			found.Total), cursor, err)
+		a.sayMore(c, plural(count, "message")+byState(in)+"; "+lookedAt(found.Looked, found.Total, cursor, err), cursor, err)
 		return err
 	}
+}
+
+// lookedAt is how much a search has looked at. At its end total says nothing, because messages came and left meanwhile.
+func lookedAt(looked, total int64, next string, err error) string {
+	if next == "" && err == nil {
+		return "looked at all, " + plural(int(looked), "message")
+	}
+	return fmt.Sprintf("looked at %s of %s", humanize.Comma(looked), humanize.Comma(total))
 }
 
 // byState is how many messages are in each state, in words; "" if all are in one.
@@ -129,7 +143,8 @@ func (a *app) errorsCommand() *cobra.Command {
 		Short: "Group garbage, or messages that wait for a retry, by error",
 		Long: `errors counts the messages in garbage, or in retry, by their last error. In the
 error, numbers and ids are #, and text in quotes is left out. Each group shows
-how many, how many of them in the last hour, since when, and the last message.
+how many, how many of them in the last hour, since when, and the last message
+with its error, as an example.
 How many messages are in groups that are not shown is said on the standard
 error. --error-like takes a text of the
 column ERROR and selects that group, here and in requeue, delete, cancel, run
@@ -156,7 +171,7 @@ and reschedule. Ctrl-C ends it with what it has counted.`,
 			}
 			a.printErrors(all, limit)
 			if !a.json {
-				fmt.Fprintf(os.Stderr, "looked at %d of %d\n", all.Looked, all.Total)
+				fmt.Fprintln(os.Stderr, lookedAt(all.Looked, all.Total, all.Next, err))
 			}
 			return err
 		},
@@ -170,16 +185,20 @@ and reschedule. Ctrl-C ends it with what it has counted.`,
 
 // printErrors prints groups, the largest first.
 func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
-	t := a.grid("count", "last hour", "first", "last", "error", "last one").numbers(1, 2).sentences(5).
-		ofKind(errorGroupJSON{})
+	t := a.grid("count", "last hour", "first", "last", "error", "last one", "its error").numbers(1, 2).sentences(5).
+		cuts(7).ofKind(errorGroupJSON{})
 	others := all.Others // messages of groups that are not printed
 	for i, g := range all.Groups {
 		if i >= limit && !a.json {
 			others += g.Count
 			continue
 		}
+		example := g.Error
+		if example == g.Pattern {
+			example = ""
+		}
 		t.row(errorGroupJSON{g.Pattern, g.Count, g.LastHour, utc(g.First), utc(g.Last), g.ID, g.Error},
-			g.Count, g.LastHour, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID)
+			g.Count, g.LastHour, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID, cut(example, 2*inTable))
 	}
 	t.print()
 	if others > 0 {

@@ -21,18 +21,19 @@ func tellFind(w *world) {
 	w.inOrder(w.must("find", "orders", "needle", "--json"), `{"in":"key","id":"`+id, `{"in":"payload",`,
 		`"header":"trace"`)
 	w.contains(w.must("find", "orders", "refused"), "dead needle", "error")
+	w.inOrder(w.must("find", "orders", "needle"), "ID", id, "ID", "dead needle", "trace") // in a table of its own, at once
 	r := w.run("find", "orders", "needle", "-l", "1")
 	w.contains(r.err, "1 message; looked at 0 of 3", "to go on from there: delayqueue find orders needle")
 	words := strings.Fields(r.err)
 	w.contains(w.must("find", "orders", "needle", "--cursor", words[len(words)-1]), "dead needle", "trace")
-	w.contains(w.run("find", "orders", "nothing").err, "0 messages; looked at 3 of 3")
+	w.contains(w.run("find", "orders", "nothing").err, "0 messages; looked at all, 3 messages")
 	w.refused(exitUsage, "bad cursor", "find", "orders", "needle", "--cursor", "x")
 	for _, args := range [][]string{{"find", "orders", "needle"}, {"ls", "orders", "garbage"}} {
 		w.lacks(w.run(append(args, "--cursor", "x")...).err, "to go on")
 	}
 	w.send("orders", "z", delayqueue.WithHeader("trace", "needle"))
 	r = w.run("find", "orders", "--header", "trace=a needle", "--header-contains", "trace=needle")
-	r.says("1 message; looked at 4 of 4")
+	r.says("1 message; looked at all, 4 messages")
 	w.contains(r.out, "y")
 	w.contains(w.run("find", "orders", "--header-contains", "trace=needle").err, "2 messages (pending 1, ready 1);")
 	w.contains(w.must("find", "orders", "--with-key", "needle", "--json"), `{"in":"key","id":"`+id)
@@ -58,8 +59,8 @@ func tellErrors(w *world) {
 		w.Fatalf("groups %+v", got)
 	}
 	w.contains(w.must("errors", "orders", "--csv"), "pattern,count,last_hour,", "no stock,1,1,")
-	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused").says("… and 1 message in other groups",
-		"looked at 4 of 4")
+	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused", "ITS ERROR", "card 7 refused").says("… and 1 message in other groups",
+		"looked at all, 4 messages")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func (a *app) whyCommand() *cobra.Command {
@@ -26,11 +27,11 @@ func (a *app) whyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why QUEUE (ID | KEY | --lane LANE | --header NAME=VALUE)",
 		Short: "Say why a message is not handled yet",
-		Long: `why says what a message waits for, since when, and what would end that. What
-must end first comes first. ID may be a message key. With --lane it says so of
-the next message of a lane. With --header it counts the messages that have a
-header of exactly this value by what they wait for, with an example of each; it
-looks at 100,000 messages at most.`,
+		Long: `why says what a message waits for, since when, and what would end that, with
+commands to copy. What must end first comes first. ID may be a message key. With
+--lane it says so of the next message of a lane. With --header it counts the
+messages that have a header of exactly this value by what they wait for, with an
+example of each; it looks at 100,000 messages at most.`,
 		Example: "  delayqueue why orders order-42\n  delayqueue why orders --lane customer-42\n" +
 			"  delayqueue why orders --header customer=42",
 		Args: cobra.RangeArgs(1, 2),
@@ -52,7 +53,7 @@ looks at 100,000 messages at most.`,
 				if err != nil {
 					return err
 				}
-				a.sayWhy(w, "")
+				a.sayWhy(m, w, "")
 				return nil
 			})(c, args)
 		},
@@ -111,14 +112,15 @@ type causeJSON struct {
 	Remedy   string     `json:"remedy,omitempty"`
 }
 
-func (a *app) whyJSONOf(w *ops.Why) whyJSON {
+func (a *app) whyJSONOf(m *ops.Queue, w *ops.Why) whyJSON {
 	out := whyJSON{Now: utc(w.Now)}
 	if w.Message != nil {
 		out.ID, out.Key, out.State = w.Message.ID, w.Message.Key, w.Message.State.String()
 	}
 	for _, c := range w.Causes {
+		remedy, commands := a.remedy(m, w, c)
 		out.Causes = append(out.Causes, causeJSON{c.Code, instant(c.Since), instant(c.Until), c.Message, c.Consumer,
-			a.causeText(c), c.Remedy})
+			a.causeText(c), strings.TrimSpace(remedy + " " + strings.Join(commands, " or "))})
 	}
 	return out
 }
@@ -128,13 +130,75 @@ func (a *app) causeText(c ops.Cause) string {
 	return a.words(health.Text{English: english, Args: args}) + "."
 }
 
+// remedy is what would end a cause sooner: words, and commands to copy. "" if nothing would.
+func (a *app) remedy(m *ops.Queue, w *ops.Why, c ops.Cause) (words string, commands []string) {
+	id := ""
+	if w.Message != nil {
+		id = w.Message.ID
+	}
+	to := func(words ...string) { commands = append(commands, a.toCopy(words...)) }
+	switch {
+	case c.Code == "garbage":
+		to("requeue", m.Name(), id)
+		return "To bring it back:", commands
+	case id != "" && (c.Code == "instant" || c.Code == "retry" || c.Code == "acks"):
+		to("run", m.Name(), id)
+		return "To make it due now:", commands
+	case c.Code == "resume":
+		to("resume", m.Name())
+		return "To end the pause:", commands
+	case c.Code == "throttle":
+		to("limits", "lift", m.Name())
+		return "To end that:", commands
+	case c.Code == "rate", c.Code == "concurrency" && c.Message == "":
+		to("limits", m.Name())
+		return "limits set changes the limit. To see it first:", commands
+	case c.Code == "concurrency":
+		to("limits", m.Name())
+		to("cancel", m.Name(), c.Message)
+		return "limits set changes the limit. To see it first, and to end a handler that hangs:", commands
+	case c.Code == "worker":
+		to("cancel", m.Name(), c.Message)
+		return "More workers or consumers end that. To end a handler that hangs:", commands
+	case c.Code == "handled":
+		to("cancel", m.Name(), id)
+		return "To end its handler:", commands
+	case c.Code == "lane" && !c.Until.IsZero():
+		to("lanes", "skip", m.Name(), c.Message, "--end")
+		to("lanes", "skip", m.Name(), c.Message, "--garbage")
+		return "To let the next one pass:", commands
+	case c.Code == "lane" && c.Remedy != "":
+		to("cancel", m.Name(), c.Message)
+		return "To end its handler:", commands
+	}
+	if c.Remedy != "" {
+		words = c.Remedy + "."
+	}
+	return words, nil
+}
+
+// toCopy is another command for the same Redis.
+func (a *app) toCopy(words ...string) string {
+	line := []string{a.command.Root().Name()}
+	for _, word := range words {
+		line = append(line, shellQuote(word))
+	}
+	a.command.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "json" && f.Name != "yes" && a.command.InheritedFlags().Lookup(f.Name) != nil { // as --redis
+			line = append(line, flagWords(f)...)
+		}
+	})
+	return strings.Join(line, " ")
+}
+
 // whyWidth is how wide the answer is at most, on paper too.
 const whyWidth = 80
 
-// sayWhy prints an answer, a paragraph for each cause. lead stands before the message.
-func (a *app) sayWhy(w *ops.Why, lead string) {
+// sayWhy prints an answer, a paragraph for each cause, and below it commands, which are not broken. lead stands before
+// the message.
+func (a *app) sayWhy(m *ops.Queue, w *ops.Why, lead string) {
 	if a.json {
-		printJSON(a.whyJSONOf(w))
+		printJSON(a.whyJSONOf(m, w))
 		return
 	}
 	const indent = "   "
@@ -145,16 +209,14 @@ func (a *app) sayWhy(w *ops.Why, lead string) {
 			key = " (key " + msg.Key + ")"
 		}
 		say("%s%s%s, %s:", lead, msg.ID, key, msg.State)
+		if msg.State == delayqueue.StateWaiting { // its causes are about others
+			say("%sdue %s", indent, at(msg.At))
+		}
 	}
 	for i, c := range w.Causes {
-		words := a.causeText(c)
-		if !c.Since.IsZero() {
-			words += " Since " + at(c.Since) + "."
-		}
-		if c.Remedy != "" {
-			words += " " + c.Remedy + "."
-		}
-		lines := strings.Split(text.WrapSoft(words, columns), "\n")
+		words, commands := a.remedy(m, w, c)
+		words = strings.TrimSpace(a.causeText(c) + " " + words)
+		lines := append(strings.Split(text.WrapSoft(words, columns), "\n"), commands...)
 		for j, line := range lines {
 			lines[j] = indent + strings.TrimRight(line, " ")
 		}
@@ -173,11 +235,11 @@ func (a *app) whyAll(ctx context.Context, m *ops.Queue, f ops.Filter) error {
 	groups, left, err := m.WhyAll(ctx, f, 0)
 	for _, g := range groups {
 		if a.json {
-			printJSON(whyGroupJSON{g.Code, g.Count, a.whyJSONOf(g.Example)})
+			printJSON(whyGroupJSON{g.Code, g.Count, a.whyJSONOf(m, g.Example)})
 			continue
 		}
 		say("%s: %s", plural(int(g.Count), "message"), paint(warn, g.Code))
-		a.sayWhy(g.Example, "for example ")
+		a.sayWhy(m, g.Example, "for example ")
 	}
 	if len(groups) == 0 && err == nil && !a.json {
 		say("no message that waits or is being handled has this header")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -17,10 +18,11 @@ func tellWhy(w *world) {
 	w.send("orders", "c", inAnHour, delayqueue.WithHeader("customer", "42"))
 	w.must("pause", "orders", "--operator", "ada", "--reason", "a deploy")
 	out := w.must("why", "orders", "k")
-	w.inOrder(out, b+" (key k), waiting:", "The queue is paused (ada: a deploy).",
-		"delayqueue resume", "No consumer of the queue is alive.", "message "+a, "in front,", "and is due, too.")
+	w.contains(out, " (key k), waiting:\n   due ", "\n   delayqueue resume orders")
+	w.inOrder(strings.Join(strings.Fields(out), " "), "The queue is paused since ", "(ada: a deploy).",
+		"To end the pause: delayqueue", "No consumer of the queue is alive.", "message "+a+" is in front, and is due, too.")
 	for line := range strings.Lines(out) {
-		if len(line) > 81 {
+		if len(line) > 81 && !strings.HasPrefix(line, "   delayqueue ") {
 			w.Errorf("a line of %d: %s", len(line)-1, line)
 		}
 	}
@@ -30,8 +32,17 @@ func tellWhy(w *world) {
 	w.heardOf("orders")
 	got := decode[whyJSON](w, w.must("why", "orders", "--lane", "customer-42", "--json"))[0].Causes[0]
 	if got.Code != "lane" || got.Message != a || got.Until == nil || got.Since == nil ||
-		!strings.Contains(got.Text, "waits for delivery 2 until") || !strings.Contains(got.Remedy, "lanes skip") {
+		!strings.Contains(got.Text, "Its next try is delivery 2 at") || !strings.Contains(got.Remedy, "lanes skip") {
 		w.Errorf("%+v", got)
+	}
+	out = w.must("why", "orders", "k")
+	skip := regexp.MustCompile(`(?m)^   (delayqueue lanes skip orders ` + a + ` --end.*)$`).FindStringSubmatch(out)
+	w.inOrder(strings.Join(strings.Fields(out), " "), "It has failed 1 of at most 4 times, the last time with: boom.",
+		"until a message in front succeeds, is given up or is skipped. To let the next one pass: delayqueue lanes skip",
+		" --end", " --garbage")
+	w.lacks(out, "SkipTo", "Since", " it waits for delivery")
+	if skip == nil {
+		w.Errorf("no command to copy: %s", out)
 	}
 	w.inOrder(w.must("why", "orders", "--header", "customer=42"), "1 message: lane", "for example "+b,
 		"1 message: instant", "It is not due before")

@@ -37,7 +37,7 @@ func TestTrouble(t *testing.T) {
 		"orders": "lane %s stands still, messages wait since %s: the one in front %s (behind it: %s) " +
 			"[customer-42",
 		"mails":   "garbage 67",
-		"imports": "garbage 2 pending 1",
+		"imports": "%s: acks missing %s, dead are %s and %s more) [1 import-42 2 ",
 		"slow":    "handlers that run for more than %s: %s, of %s workers [500ms 2 4]",
 		"limited": "waits for its limit since %s",
 		"paused":  "the bank does maintenance",

@@ -13,10 +13,11 @@ import (
 // A Countdown is a message that waits for the ack of a message that is dead. It is handed out at its own instant, or
 // when the dead message is requeued and acked.
 type Countdown struct {
-	Key   string    // of the message that waits
-	Left  int       // acks that are missing
-	Dead  string    // the id of the message that died last of those whose acks are missing
-	Since time.Time // when that was
+	Key    string    // of the message that waits
+	Left   int       // acks that are missing
+	Dead   string    // the id of the message that died last of those whose acks are missing
+	Others int       // of these messages that are dead as well, as far as was looked
+	Since  time.Time // when Dead died
 }
 
 // mostCountdowns bounds how many are looked for at a time.
@@ -33,12 +34,14 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 	if page == nil { // else perhaps some shards are missing
 		return nil, err
 	}
-	met := map[string]bool{"": true}
+	met := map[string]int{} // dead messages, by the keys for which their acks count
 	for _, dead := range page.Messages {
-		if met[dead.Counts] || len(met) > mostCountdowns {
+		if dead.Counts == "" {
 			continue
 		}
-		met[dead.Counts] = true
+		if met[dead.Counts]++; met[dead.Counts] > 1 || len(met) > mostCountdowns {
+			continue
+		}
 		waits, err := m.GetKey(ctx, dead.Counts)
 		switch {
 		case errors.Is(err, delayqueue.ErrNotFound), errors.Is(err, delayqueue.ErrMissingShards):
@@ -48,6 +51,9 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 		case waits.CountdownLeft > 0 && (waits.State == delayqueue.StatePending || waits.State == delayqueue.StateWaiting):
 			all = append(all, Countdown{Key: dead.Counts, Left: waits.CountdownLeft, Dead: dead.ID, Since: dead.At})
 		}
+	}
+	for i := range all { // more than are missing counted for an earlier message with the key
+		all[i].Others = min(met[all[i].Key], all[i].Left) - 1
 	}
 	return all, nil
 }

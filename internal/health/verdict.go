@@ -156,7 +156,8 @@ func (l *Look) doesNotFlow() (Verdict, bool) {
 	case n.Behind > lateAfter && !n.Limited:
 		return l.late(), true
 	case n.Limited:
-		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}, true
+		return Verdict{Notice, Limited, say("waits for its limit since %s, the oldest message for %s",
+			n.LimitedSince, n.Behind)}, true
 	}
 	return Verdict{}, false
 }
@@ -226,6 +227,10 @@ func (l *Look) stuck() (Verdict, bool) {
 	first := l.Stuck[0]
 	text := say("countdowns that cannot complete: %s (%s: acks missing %s, message %s is dead)", int64(len(l.Stuck)),
 		first.Key, int64(first.Left), first.Dead)
+	if first.Others > 0 {
+		text = say("countdowns that cannot complete: %s (%s: acks missing %s, dead are %s and %s more)", int64(len(l.Stuck)),
+			first.Key, int64(first.Left), first.Dead, int64(first.Others))
+	}
 	return Verdict{Warning, Incomplete, text}, true
 }
 
