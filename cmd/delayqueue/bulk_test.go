@@ -49,17 +49,17 @@ func tellBulkStates(w *world) {
 func tellBulkEmpty(w *world) {
 	w.send("orders", "a", inAnHour, delayqueue.WithHeader("tenant", "acme"))
 	for text, flag := range map[string]string{
-		`"--with-key" flag: it is empty`: "--with-key=", `"--lane" flag: it is empty`: "--lane=",
-		`"--contains" flag: it is empty`: "--contains=",
-		`"--error" flag: it is empty`:    "--error=", "--error-like '(no error)' selects": "--error-like=",
-		"--state is empty":                   "--state=",
-		`"--header" flag: the name is empty`: "--header==acme", "--header tenant= is empty": "--header=tenant=",
-		`"--header" flag: want a name`: "--header=tenant",
+		"--with-key: it is empty": "--with-key=", "--lane: it is empty": "--lane=",
+		"--contains: it is empty": "--contains=",
+		"--error: it is empty":    "--error=", "--error-like '(no error)' selects": "--error-like=",
+		"--state is empty":            "--state=",
+		"--header: the name is empty": "--header==acme", "--header tenant= is empty": "--header=tenant=",
+		"--header: want a name": "--header=tenant",
 	} {
 		w.refused(exitUsage, text, "cancel", "orders", "--all", "--yes", flag)
 	}
-	w.refused(exitUsage, `"-k, --key" flag: it is empty`, "send", "orders", "b", "--key", "")
-	w.refused(exitUsage, `"--header" flag: the name is given twice`, "send", "orders", "b", "--header", "a=1", "--header",
+	w.refused(exitUsage, "--key: it is empty", "send", "orders", "b", "--key", "")
+	w.refused(exitUsage, "--header: the name is given twice", "send", "orders", "b", "--header", "a=1", "--header",
 		"a=2")
 	equal(w, "pending, after what did nothing", w.counts("orders").Pending, 1)
 }

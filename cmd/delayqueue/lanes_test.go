@@ -45,7 +45,7 @@ func tellLanes(w *world) {
 	w.contains(w.must("stats"), "WAITING")
 	w.contains(w.must("top"), "LANES")
 
-	w.refused(exitUsage, "end garbage", "lanes", "skip", "orders", a)
+	w.refused(exitUsage, "say --end or --garbage", "lanes", "skip", "orders", a)
 	w.refused(exitUnconfirmed, "behind all messages of its lane", "lanes", "skip", "orders", a, "--end")
 	w.refused(exitRefused, "has no turn", "lanes", "skip", "orders", b, "--end", "--yes")
 	w.contains(w.must("lanes", "skip", "orders", "k", "--key", "--end", "--yes"), "waits behind its lane")

@@ -206,6 +206,7 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	const n = 6
 	w.divide(n)
 	w.spoil(n)
+	ok(t, w.monitor("orders").Pause(t.Context()))
 	var nodes [n]string // of each shard
 	for i := range n {
 		node, err := w.cli.(*redis.ClusterClient).MasterForKey(t.Context(), w.shard(i, n).Key("state"))
@@ -231,7 +232,7 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	for name, look := range map[string]func(w *world){
 		"stats": func(w *world) {
 			w.exits(exitNoRedis, "stats", "orders").says(part).shows(fmt.Sprintf("orders        %d", n-len(gone)),
-				part+" answer: no answer")
+				part+" answer: no answer; paused")
 		},
 		"stats in JSON": func(w *world) {
 			w.run("stats", "orders", "--json").shows(fmt.Sprintf(`"pending":%d,`, n-len(gone)), `"code":"shards missing"`, part)

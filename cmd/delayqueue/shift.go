@@ -32,7 +32,7 @@ func (a *app) notTwice(ctx context.Context, m *ops.Queue, work *bulkWork, b *ops
 	case b.DryRun:
 		fmt.Fprintln(os.Stderr, said)
 		return nil
-	case a.yes:
+	case a.yes || !onTerminal(os.Stdin):
 		return fail(exitUnconfirmed, "%s. On a terminal, the command without --yes asks whether to begin all the same", said)
 	}
 	return a.ask("%s. Begin all the same?", said)

@@ -21,7 +21,7 @@ func tellSend(w *world) {
 		w.Errorf("sent %+v", m)
 	}
 	w.refused(exitRefused, `key "k" is taken by message `+id, "send", "orders", "b", "--key", "k")
-	w.refused(exitUsage, "[at delay]", "send", "orders", "b", "--at", "1h", "--delay", "1h")
+	w.refused(exitUsage, "--delay and --at do not go together", "send", "orders", "b", "--at", "1h", "--delay", "1h")
 	w.refused(exitUsage, "--delay 0, or 5s?", "send", "orders", "b", "--delay", "-5s")
 	w.refused(exitNotFound, `did you mean "orders"?`, "send", "order", "b")
 	equal(w, "from the input", w.runWith("two\nlines", "send", "orders", "-d", "1d", "--json").code, 0)
