@@ -183,10 +183,15 @@ func (p *LanePage) Merge(more *LanePage) {
 // Lane returns one lane, with all its holders. It returns ErrNotFound if no message that is to be delivered has the
 // lane.
 func (m *Queue) Lane(ctx context.Context, name string) (*Lane, error) {
+	return m.oneLane(ctx, name, "")
+}
+
+// oneLane is Lane, with Waiting of those before a message that waits (script.BeforeIn).
+func (m *Queue) oneLane(ctx context.Context, name, before string) (*Lane, error) {
 	var got script.LanesReply
 	err := fmt.Errorf("%w: a lane has 1 to %d bytes", delayqueue.ErrBadOption, message.MaxLane)
 	if len(name) > 0 && len(name) <= message.MaxLane {
-		got, err = m.readLanes(ctx, script.LanesRequest{Name: name})
+		got, err = m.readLanes(ctx, script.LanesRequest{Name: name, Before: before})
 	}
 	if err == nil && len(got.Lanes) == 0 {
 		err = cmp.Or(m.there(ctx), delayqueue.ErrNotFound)

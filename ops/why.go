@@ -37,7 +37,7 @@ type Cause struct {
 	//	rate         the rate limit of the queue
 	//	concurrency  all places of the queue are taken (WithQueueConcurrency, SetLimits)
 	//	worker       all workers of all consumers are busy; of a consumer that reports 100 messages, all count as busy
-	//	lane         its turn in its lane
+	//	lane         its turn in its lane; a second one without a Message says how many get theirs before it
 	//	others       messages that are due as well
 	//	nothing      a consumer takes it next
 	//
@@ -129,9 +129,12 @@ func (m *Queue) why(ctx context.Context, msg *MessageStatus) (*Why, error) {
 		return nil, m.failed(err, "why %s", msg.ID)
 	}
 	if msg.State == delayqueue.StateWaiting && msg.Lane != "" {
-		f.lane, err = m.Lane(ctx, msg.Lane)
+		f.lane, err = m.oneLane(ctx, msg.Lane, script.BeforeIn(msg.At.UnixMicro(), msg.ID))
 		if err != nil && f.lane == nil && !errors.Is(err, delayqueue.ErrNotFound) { // the lane may be gone by now
 			return nil, err
+		}
+		if f.lane != nil {
+			f.before = f.lane.Waiting
 		}
 	}
 	f.readFront(ctx, m)
@@ -264,6 +267,7 @@ type whyFacts struct {
 	limits    Limits // of the whole queue, those in force
 	consumers []Consumer
 	lane      *Lane          // in which the message waits; nil: it waits in none, or that is not known
+	before    int64          // how many messages of the lane wait before it
 	front     *MessageStatus // in that lane, if it waits for a retry; nil: it does not, or that is not known
 }
 

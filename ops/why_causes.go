@@ -228,7 +228,7 @@ func (f *whyFacts) inLane(name string, due time.Time) []Cause {
 				first = append(first, one)
 			}
 		}
-		return append(first, c)
+		return append(append(first, c), f.beforeIt(name)...)
 	case delayqueue.StateRetry:
 		c.Until = h.At
 		c = f.behindRetry(c, h)
@@ -246,7 +246,15 @@ func (f *whyFacts) inLane(name string, due time.Time) []Cause {
 		c.Remedy = ""
 		c = c.say("In lane %s message %s is in front, which is gone", name, h.ID)
 	}
-	return append([]Cause{c}, f.stopped(later(c.Until, f.now()))...)
+	return append(append([]Cause{c}, f.beforeIt(name)...), f.stopped(later(c.Until, f.now()))...)
+}
+
+// beforeIt is of the messages that get their turns before it does.
+func (f *whyFacts) beforeIt(lane string) []Cause {
+	if f.before == 0 {
+		return nil
+	}
+	return []Cause{Cause{Code: "lane"}.say("Messages that wait before it in lane %s: %s", lane, f.before)}
 }
 
 // behindRetry is of a message behind one that waits for a retry. When the next delivery comes is no promise to it,

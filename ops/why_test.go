@@ -293,7 +293,7 @@ func TestWhyLane(t *testing.T) {
 	}
 	f.Must(m.Pause(queuetest.CtxB))
 	front(ids[1], "resume consumer lane", ids[0])
-	front(later, "instant resume consumer lane", ids[0])
+	front(later, "instant resume consumer lane lane", ids[0])
 	b.consume(f, m, nil)
 	f.Must(m.Resume(queuetest.CtxB))
 	queuetest.Eventually(t, "the first is handled", func() bool {
@@ -306,6 +306,9 @@ func TestWhyLane(t *testing.T) {
 	b.release <- fmt.Errorf("%w: %s", queuetest.ErrBoom, strings.Repeat("é", 300))
 	because(f, m, ids[0], "retry")
 	c := front(ids[1], "lane", ids[0])
+	if text := because(f, m, ids[3], "lane lane").String(); !strings.Contains(text, "before it in lane l: 2.") {
+		t.Errorf("of the fourth of the lane: %s", text)
+	}
 	behind := fmt.Sprintf("In lane l message key-0 (%s) is in front. It has failed 1 of at most 4 times, the last time "+
 		"with: %v: é", ids[0], queuetest.ErrBoom)
 	next := "é…. Its next try is delivery 2 at " + instantText(c.Until)

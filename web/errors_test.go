@@ -52,7 +52,8 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 		return body
 	}
 	body := page("errors?q=orders")
-	f.sees(body, "smtp # &lt;b&gt;#", "for example: smtp 550 &lt;b&gt;", `>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
+	f.sees(body, "smtp # &lt;b&gt;#", "for example: smtp 550 &lt;b&gt;",
+		`>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
 		"Show them", "Requeue them")
 	f.lacks(body, "&lt;time", "goes on while", "<progress", "smaller ones")
 	again := regexp.MustCompile(`href="(errors[^"]*again=[^"]*)"`).FindStringSubmatch(body)

@@ -90,6 +90,7 @@ var chinese = map[string]string{
 	"In lane %s message %s is in front, and is due at %s":        "泳道 %s 最前面的是消息 %s，它于 %s 到期",
 	"In lane %s message %s is in front, and a consumer has it":   "泳道 %s 最前面的是消息 %s，消费者已取走它",
 	"In lane %s message %s is in front, and is handled since %s": "泳道 %s 最前面的是消息 %s，自 %s 起在处理",
+	"Messages that wait before it in lane %s: %s":                "泳道 %s 中排在它前面等待的消息：%s",
 	"In lane %s message %s is in front, which is gone":           "泳道 %s 最前面的是消息 %s，它已不存在",
 
 	// Verdicts.

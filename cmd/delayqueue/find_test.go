@@ -59,8 +59,9 @@ func tellErrors(w *world) {
 		w.Fatalf("groups %+v", got)
 	}
 	w.contains(w.must("errors", "orders", "--csv"), "pattern,count,last_hour,", "no stock,1,1,")
-	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused", "ITS ERROR", "card 7 refused").says("… and 1 message in other groups",
-		"looked at all, 4 messages")
+	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused", "ITS ERROR", "card 7 refused").
+		says("… and 1 message in other groups",
+			"looked at all, 4 messages")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")

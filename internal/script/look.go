@@ -207,9 +207,10 @@ func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
 
 // A LanesRequest asks for a page of the lanes, or for one of them.
 type LanesRequest struct {
-	Name  string // of one; "": a page
-	After string // the lane behind which the page begins; "": this is the first
-	Limit int    // lanes, at most 100
+	Name   string // of one; "": a page
+	Before string // of one: Waiting counts what waits before this message (BeforeIn); "": all
+	After  string // the lane behind which the page begins; "": this is the first
+	Limit  int    // lanes, at most 100
 }
 
 // A LanesReply is that page.
@@ -235,7 +236,13 @@ type TurnReply struct {
 	Record    string
 }
 
+// BeforeIn names a message that waits, with its due instant, for LanesRequest.
+func BeforeIn(due int64, id string) string { return fmt.Sprintf("%016d%s", due, id) }
+
 func (s *Store) Lanes(ctx context.Context, q LanesRequest) (out LanesReply, err error) {
+	if q.Name != "" {
+		q.After = q.Before
+	}
 	r := s.run(ctx, LanesScript, []any{&q.Name, &q.After, q.Limit})
 	out.Now, out.Last = r.int64(), r.text()
 	for len(r.rest) > 0 && r.bad == nil {

@@ -91,7 +91,8 @@ local n, least, next = inlane(lane)
 if n == 0 and not next then return end
 local turns = turnsof(lane, most)
 local width = math.min(least, next and next.width or WIDTH)
-local all = redis.call('ZLEXCOUNT', KEYS[8], '[' .. lane .. '\0', '(' .. lane .. '\1')
+local to = only ~= '' and from ~= '' and '(' .. lane .. '\0' .. from or '(' .. lane .. '\1'
+local all = redis.call('ZLEXCOUNT', KEYS[8], '[' .. lane .. '\0', to)
 local at = #out
 out[at + 1], out[at + 2], out[at + 3], out[at + 4], out[at + 5] = lane, width, n, all - n, us(next and next.due or 0)
 out[at + 6] = 0

@@ -1,11 +1,12 @@
 -- lanes reads a page of the lanes, in the order of their names, or one lane with all its turns.
 --
 -- KEYS: pending, ready, retry, garbage, msg, fail, done, lanes, waiting
--- ARGV: 1 name of a lane, '' for a page; 2 the lane behind which the page begins, '' for the first page; 3 how many lanes (1 to 100)
+-- ARGV: 1 name of a lane, '' for a page; 2 of a page the lane behind which it begins, '' for the first; of one lane the due us and the id
+--       of a message that waits, '' for none; 3 how many lanes (1 to 100)
 -- Returns {now, last, then for each lane: name, width, turns, waits, due, n, and for each of the first n turns: id, state, at, record}
 --       last: the lane behind which the next page begins, '' if this page is the last
 --       width: the smallest of the messages that have a turn, and of the next
---       turns: how many messages have one; waits: how many wait; due: when the first of these is due, '0' if none waits
+--       turns: how many messages have one; waits: how many wait, before that message only if there is one; due: when the first of these is due, '0' if none waits
 --       n: on a page 1 at most, of one lane all; fewer if the search in ready would take too long
 --       state, at: where the message is, and since when it is due, or when it will be ('pending' and 'retry': not yet; 'ready'), '0' if it is
 --       being handled ('unack') or was released; 'gone': another program deleted it, and a fetch will end the turn
@@ -41,7 +42,8 @@ local function add(lane, most)
   if n == 0 and not next then return end
   local turns = turnsof(lane, most)
   local width = math.min(least, next and next.width or WIDTH)
-  local all = redis.call('ZLEXCOUNT', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1')
+  local to = only ~= '' and from ~= '' and '(' .. lane .. '\0' .. from or '(' .. lane .. '\1'
+  local all = redis.call('ZLEXCOUNT', KEYS.lanes, '[' .. lane .. '\0', to)
   local at = #out
   out[at + 1], out[at + 2], out[at + 3], out[at + 4], out[at + 5] = lane, width, n, all - n, us(next and next.due or 0)
   out[at + 6] = 0
