@@ -25,6 +25,7 @@ type exporter struct {
 	*app
 	names     []string // none: all queues that are found
 	every     time.Duration
+	keep      time.Duration // for which a queue that somebody has deleted is served on
 	collector *promqueue.Collector
 	watched   map[string]bool
 	log       *slog.Logger
@@ -32,6 +33,9 @@ type exporter struct {
 
 // scrapeTime is how long a scrape may read queues; Prometheus waits for 10 s, unless it is told otherwise.
 const scrapeTime = 3 * time.Second
+
+// keepDeleted is longer than some scrapes that fail, so that Prometheus learns that the queue was deleted.
+const keepDeleted = 15 * time.Minute
 
 func (a *app) exporterCommand() *cobra.Command {
 	var listen string
@@ -57,7 +61,7 @@ metrics/alerts.yml.`,
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 			e := &exporter{
-				app: a, names: names, every: time.Duration(every), watched: map[string]bool{}, log: log,
+				app: a, names: names, every: time.Duration(every), keep: keepDeleted, watched: map[string]bool{}, log: log,
 				collector: promqueue.NewCollector(promqueue.Config{Timeout: scrapeTime, Logger: log}),
 			}
 			return e.serve(c.Context(), listen)
@@ -130,7 +134,7 @@ func (e *exporter) watch(ctx context.Context) {
 	}
 }
 
-// look adds new queues to the collector and removes those that somebody has deleted.
+// look adds new queues to the collector and removes those that somebody has deleted, some time after that.
 func (e *exporter) look(ctx context.Context) error {
 	if err := e.connect(ctx); err != nil {
 		return err
@@ -160,11 +164,13 @@ func (e *exporter) look(ctx context.Context) error {
 	return err
 }
 
-// deleted says whether the journal of a queue that Redis has no more says that somebody has deleted it. Else, or if the
-// journal cannot be read, it is served on, because it was lost: the collector counts what was in it.
+// deleted says whether the journal of a queue that Redis has no more says that somebody has deleted it, and not just
+// now. Else, or if the journal cannot be read, it is served on, because it was lost: the collector counts what was in
+// it.
 func (e *exporter) deleted(ctx context.Context, name string) bool {
 	page, err := e.newMonitor(name).Journal(ctx, 1, "")
-	return err == nil && len(page.Entries) > 0 && page.Entries[0].Act == journal.DeleteQueue
+	return err == nil && len(page.Entries) > 0 && page.Entries[0].Act == journal.DeleteQueue &&
+		page.Now.Sub(page.Entries[0].At) >= e.keep
 }
 
 // warnIfMissing says that a named queue does not exist.

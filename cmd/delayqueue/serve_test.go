@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 )
 
 // exporting is an exporter that runs until the end of the test.
@@ -71,7 +72,8 @@ func TestExporter(t *testing.T) {
 	w.send("mails", "a", inAnHour)
 	e.sees(`delayqueue_messages{queue="mails",state="pending"} 1`)
 	ok(t, w.monitor("mails").DeleteQueue(w.Context(), true))
-	w.until("it is forgotten", func() bool { return !strings.Contains(e.page(), "mails") })
+	e.sees(`delayqueue_deleted{queue="mails"} 1`)
+	e.sees(`delayqueue_deleted{queue="orders"} 0`)
 	s.Stop()
 	e.sees(`delayqueue_up{queue="orders"} 0`)
 	s.Restart(t)
@@ -80,18 +82,29 @@ func TestExporter(t *testing.T) {
 	e.sees(`delayqueue_messages{queue="orders",state="ready"} 1`)
 }
 
-// A queue whose journal cannot be read is not taken for one that somebody has deleted.
+// A queue whose journal cannot be read is not taken for one that somebody has deleted. A deleted queue is dropped, but
+// not at once.
 func TestExporterKeepsLostQueues(t *testing.T) {
 	w := onServer(t)
-	e := exporter{app: &app{cli: w.cli, prefix: w.prefix}}
+	e := exporter{app: &app{cli: w.cli, prefix: w.prefix}, watched: map[string]bool{},
+		collector: promqueue.NewCollector(promqueue.Config{})}
 	ok(t, w.cli.Set(w.Context(), check.Queue{Prefix: w.prefix, Name: "orders"}.Key("journal"), "x", 0).Err())
 	equal(t, "deleted, by a journal of a wrong type", e.deleted(w.Context(), "orders"), false)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	equal(t, "deleted, by a journal that nobody could read", e.deleted(over, "mails"), false)
 	w.send("mails", "a")
+	served := func(want bool) {
+		t.Helper()
+		ok(t, e.look(w.Context()))
+		equal(t, "served", e.watched["mails"], want)
+	}
+	served(true)
 	ok(t, w.monitor("mails").DeleteQueue(w.Context(), true))
-	equal(t, "deleted", e.deleted(w.Context(), "mails"), true)
+	e.keep = keepDeleted
+	served(true)
+	e.keep = 0
+	served(false)
 }
 
 // It starts without Redis, and finds it when it is there.

@@ -41,8 +41,8 @@ func startPrometheus(t *testing.T, target string) *prometheusServer {
 	}
 	conf := string(raw)
 	for from, to := range map[string]string{"127.0.0.1:8080": target, "../../metrics/alerts.yml": rules,
-		"interval: 5s": "interval: 1s",
-		"timeout: 5s":  "timeout: 1s"} {
+		"interval: 10s": "interval: 1s",
+		"timeout: 10s":  "timeout: 1s"} {
 		if !strings.Contains(conf, from) {
 			t.Fatalf("prometheus.yml has no %q", from)
 		}

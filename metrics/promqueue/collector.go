@@ -20,7 +20,7 @@ import (
 
 // Config has the settings of a Collector. The zero value is ready.
 type Config struct {
-	Timeout time.Duration // for reading the queues at a scrape; must be below Prometheus's scrape_timeout. Default 3 s
+	Timeout time.Duration // for reading the queues at a scrape; well below Prometheus's scrape_timeout. Default 3 s
 	Logger  *slog.Logger  // has a line when a queue cannot be read, and when it can be read again. Default slog.Default
 }
 

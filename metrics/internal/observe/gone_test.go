@@ -31,19 +31,27 @@ func TestGone(t *testing.T) {
 			}
 			q := Queues{Logger: slog.New(slog.DiscardHandler)}
 			q.Add(m.Monitor())
+			gone := false
 			lost := func(want int64) {
 				t.Helper()
-				if got := q.Read(t.Context()); len(got) != 1 || !got[0].Up || got[0].Counts.LossMessages != want {
-					t.Errorf("%+v, want %d lost", got, want)
+				if got := q.Read(t.Context()); len(got) != 1 || !got[0].Up || got[0].Counts.LossMessages != want ||
+					got[0].Deleted != (gone && name == "deleted") {
+					t.Errorf("%+v, want %d lost, gone: %v", got, want, gone)
 				}
 			}
 			lost(0)
 			if err := strike(m); err != nil {
 				t.Fatal(err)
 			}
+			gone = true
 			lost(0) // perhaps its entry in the journal is on its way
 			q.list[0].past.gone = q.list[0].past.gone.Add(-goneFor)
 			want := map[string]int64{"lost": 1}[name]
+			lost(want)
+			gone = false
+			if err := cli.Del(t.Context(), "{dq:"+name+"}:journal").Err(); err != nil {
+				t.Fatal(err)
+			}
 			lost(want)
 			if err := delayqueue.NewPublisher(name, cli).SendDelayMsg("y", time.Hour); err != nil {
 				t.Fatal(err)

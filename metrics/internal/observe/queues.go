@@ -44,6 +44,7 @@ type Reading struct {
 	Up        bool // if not, nothing else is known
 	Counts    ops.Counts
 	Consumers []ops.Consumer
+	Deleted   bool           // somebody has deleted the queue, and it is not there again
 	Missing   int            // shards that do not answer; all else is of the others
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 
