@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -33,7 +31,7 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.Q
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		nodes, err := primaries(ctx, cli)
+		nodes, err := link.Primaries(ctx, cli)
 		if err != nil {
 			fail(err)
 			return
@@ -67,57 +65,6 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.Q
 		}
 		if one, ok := cli.(*redis.Client); ok && inCluster(ctx, one) {
 			fail(ErrOneNode)
-		}
-	}
-}
-
-// hedge is when one more node is asked for the primaries, because the first may hang.
-const hedge = 300 * time.Millisecond
-
-// primaries are the servers that hold the keys.
-func primaries(ctx context.Context, cli redis.UniversalClient) ([]*redis.Client, error) {
-	var cluster *redis.ClusterClient
-	switch cli := cli.(type) {
-	case *redis.Client:
-		return []*redis.Client{cli}, nil
-	case *redis.ClusterClient:
-		cluster = cli
-	case *redis.Ring:
-		return nil, link.ErrRing
-	default:
-		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, cli)
-	}
-	type answer struct {
-		nodes []*redis.Client
-		err   error
-	}
-	const most = 5
-	answers := make(chan answer, most)
-	ask := func() {
-		var mu sync.Mutex
-		var a answer
-		a.err = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			a.nodes = append(a.nodes, node)
-			return nil
-		})
-		answers <- a
-	}
-	go ask()
-	again := time.NewTicker(hedge)
-	defer again.Stop()
-	for asked := 1; ; {
-		select {
-		case a := <-answers:
-			return a.nodes, a.err
-		case <-again.C:
-			if asked < most {
-				asked++
-				go ask()
-			}
-		case <-ctx.Done():
-			return nil, link.Ended(ctx)
 		}
 	}
 }

@@ -27,7 +27,7 @@ answer, the numbers of its row are those of the others.`,
 			if err != nil {
 				return err
 			}
-			return b.once(c.Context(), a.statsTable)
+			return b.print(c.Context(), a.statsTable)
 		},
 	}
 	a.verdictFlags(c)

@@ -155,13 +155,13 @@ func TestWithin(t *testing.T) {
 		}
 	}
 	says(s, "no answer within 80ms")
-	says(s, "no answer within 20ms")
+	says(s, "no answer within 10ms")
 	says(other, "no answer within 80ms")
 	if n, err := Within(t.Context(), s, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	says(s, "no answer within 80ms")
-	says(s, "no answer within 20ms")
+	says(s, "no answer within 10ms")
 	s.Link.silent.Store(s.slot, time.Now().Add(-silentFor))
 	says(s, "no answer within 80ms")
 	s.Link.silent.Delete(s.slot)
