@@ -38,7 +38,7 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.Q
 		}
 		found := make(chan foundQueue)
 		for _, node := range nodes {
-			go scanQueues(ctx, node, prefix, found)
+			go scanQueues(ctx, cli, node, prefix, found)
 		}
 		seen := map[string]bool{} // SCAN may name a key twice
 		for left := len(nodes); left > 0; {
@@ -76,7 +76,8 @@ type foundQueue struct {
 	end  bool
 }
 
-func scanQueues(ctx context.Context, node *redis.Client, prefix string, found chan<- foundQueue) {
+func scanQueues(ctx context.Context, cli redis.UniversalClient, node *redis.Client, prefix string,
+	found chan<- foundQueue) {
 	head, tail := "{"+prefix+":", "}:state"
 	say := func(q foundQueue) bool {
 		select {
@@ -86,18 +87,38 @@ func scanQueues(ctx context.Context, node *redis.Client, prefix string, found ch
 			return false
 		}
 	}
-	pages := node.Scan(ctx, 0, globEscape(head)+"*"+globEscape(tail), 1000).Iterator()
-	for pages.Next(ctx) {
-		name := strings.TrimSuffix(strings.TrimPrefix(pages.Val(), head), tail)
-		if script.ValidName(name) && !say(foundQueue{name: name}) {
+	for cursor, more := uint64(0), true; more; {
+		keys, next, err := scanPage(ctx, node, cursor, globEscape(head)+"*"+globEscape(tail))
+		if err != nil {
+			if link.TimedOut(err) {
+				link.NoteSilent(cli, node.Options().Addr)
+			}
+			say(foundQueue{err: fmt.Errorf("%s: %w", node.Options().Addr, err), end: true})
 			return
 		}
+		for _, key := range keys {
+			name := strings.TrimSuffix(strings.TrimPrefix(key, head), tail)
+			if script.ValidName(name) && !say(foundQueue{name: name}) {
+				return
+			}
+		}
+		cursor, more = next, next != 0
 	}
-	err := pages.Err()
-	if err != nil {
-		err = fmt.Errorf("%s: %w", node.Options().Addr, err)
+	say(foundQueue{end: true})
+}
+
+// scanPage reads a page. It waits no longer than link.ReadFor, also if the user's client does.
+func scanPage(ctx context.Context, node *redis.Client, cursor uint64, pattern string) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, link.ReadFor)
+	defer cancel()
+	page := make(chan *redis.ScanCmd, 1)
+	go func() { page <- node.Scan(ctx, cursor, pattern, 1000) }()
+	select {
+	case cmd := <-page:
+		return cmd.Result()
+	case <-ctx.Done():
+		return nil, 0, link.Ended(ctx)
 	}
-	say(foundQueue{err: err, end: true})
 }
 
 // inCluster asks with HELLO, which every user may call.

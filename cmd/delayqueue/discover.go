@@ -56,6 +56,9 @@ func (s *search) run(ctx context.Context, cli redis.UniversalClient) error {
 	for _, node := range nodes {
 		searching.Go(func() {
 			if err := s.scan(ctx, node, &mu); err != nil {
+				if link.TimedOut(err) {
+					link.NoteSilent(cli, node.Options().Addr)
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("node %s: %w", node.Options().Addr, err))

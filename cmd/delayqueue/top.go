@@ -222,21 +222,23 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 	})
 	// Many queues are asked at a time, so that those that do not answer are waited for together.
 	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: link.ReadFor, AtOnce: 32}}
+	add := func(name string) { b.monitors = append(b.monitors, a.newMonitor(name)) }
 	found := len(names) == 0
 	if found {
-		b.missing = a.discover(ctx, func(name string) { names = append(names, name) })
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case len(names) == 0 && b.missing != nil:
-			return nil, b.missing
-		case len(names) == 0:
-			return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
-		}
-		slices.Sort(names)
+		b.missing = a.discover(ctx, add)
 	}
 	for _, name := range names {
-		b.monitors = append(b.monitors, a.newMonitor(name))
+		add(name)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case len(b.monitors) == 0 && b.missing != nil:
+		return nil, b.missing
+	case len(b.monitors) == 0:
+		return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
+	case found:
+		slices.SortFunc(b.monitors, func(x, y *ops.Queue) int { return cmp.Compare(x.Name(), y.Name()) })
 	}
 	if b.read(ctx); found {
 		return b, ctx.Err()

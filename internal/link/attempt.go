@@ -363,6 +363,13 @@ func Within[T any](ctx context.Context, s *Server, call func(context.Context) (T
 	return got, err
 }
 
+// NoteSilent notes that a node of a Cluster has not answered for ReadFor, for Within.
+func NoteSilent(cli redis.UniversalClient, addr string) {
+	if l := linkOf(cli); l != nil {
+		l.silent.Store(addr, time.Now())
+	}
+}
+
 // unansweredIn is why a call of Within has ended.
 type unansweredIn struct {
 	limit time.Duration
