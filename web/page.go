@@ -108,7 +108,7 @@ func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // within is a context that ends with the time of a request. It has no deadline, because a read of a queue with one shard
-// would be tried until then.
+// would be tried until then, and not for link.ReadFor.
 func (h *Handler) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	end := time.AfterFunc(h.bounds.request, func() { cancel(context.DeadlineExceeded) })
