@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -33,14 +31,14 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.Q
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		nodes, err := primaries(ctx, cli)
+		nodes, err := link.Primaries(ctx, cli)
 		if err != nil {
 			fail(err)
 			return
 		}
 		found := make(chan foundQueue)
 		for _, node := range nodes {
-			go scanQueues(ctx, node, prefix, found)
+			go scanQueues(ctx, cli, node, prefix, found)
 		}
 		seen := map[string]bool{} // SCAN may name a key twice
 		for left := len(nodes); left > 0; {
@@ -71,57 +69,6 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...delayqueue.Q
 	}
 }
 
-// hedge is when one more node is asked for the primaries, because the first may hang.
-const hedge = 300 * time.Millisecond
-
-// primaries are the servers that hold the keys.
-func primaries(ctx context.Context, cli redis.UniversalClient) ([]*redis.Client, error) {
-	var cluster *redis.ClusterClient
-	switch cli := cli.(type) {
-	case *redis.Client:
-		return []*redis.Client{cli}, nil
-	case *redis.ClusterClient:
-		cluster = cli
-	case *redis.Ring:
-		return nil, link.ErrRing
-	default:
-		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, cli)
-	}
-	type answer struct {
-		nodes []*redis.Client
-		err   error
-	}
-	const most = 5
-	answers := make(chan answer, most)
-	ask := func() {
-		var mu sync.Mutex
-		var a answer
-		a.err = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			a.nodes = append(a.nodes, node)
-			return nil
-		})
-		answers <- a
-	}
-	go ask()
-	again := time.NewTicker(hedge)
-	defer again.Stop()
-	for asked := 1; ; {
-		select {
-		case a := <-answers:
-			return a.nodes, a.err
-		case <-again.C:
-			if asked < most {
-				asked++
-				go ask()
-			}
-		case <-ctx.Done():
-			return nil, link.Ended(ctx)
-		}
-	}
-}
-
 // foundQueue is the name of a queue, or the end of one server's keyspace.
 type foundQueue struct {
 	name string
@@ -129,7 +76,8 @@ type foundQueue struct {
 	end  bool
 }
 
-func scanQueues(ctx context.Context, node *redis.Client, prefix string, found chan<- foundQueue) {
+func scanQueues(ctx context.Context, cli redis.UniversalClient, node *redis.Client, prefix string,
+	found chan<- foundQueue) {
 	head, tail := "{"+prefix+":", "}:state"
 	say := func(q foundQueue) bool {
 		select {
@@ -139,18 +87,38 @@ func scanQueues(ctx context.Context, node *redis.Client, prefix string, found ch
 			return false
 		}
 	}
-	pages := node.Scan(ctx, 0, globEscape(head)+"*"+globEscape(tail), 1000).Iterator()
-	for pages.Next(ctx) {
-		name := strings.TrimSuffix(strings.TrimPrefix(pages.Val(), head), tail)
-		if script.ValidName(name) && !say(foundQueue{name: name}) {
+	for cursor, more := uint64(0), true; more; {
+		keys, next, err := scanPage(ctx, node, cursor, globEscape(head)+"*"+globEscape(tail))
+		if err != nil {
+			if link.TimedOut(err) {
+				link.NoteSilent(cli, node.Options().Addr)
+			}
+			say(foundQueue{err: fmt.Errorf("%s: %w", node.Options().Addr, err), end: true})
 			return
 		}
+		for _, key := range keys {
+			name := strings.TrimSuffix(strings.TrimPrefix(key, head), tail)
+			if script.ValidName(name) && !say(foundQueue{name: name}) {
+				return
+			}
+		}
+		cursor, more = next, next != 0
 	}
-	err := pages.Err()
-	if err != nil {
-		err = fmt.Errorf("%s: %w", node.Options().Addr, err)
+	say(foundQueue{end: true})
+}
+
+// scanPage reads a page. It waits no longer than link.ReadFor, also if the user's client does.
+func scanPage(ctx context.Context, node *redis.Client, cursor uint64, pattern string) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, link.ReadFor)
+	defer cancel()
+	page := make(chan *redis.ScanCmd, 1)
+	go func() { page <- node.Scan(ctx, cursor, pattern, 1000) }()
+	select {
+	case cmd := <-page:
+		return cmd.Result()
+	case <-ctx.Done():
+		return nil, 0, link.Ended(ctx)
 	}
-	say(foundQueue{err: err, end: true})
 }
 
 // inCluster asks with HELLO, which every user may call.

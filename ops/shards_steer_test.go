@@ -322,11 +322,13 @@ func TestSilentShard(t *testing.T) {
 	for i := range 2 {
 		d.fetch(i, "c", 1, 0, `{"host":"h","pid":1,"up":1,"concurrency":2}`)
 	}
-	var struck atomic.Int64
+	var struck, ends atomic.Int64
 	defer link.Interpose(d.Cli,
 		queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 			if args := cmd.Args(); len(args) > 3 && strings.HasPrefix(fmt.Sprint(args[3]), d.base(1)) {
 				struck.Add(1)
+				until, _ := ctx.Deadline()
+				ends.Store(until.UnixMicro())
 				<-ctx.Done()
 				cmd.SetErr(ctx.Err())
 				return ctx.Err()
@@ -339,7 +341,11 @@ func TestSilentShard(t *testing.T) {
 	if d.inPart("consumers", err, 1); len(all) != 1 || struck.Load() == 0 {
 		t.Errorf("%+v", all)
 	}
-	d.inPart("pause", m.Pause(ctx()), 1)
+	mine := ctx()
+	d.inPart("pause", m.Pause(mine), 1)
+	if until, _ := mine.Deadline(); ends.Load() >= until.UnixMicro() {
+		t.Error("the pause waited for the shard until the end of the caller's time")
+	}
 	if err := m.DeleteQueue(ctx(), true); err == nil || !strings.Contains(err.Error(), "shard 2 of 2") {
 		t.Errorf("delete: %v", err)
 	}

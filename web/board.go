@@ -138,11 +138,14 @@ func (b *board) judge(l *language) {
 // lost says in how many queues messages were lost, or from when on it is known that none was. Queues that cannot be read
 // have a verdict that says so.
 func (l *language) lost(rows []row) string {
-	lost, since := 0, time.Time{}
+	lost, unread, since := 0, 0, time.Time{}
 	for _, r := range rows {
 		n := r.Counts
 		if n.Unaccounted != 0 || !n.LossSince.IsZero() {
 			lost++
+		}
+		if r.Err != nil || r.Missing != nil {
+			unread++
 		}
 		if n.BooksSince.After(since) {
 			since = n.BooksSince
@@ -153,6 +156,8 @@ func (l *language) lost(rows []row) string {
 		return l.say("Queues that have lost messages: %s", l.number(lost))
 	case since.IsZero():
 		return ""
+	case unread > 0:
+		return l.say("No loss is known, but %s queues cannot be read, or not all of their shards", l.number(unread))
 	}
 	return l.say("No loss is known: the books of each queue balance since %s, or for longer",
 		l.clockOf(since, "2006-01-02 15:04:05"))

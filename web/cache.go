@@ -101,7 +101,7 @@ func (c *cache) forget(key string) {
 var errPanic = errors.New("something went wrong: the log of the service says what")
 
 func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(h.done, h.bounds.request)
+	ctx, cancel := h.within(h.done)
 	defer cancel()
 	defer close(c.ready)
 	defer func() {

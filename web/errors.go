@@ -166,7 +166,7 @@ func (h *Handler) countErrors(who, queue string, state delayqueue.State, f ops.F
 	}()
 	f.LatestFirst = true // what is wrong now is seen at once
 	for more := true; more; {
-		ctx, cancel := context.WithTimeout(h.done, h.bounds.request)
+		ctx, cancel := h.within(h.done)
 		got, err := h.newMonitor(queue).ErrorGroups(ctx, state, f, errorStep, one.Next)
 		cancel()
 		more = h.noteErrors(one, got, err)

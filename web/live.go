@@ -176,7 +176,7 @@ func (f *feed) send(ctx context.Context) bool {
 
 // news is what has changed since the last event.
 func (f *feed) news(ctx context.Context) (news, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.r.h.bounds.request)
+	ctx, cancel := f.r.h.within(ctx)
 	defer cancel()
 	s, err := f.r.h.poller.snapshot(ctx)
 	if err != nil {

@@ -107,6 +107,14 @@ func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, h.bounds.queue)
 }
 
+// within is a context that ends with the time of a request. It has no deadline, because a read of a queue with one shard
+// would be tried until then, and not for link.ReadFor.
+func (h *Handler) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	end := time.AfterFunc(h.bounds.request, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { end.Stop(); cancel(nil) }
+}
+
 // counts are those of the queue of the request.
 func (r *request) counts(ctx context.Context) (ops.Counts, error) {
 	ctx, cancel := r.h.soon(ctx)
@@ -235,7 +243,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 	if err := r.admit(Look, route.queue); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.bounds.request)
+	ctx, cancel := h.within(r.Context())
 	defer cancel()
 	defer context.AfterFunc(h.done, cancel)()
 	p, err := h.load(ctx, r, route)

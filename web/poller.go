@@ -187,10 +187,12 @@ func (p *poller) round(now time.Time) *snapshot {
 		p.monitors[name] = monitors[i]
 	}
 	p.watcher.Limit = p.h.bounds.queue
-	s.Queues = p.watcher.Read(ctx, monitors)
+	var asking sync.WaitGroup // beside the queues, because one server may not answer
 	if p.mayAsk && now.Sub(p.asked) >= keepHealth {
-		p.askServers(ctx, now)
+		asking.Go(func() { p.askServers(ctx, now) })
 	}
+	s.Queues = p.watcher.Read(ctx, monitors)
+	asking.Wait()
 	s.Servers = p.servers
 	return s
 }

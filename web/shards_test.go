@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
@@ -95,6 +96,20 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	f.eventually("all is shown again", func() bool {
 		return strings.Contains(f.get("queue?q=orders&lang=en").body, "<b>60</b>")
 	})
+}
+
+// TestRequestHasNoDeadline: a read of a queue on a node that is away ends with its own time, and a page with its bound.
+func TestRequestHasNoDeadline(t *testing.T) {
+	h := &Handler{bounds: bounds{request: time.Millisecond}}
+	ctx, cancel := h.within(t.Context())
+	defer cancel()
+	if deadline, has := ctx.Deadline(); has {
+		t.Errorf("it has the deadline %v", deadline)
+	}
+	<-ctx.Done()
+	if !unreachable(link.Ended(ctx)) {
+		t.Errorf("it ends with %v", link.Ended(ctx))
+	}
 }
 
 // TestShardsOfANodeThatIsAway: the page has the numbers of the shards on other nodes.

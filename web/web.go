@@ -87,6 +87,7 @@ type Handler struct {
 	routes map[string]*route
 	poller *poller
 	cache  cache
+	any    *ops.Queue // keeps what is known of the servers between two looks
 
 	errorCounts errorCounts
 
@@ -137,7 +138,7 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	for _, name := range h.cfg.Queues {
 		h.newMonitor(name)
 	}
-	h.newMonitor("x") // of the prefix
+	h.any = h.newMonitor("x") // which panics if the prefix is not valid
 	h.routes = map[string]*route{}
 	for _, r := range h.allRoutes() {
 		h.routes[r.name] = &r

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 )
@@ -133,6 +134,7 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
 		opt.DialTimeout = cmp.Or(opt.DialTimeout, patience/3) // leaves time to ask another node
 		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, patience/3)
+		opt.DisableRoutingPolicies = true // for which it asks a node for COMMAND, perhaps one that does not answer
 		return redis.NewClusterClient(opt), nil
 	}
 	opt, err := redis.ParseURL(r.plain())
@@ -204,29 +206,17 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 
 // anyMaster returns nil as soon as one node of a Cluster answers: the others may be down.
 func anyMaster(ctx context.Context, cli *redis.ClusterClient) error {
-	answer, all := make(chan error, 1), make(chan error, 1)
-	go func() {
-		all <- cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := node.Ping(ctx).Err()
-			if err == nil {
-				select {
-				case answer <- nil:
-				default: // another node was faster
-				}
-			}
-			return err
-		})
-	}()
-	select {
-	case err := <-answer:
-		return err
-	case err := <-all:
-		select {
-		case err = <-answer:
-		default:
-		}
-		return err
+	nodes, err := link.Primaries(ctx, cli)
+	answers := make(chan error, len(nodes))
+	for _, node := range nodes {
+		go func() { answers <- node.Ping(ctx).Err() }()
 	}
+	for range nodes {
+		if err = <-answers; err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // modeOf asks a server whether it is standalone, cluster or sentinel. HELLO needs no permission.

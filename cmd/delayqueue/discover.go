@@ -51,23 +51,30 @@ func (s *search) run(ctx context.Context, cli redis.UniversalClient) error {
 	if !ok {
 		return s.scan(ctx, cli, &mu)
 	}
-	var errs []error
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		if err := s.scan(ctx, node, &mu); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("node %s: %w", node.Options().Addr, err))
-		}
-		return nil
-	})
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(append(errs, err)...)
+	nodes, err := link.Primaries(ctx, cluster)
+	errs := []error{err}
+	var searching sync.WaitGroup
+	for _, node := range nodes {
+		searching.Go(func() {
+			if err := s.scan(ctx, node, &mu); err != nil {
+				if link.TimedOut(err) {
+					link.NoteSilent(cli, node.Options().Addr)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("node %s: %w", node.Options().Addr, err))
+			}
+		})
+	}
+	searching.Wait()
+	slices.SortFunc(errs[1:], func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
 }
 
 func (s *search) scan(ctx context.Context, node redis.Cmdable, mu *sync.Mutex) error {
 	var cursor uint64
 	for page := 0; s.pages == 0 || page < s.pages; page++ {
-		soon, cancel := context.WithTimeout(ctx, min(patience, link.ReadFor))
+		soon, cancel := context.WithTimeout(ctx, link.ReadFor)
 		keys, next, err := node.Scan(soon, cursor, s.pattern, scanPage).Result()
 		cancel()
 		if err != nil {

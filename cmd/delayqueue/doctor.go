@@ -11,6 +11,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -108,7 +109,9 @@ func (a *app) examine(ctx context.Context, p *examined, mend bool) error {
 		broken = append(broken, finding{unbalanced(*books), nil})
 	}
 	reader := a.reader()
-	l := reader.Read(ctx, m)
+	soon, cancel := context.WithTimeout(ctx, link.ReadFor)
+	defer cancel()
+	l := reader.Read(soon, m)
 	if l.Counts.LossMessages > 0 {
 		broken = append(broken, finding{lost(l.Counts), nil})
 	}

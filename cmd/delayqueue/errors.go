@@ -89,10 +89,7 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitNoRedis, "a part of the Cluster is being moved to another node: try again (" + text + ")"
 	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, redis.ErrPoolTimeout):
-		if !strings.Contains(text, "no answer") {
-			text = strings.ReplaceAll(text, context.DeadlineExceeded.Error(), "no answer")
-		}
-		return exitNoRedis, text
+		return exitNoRedis, strings.ReplaceAll(text, context.DeadlineExceeded.Error(), "no answer")
 	}
 	return exitFailed, text
 }

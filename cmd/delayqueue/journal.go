@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/journal"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
@@ -81,7 +82,7 @@ func (a *app) journal(ctx context.Context, m *ops.Queue, from, to time.Time, mos
 		if to.IsZero() {
 			limit = min(most, limit)
 		}
-		soon, cancel := context.WithTimeout(ctx, patience)
+		soon, cancel := context.WithTimeout(ctx, link.ReadFor)
 		page, err := m.Journal(soon, limit, cursor)
 		cancel()
 		if errors.Is(err, delayqueue.ErrNoQueue) {

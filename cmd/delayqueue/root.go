@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
@@ -182,12 +183,18 @@ func (a *app) queue(ctx context.Context, name string) error {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, link.ReadFor)
 	defer cancel()
 	_, err := a.newMonitor(name).Counts(soon)
+	return a.absent(ctx, name, err)
+}
+
+// absent is the error of the counts of a queue, with a hint if there is no queue of this name. It is nil if the command
+// itself says what is wrong.
+func (a *app) absent(ctx context.Context, name string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, delayqueue.ErrWrongType), errors.Is(err, delayqueue.ErrMissingShards):
-		return nil // the command itself says what is wrong
+		return nil
 	case errors.Is(err, delayqueue.ErrNoQueue):
 		return a.noQueue(ctx, name, "")
 	case refusesKey(err):

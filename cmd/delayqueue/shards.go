@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 )
@@ -14,7 +15,7 @@ import (
 
 // shards are those of a queue; one if the queue has no more, or is not there.
 func (a *app) shards(ctx context.Context, name string) (*shard.Set, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, link.ReadFor)
 	defer cancel()
 	return shard.New(script.NewStore(a.cli, a.prefix, name), 0).Look(ctx)
 }

@@ -32,7 +32,7 @@ shards of a queue do not answer, the numbers of its row are those of the others.
 			if err != nil {
 				return err
 			}
-			return b.once(c.Context(), func(all []*health.Look) {
+			return b.print(c.Context(), func(all []*health.Look) {
 				shown := a.folded(all, len(names) > 0)
 				if a.statsTable(shown).print(); !a.json {
 					sayLevels(all, len(all)-len(shown))
@@ -172,11 +172,14 @@ func sayLevels(all []*health.Look, hidden int) {
 // sayLost says what was lost in all of the queues together.
 func sayLost(all []*health.Look) {
 	var n int64
-	var since time.Time // since when the first loss is known
+	var since, kept time.Time // since when the first loss is known; and from when on the books of all are kept
 	var names []string
 	unread := 0
 	for _, l := range all {
 		c := l.Counts
+		if c.BooksSince.After(kept) {
+			kept = c.BooksSince
+		}
 		if l.Err != nil || l.Missing != nil {
 			unread++
 		}
@@ -194,6 +197,9 @@ func sayLost(all []*health.Look) {
 		not = fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
 	}
 	if len(names) == 0 {
+		if !kept.IsZero() {
+			not = ", of each since " + at(kept) + " or longer" + not
+		}
 		say("lost: nothing, by the books of %s%s", plural(len(all)-unread, "queue"), not)
 		return
 	}

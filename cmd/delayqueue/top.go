@@ -11,6 +11,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -48,9 +49,9 @@ not answer, the numbers of its row are those of the others.`,
 			if !a.json && onTerminal(os.Stdout) {
 				return b.watch(c.Context(), time.Duration(every))
 			}
-			b.watcher.Read(c.Context(), b.monitors)
 			rest(c.Context(), time.Second) // rates need at least a second
-			return b.once(c.Context(), func(all []*health.Look) { a.topTable(all).print() })
+			b.read(c.Context())
+			return b.print(c.Context(), func(all []*health.Look) { a.topTable(all).print() })
 		},
 	}
 	c.Flags().VarP(&every, "interval", "n", "how often the board looks")
@@ -201,16 +202,14 @@ type board struct {
 	monitors []*ops.Queue
 	missing  error // why other queues may be missing
 	watcher  health.Watcher
+	all      []*health.Look // what was read last
 	view     view
 }
 
-// newBoard is a board of the queues of these names, or of all that are found.
+// newBoard is a board of the queues of these names, or of all that are found. It was read once.
 func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
-	for _, name := range names {
-		var known *failure
-		if err := a.queue(ctx, name); errors.As(err, &known) || ctx.Err() != nil {
-			return nil, err // the row of the queue shows any other error
-		}
+	if err := validNames(names); err != nil {
+		return nil, err
 	}
 	if err := a.connect(ctx); err != nil {
 		return nil, err
@@ -222,33 +221,47 @@ func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
 		return again
 	})
 	// Many queues are asked at a time, so that those that do not answer are waited for together.
-	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: patience, AtOnce: 32}}
-	if len(names) == 0 {
-		b.missing = missingFromList(a.discover(ctx, func(name string) { names = append(names, name) }))
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case len(names) == 0 && b.missing != nil:
-			return nil, b.missing
-		case len(names) == 0:
-			return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
-		}
-		slices.Sort(names)
+	b := &board{app: a, watcher: health.Watcher{Reader: a.reader(), Limit: link.ReadFor, AtOnce: 32}}
+	add := func(name string) { b.monitors = append(b.monitors, a.newMonitor(name)) }
+	found := len(names) == 0
+	if found {
+		b.missing = missingFromList(a.discover(ctx, add))
 	}
 	for _, name := range names {
-		b.monitors = append(b.monitors, a.newMonitor(name))
+		add(name)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case len(b.monitors) == 0 && b.missing != nil:
+		return nil, b.missing
+	case len(b.monitors) == 0:
+		return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
+	case found:
+		slices.SortFunc(b.monitors, func(x, y *ops.Queue) int { return cmp.Compare(x.Name(), y.Name()) })
+	}
+	if b.read(ctx); found {
+		return b, ctx.Err()
+	}
+	for _, one := range b.all { // the row of the queue shows any other error
+		var known *failure
+		if err := a.absent(ctx, one.Name, one.Err); errors.As(err, &known) || ctx.Err() != nil {
+			return nil, cmp.Or(ctx.Err(), err)
+		}
 	}
 	return b, nil
 }
 
-// once shows the queues, the worst first. The first error decides the exit code; each row shows its own.
-func (b *board) once(ctx context.Context, show func([]*health.Look)) error {
-	all := health.WorstFirst(b.watcher.Read(ctx, b.monitors))
+// read looks at all queues.
+func (b *board) read(ctx context.Context) { b.all = b.watcher.Read(ctx, b.monitors) }
+
+// print shows the queues, the worst first. The first error decides the exit code; each row shows its own.
+func (b *board) print(ctx context.Context, show func([]*health.Look)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	show(all)
-	if wrong := b.firstError(all); wrong != nil {
+	show(health.WorstFirst(b.all))
+	if wrong := b.firstError(); wrong != nil {
 		code, text := b.explain(wrong)
 		if b.json && b.missing == nil {
 			text = "" // its row has it
@@ -259,9 +272,9 @@ func (b *board) once(ctx context.Context, show func([]*health.Look)) error {
 }
 
 // firstError is why queues may be missing, or else the first error of a queue.
-func (b *board) firstError(all []*health.Look) error {
+func (b *board) firstError() error {
 	wrong := b.missing
-	for _, one := range all {
+	for _, one := range b.all {
 		if wrong == nil {
 			wrong = cmp.Or(one.Err, one.Missing)
 		}

@@ -65,15 +65,14 @@ func (b *board) watch(ctx context.Context, every time.Duration) error {
 	b.view.keyed = pressed != nil
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var all []*health.Look
-	for look := true; ; {
+	for look := false; ; {
 		if look {
-			all = b.watcher.Read(ctx, b.monitors)
+			b.read(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil // it was told to end
 		}
-		frame, foot := b.frame(all)
+		frame, foot := b.frame()
 		last = frame
 		frame = strings.ReplaceAll(frame+faint.Sprint(foot), "\n", clearToLine+"\r\n") // \r for a raw terminal
 		if _, err := fmt.Print(home + frame + clearToEnd); err != nil {
@@ -150,16 +149,16 @@ func (v *view) press(key string) {
 
 // frame is the part of the board that the window has room for, with the first error on a line of its own, and the line
 // at the bottom.
-func (b *board) frame(all []*health.Look) (frame, foot string) {
+func (b *board) frame() (frame, foot string) {
 	v := &b.view
 	columns, room := window()
-	all = health.WorstFirst(all)
+	all := health.WorstFirst(b.all)
 	if less := orders[v.order].less; less != nil {
 		slices.SortStableFunc(all, less)
 	}
 	head, rows := b.topTable(all).lines(columns)
 	room -= len(head) + 1
-	wrong := b.firstError(all)
+	wrong := b.firstError()
 	if wrong != nil {
 		room--
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
@@ -31,6 +32,7 @@ var shared *redistest.Server
 func TestMain(m *testing.M) {
 	if text, is := os.LookupEnv(asProgram); is {
 		patience, _ = time.ParseDuration(text) // a test wrote it
+		link.ReadFor = patience
 		os.Exit(run())
 	}
 	os.Exit(redistest.Main(m, &shared))

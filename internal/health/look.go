@@ -96,8 +96,10 @@ const beside = 200 * time.Millisecond
 func (r *Reader) Read(ctx context.Context, m *ops.Queue) *Look {
 	l := r.read(ctx, m)
 	if l.Err == nil {
-		l.Unsent, _ = r.readUnsent(ctx, m)
-		l.Stuck, _ = l.readStuck(ctx, m)
+		var more sync.WaitGroup // at once, because a shard may not answer
+		more.Go(func() { l.Unsent, _ = r.readUnsent(ctx, m) })
+		more.Go(func() { l.Stuck, _ = l.readStuck(ctx, m) })
+		more.Wait()
 	}
 	return l
 }
@@ -220,10 +222,16 @@ func (w *Watcher) readAgain(ctx context.Context, m *ops.Queue, known *slow) *Loo
 	}
 	if l.At.Sub(known.asked) >= slowFor {
 		known.asked = l.At.Add(-rand.N(slowFor / 2)) // not of all queues in one round
-		unsent, err := w.readUnsent(ctx, m)
-		known.unsent.note(l.At, unsent, err)
-		stuck, err := l.readStuck(ctx, m)
-		known.stuck.note(l.At, stuck, err)
+		var more sync.WaitGroup
+		more.Go(func() {
+			unsent, err := w.readUnsent(ctx, m)
+			known.unsent.note(l.At, unsent, err)
+		})
+		more.Go(func() {
+			stuck, err := l.readStuck(ctx, m)
+			known.stuck.note(l.At, stuck, err)
+		})
+		more.Wait()
 	}
 	l.Unsent, l.Stuck = known.unsent.all, known.stuck.all
 	return l

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -29,17 +29,26 @@ func Infos(ctx context.Context, cli redis.UniversalClient) (all []Info, err erro
 		}
 		return []Info{one}, nil
 	}
-	var mu sync.Mutex
-	err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		one, err := ask(ctx, node)
-		if err != nil {
-			return err
+	nodes, err := link.Primaries(ctx, cluster)
+	answers := make(chan func() (Info, error), len(nodes))
+	for _, node := range nodes {
+		go func() {
+			one, err := ask(ctx, node)
+			answers <- func() (Info, error) { return one, err }
+		}()
+	}
+	for range nodes {
+		select {
+		case answer := <-answers:
+			if one, failed := answer(); failed == nil {
+				all = append(all, one)
+			} else {
+				err = cmp.Or(err, failed)
+			}
+		case <-ctx.Done(): // the user's client may wait for longer
+			err = cmp.Or(err, link.Ended(ctx))
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, one)
-		return nil
-	})
+	}
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a["run_id"], b["run_id"]) })
 	return all, err
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -335,33 +336,51 @@ func Read[T any](ctx context.Context, attempt func(context.Context) (T, error)) 
 const silentFor = 10 * time.Second
 
 // Within makes a call to the server of one part of something, of which other parts are elsewhere. It bounds the call by
-// ReadFor, because the others must not wait for long. If the server has not answered within that time, further calls
-// get a quarter of it for a while, so that several calls, one after the other, wait for the server about once.
+// ReadFor, and by a bit less than the caller's time, because the others must not wait for long. If the server has not
+// answered for a second, further calls get an eighth of ReadFor for a while, so that several calls, one after the
+// other, wait for the server about once.
 func Within[T any](ctx context.Context, s *Server, call func(context.Context) (T, error)) (T, error) {
-	limit, begun := ReadFor, time.Now()
+	limit, begun, addr := ReadFor, time.Now(), s.nodeAddr()
+	server := cmp.Or(addr, s.slot) // a node has many shards
+	if deadline, has := ctx.Deadline(); has {
+		limit = min(limit, time.Until(deadline)*9/10)
+	}
 	if s.Link != nil {
-		if at, is := s.Link.silent.Load(s.slot); is && time.Since(at.(time.Time)) < silentFor {
-			limit /= 4
+		if at, is := s.Link.silent.Load(server); is && time.Since(at.(time.Time)) < silentFor {
+			limit = min(limit, ReadFor/8)
 		}
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, limit, unansweredIn(limit))
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, unansweredIn{limit.Round(time.Millisecond), addr})
 	defer cancel()
 	got, err := call(bounded)
 	switch {
 	case s.Link == nil, ctx.Err() != nil: // the caller's own time is over, which says nothing of the server
 	case err == nil, !Transient(err) && !TimedOut(err):
-		s.Link.silent.Delete(s.slot)
-	case limit == ReadFor && time.Since(begun) >= limit: // so each silentFor one call waits for longer
-		s.Link.silent.Store(s.slot, time.Now())
+		s.Link.silent.Delete(server)
+	case time.Since(begun) >= ReadFor/2: // so each silentFor one call waits for longer
+		s.Link.silent.Store(server, time.Now())
 	}
 	return got, err
 }
 
-// unansweredIn is why a call of Within has ended.
-type unansweredIn time.Duration
+// NoteSilent notes that a node of a Cluster has not answered for ReadFor, for Within.
+func NoteSilent(cli redis.UniversalClient, addr string) {
+	if l := linkOf(cli); l != nil {
+		l.silent.Store(addr, time.Now())
+	}
+}
 
-func (d unansweredIn) Error() string {
-	return fmt.Sprintf("%v within %v", errUnanswered, time.Duration(d))
+// unansweredIn is why a call of Within has ended.
+type unansweredIn struct {
+	limit time.Duration
+	addr  string // "": there is one server
+}
+
+func (u unansweredIn) Error() string {
+	if u.addr == "" {
+		return fmt.Sprintf("%v within %v", errUnanswered, u.limit)
+	}
+	return fmt.Sprintf("%v from %s within %v", errUnanswered, u.addr, u.limit)
 }
 
 // Unwrap makes it the end of a context.

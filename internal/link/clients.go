@@ -78,6 +78,7 @@ func pretends(cli redis.UniversalClient) (does bool) {
 			return false
 		}
 	case *redis.ClusterClient: // there are no copies of it
+		probe.SetStepCount(1) // else it asks a node for COMMAND, which may be one that does not answer
 		err = cli.Process(canceled, probe)
 	default:
 		return false // it is used as it is

@@ -27,7 +27,7 @@ type Link struct {
 	consumers atomic.Int64                 // that use it
 	dialErr   atomic.Pointer[error]        // of the last dial; nil if that succeeded
 	node      atomic.Pointer[redis.Client] // the user's of a server, or of a node that was found; nil: none was found yet
-	silent    sync.Map                     // by slot, when its server did not answer in time: see Within
+	silent    sync.Map                     // by address or slot, when a server did not answer: see Within
 
 	mu        sync.Mutex // guards the fields below
 	pools     map[place]*pool

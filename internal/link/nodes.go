@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,8 +50,70 @@ func (s *Server) Node(ctx context.Context) (*redis.Client, error) {
 	}
 }
 
+// nodeAddr is the address of the node of a Cluster that holds the queue, as far as the client knows the nodes; "" if
+// there is none. It asks nobody.
+func (s *Server) nodeAddr() string {
+	if cluster, ok := s.Cli.(*redis.ClusterClient); ok {
+		if node, err := cluster.MasterForKey(canceled, s.slot); err == nil {
+			return node.Options().Addr
+		}
+	}
+	return ""
+}
+
 // ErrNoNode: a client of this kind does not say which server holds a key.
 var ErrNoNode = errors.New("this kind of client does not say which server holds a key")
+
+// hedge is when one more node is asked for the primaries, because the first may hang.
+const hedge = 300 * time.Millisecond
+
+// Primaries are the servers that hold the keys.
+func Primaries(ctx context.Context, cli redis.UniversalClient) ([]*redis.Client, error) {
+	var cluster *redis.ClusterClient
+	switch cli := cli.(type) {
+	case *redis.Client:
+		return []*redis.Client{cli}, nil
+	case *redis.ClusterClient:
+		cluster = cli
+	case *redis.Ring:
+		return nil, ErrRing
+	default:
+		return nil, fmt.Errorf("%w: %T", ErrNoNode, cli)
+	}
+	type answer struct {
+		nodes []*redis.Client
+		err   error
+	}
+	const most = 5
+	answers := make(chan answer, most)
+	ask := func() {
+		var mu sync.Mutex
+		var a answer
+		a.err = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			a.nodes = append(a.nodes, node)
+			return nil
+		})
+		answers <- a
+	}
+	go ask()
+	again := time.NewTicker(hedge)
+	defer again.Stop()
+	for asked := 1; ; {
+		select {
+		case a := <-answers:
+			return a.nodes, a.err
+		case <-again.C:
+			if asked < most {
+				asked++
+				go ask()
+			}
+		case <-ctx.Done():
+			return nil, Ended(ctx)
+		}
+	}
+}
 
 // lookAgain has the client of a Cluster ask, in the background, which node holds which slot, after an error that may
 // come of a failover. By itself it calls a dead primary until its next reload, which may be a minute away.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,7 +142,7 @@ func TestBackoff(t *testing.T) {
 func TestWithin(t *testing.T) {
 	defer func(before time.Duration) { ReadFor = before }(ReadFor)
 	ReadFor = 80 * time.Millisecond
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	cli := redis.NewClient(&redis.Options{Addr: "10.0.0.1:1"})
 	defer cli.Close()
 	s, other := NewServer(cli, "a"), NewServer(cli, "b")
 	silent := func(ctx context.Context) (int, error) {
@@ -155,18 +157,81 @@ func TestWithin(t *testing.T) {
 		}
 	}
 	says(s, "no answer within 80ms")
-	says(s, "no answer within 20ms")
+	says(s, "no answer within 10ms")
 	says(other, "no answer within 80ms")
 	if n, err := Within(t.Context(), s, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	says(s, "no answer within 80ms")
-	says(s, "no answer within 20ms")
+	says(s, "no answer within 10ms")
 	s.Link.silent.Store(s.slot, time.Now().Add(-silentFor))
 	says(s, "no answer within 80ms")
 	s.Link.silent.Delete(s.slot)
-	canceled, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, _ = Within(canceled, s, silent)
+	_, _ = Within(short, s, silent)
 	says(s, "no answer within 80ms")
+
+	mine := queuetest.Within(t, queuetest.Patience)
+	ReadFor = 2 * queuetest.Patience
+	_, err := Within(mine, s, func(ctx context.Context) (int, error) {
+		ends, _ := mine.Deadline()
+		if sooner, _ := ctx.Deadline(); !sooner.Before(ends) {
+			t.Errorf("no time is left for what the others say: %v, the caller ends at %v", sooner, ends)
+		}
+		return 0, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSilentNode: all shards on a node of a Cluster are waited for together.
+func TestSilentNode(t *testing.T) {
+	cli := clusterOfOne(nil)
+	defer cli.Close()
+	a, b := NewServer(cli, "a"), NewServer(cli, "b")
+	NoteSilent(cli, "10.0.0.1:1")
+	for _, s := range []*Server{a, b} {
+		_, err := Within(t.Context(), s, func(ctx context.Context) (int, error) {
+			if deadline, _ := ctx.Deadline(); time.Until(deadline) > ReadFor/8 {
+				t.Errorf("the node has %v", time.Until(deadline))
+			}
+			return 0, context.DeadlineExceeded
+		})
+		if err == nil {
+			t.Error("no error")
+		}
+	}
+	if text := (unansweredIn{2 * time.Second, a.nodeAddr()}).Error(); text != "no answer from 10.0.0.1:1 within 2s" {
+		t.Error(text)
+	}
+}
+
+// clusterOfOne is a client that knows a Cluster with one node, which is away. dialled may be nil.
+func clusterOfOne(dialled func()) *redis.ClusterClient {
+	cli := redis.NewClusterClient(&redis.ClusterOptions{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if dialled != nil {
+				dialled()
+			}
+			return nil, errors.New("it is away")
+		},
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: "10.0.0.1:1"}}}}, nil
+		}})
+	_, _ = cli.MasterForKey(context.Background(), "") // it learns that
+	return cli
+}
+
+// TestCheckAsksNobody: a client of a Cluster is looked at without a call, because a node may not answer.
+func TestCheckAsksNobody(t *testing.T) {
+	t.Parallel()
+	var dials atomic.Int64
+	cli := clusterOfOne(func() { dials.Add(1) })
+	defer cli.Close()
+	CheckClient("NewMonitor", "orders", cli)
+	if n := dials.Load(); n > 0 {
+		t.Errorf("%d dials", n)
+	}
 }

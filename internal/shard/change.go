@@ -21,7 +21,7 @@ import (
 // the first shard says that the queue has it, because the change must hold there too when messages come. If there is
 // no queue, change makes no key.
 func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, did string,
-	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
+	f func(context.Context, *script.Store, *script.Caller) (T, error)) ([]T, error) {
 	set, err := q.Reach(ctx)
 	if err != nil {
 		return nil, err
@@ -30,10 +30,10 @@ func change[T any](ctx context.Context, q *Queue, calls *script.LimitedCalls, di
 }
 
 func changeIn[T any](ctx context.Context, set *Set, calls *script.LimitedCalls, did string,
-	f func(*script.Store, *script.Caller) (T, error)) ([]T, error) {
+	f func(context.Context, *script.Store, *script.Caller) (T, error)) ([]T, error) {
 	return each(ctx, set.All, did, func(ctx context.Context, s *script.Store) (T, error) {
 		once := func() (T, error) {
-			return script.Once(ctx, calls, func(c *script.Caller) (T, error) { return f(s, c) })
+			return script.Once(ctx, calls, func(c *script.Caller) (T, error) { return f(ctx, s, c) })
 		}
 		got, err := once()
 		if s == set.All[0] || !errors.Is(err, script.ErrNoQueue) {
@@ -62,7 +62,7 @@ func (q *Queue) Pause(ctx context.Context, calls *script.LimitedCalls, until int
 	if until == 0 {
 		did = "resumed"
 	}
-	_, err := change(ctx, q, calls, did, func(s *script.Store, c *script.Caller) (struct{}, error) {
+	_, err := change(ctx, q, calls, did, func(ctx context.Context, s *script.Store, c *script.Caller) (struct{}, error) {
 		return struct{}{}, s.Pause(ctx, c, until, by, why)
 	})
 	return err
@@ -89,7 +89,8 @@ func (q *Queue) PauseFor(ctx context.Context, calls *script.LimitedCalls, us int
 	if err != nil || len(set.All) == 1 {
 		return until, err
 	}
-	_, err = changeIn(ctx, set, calls, "paused", func(s *script.Store, c *script.Caller) (got struct{}, err error) {
+	_, err = changeIn(ctx, set, calls, "paused", func(ctx context.Context, s *script.Store,
+		c *script.Caller) (got struct{}, err error) {
 		if s != set.All[clock] {
 			err = s.Pause(ctx, c, until, by, why)
 		}
@@ -112,14 +113,17 @@ func (q *Queue) SetLimits(ctx context.Context, calls *script.LimitedCalls,
 	if err != nil {
 		return before, err
 	}
-	setPart := func(s *script.Store, c *script.Caller) (script.RateLimits, error) { return s.SetLimits(ctx, c, part) }
+	setPart := func(ctx context.Context, s *script.Store, c *script.Caller) (script.RateLimits, error) {
+		return s.SetLimits(ctx, c, part)
+	}
 	got, err := changeIn(ctx, set, calls, "limits set", setPart)
 	return Whole(commonLimits(got), len(set.All)), err
 }
 
 // LiftThrottle says whether a shard was throttled.
 func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (lifted bool, err error) {
-	got, err := change(ctx, q, calls, "throttle lifted", func(s *script.Store, c *script.Caller) (bool, error) {
+	got, err := change(ctx, q, calls, "throttle lifted", func(ctx context.Context, s *script.Store,
+		c *script.Caller) (bool, error) {
 		return s.LiftThrottle(ctx, c)
 	})
 	return slices.Contains(got, true), err
@@ -127,7 +131,8 @@ func (q *Queue) LiftThrottle(ctx context.Context, calls *script.LimitedCalls) (l
 
 // AcceptBalance counts what is there as right, forgets the losses that were noted, and adds up what it has accepted.
 func (q *Queue) AcceptBalance(ctx context.Context, calls *script.LimitedCalls) (all script.Accepted, err error) {
-	got, err := change(ctx, q, calls, "accepted", func(s *script.Store, c *script.Caller) (script.Accepted, error) {
+	got, err := change(ctx, q, calls, "accepted", func(ctx context.Context, s *script.Store,
+		c *script.Caller) (script.Accepted, error) {
 		return s.AcceptBalance(ctx, c)
 	})
 	for _, a := range got {

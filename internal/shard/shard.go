@@ -140,7 +140,9 @@ func (q *Queue) Ask(ctx context.Context, fresh time.Duration) (*Set, error) {
 		}
 		return q.learn(has), nil
 	}
-	has, err := q.Store.Shards(ctx, 0)
+	has, err := link.Within(ctx, q.Store.Server, func(ctx context.Context) (int, error) {
+		return q.Store.Shards(ctx, 0)
+	})
 	if err != nil && link.Transient(err) && len(known.All) == 1 {
 		if guess := q.guess(ctx); guess > 0 {
 			has, err = guess, nil
