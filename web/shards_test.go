@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
@@ -107,8 +107,8 @@ func TestRequestHasNoDeadline(t *testing.T) {
 		t.Errorf("it has the deadline %v", deadline)
 	}
 	<-ctx.Done()
-	if !unreachable(link.Ended(ctx)) {
-		t.Errorf("it ends with %v", link.Ended(ctx))
+	if !unreachable(context.Cause(ctx)) {
+		t.Errorf("it ends with %v", context.Cause(ctx))
 	}
 }
 

@@ -142,7 +142,7 @@ func TestBackoff(t *testing.T) {
 func TestWithin(t *testing.T) {
 	defer func(before time.Duration) { ReadFor = before }(ReadFor)
 	ReadFor = 80 * time.Millisecond
-	cli := redis.NewClient(&redis.Options{Addr: "10.0.0.1:1"})
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer cli.Close()
 	s, other := NewServer(cli, "a"), NewServer(cli, "b")
 	silent := func(ctx context.Context) (int, error) {
