@@ -107,8 +107,8 @@ func (h *Handler) soon(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, h.bounds.queue)
 }
 
-// within is a context that ends with the time of a request. It has no deadline, because a read of a queue with one shard
-// would be tried until then, and not for link.ReadFor.
+// within is a context that ends with the time of a request. It has no deadline: a read of a queue with one shard would
+// be tried until then, and not for link.ReadFor.
 func (h *Handler) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	end := time.AfterFunc(h.bounds.request, func() { cancel(context.DeadlineExceeded) })
