@@ -295,7 +295,7 @@ func TestSequencesOfShards(t *testing.T) {
 func TestChangesOfShardsWait(t *testing.T) { // not parallel, because of ReadFor
 	readFor := link.ReadFor
 	defer func() { link.ReadFor = readFor }()
-	link.ReadFor = time.Millisecond
+	link.ReadFor = queuetest.Hasty
 	f, wire, cli := face.Wired(t)
 	f.Send(f.Queue(nil), "x", face.InAnHour)
 	wire.Cut()

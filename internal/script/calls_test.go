@@ -291,6 +291,14 @@ func (r *rig) counts() CountsReply {
 	return got
 }
 
+// queueCounts is counts without the instant from which on the books are kept.
+func (r *rig) queueCounts() QueueCounts {
+	r.t.Helper()
+	got := r.counts().QueueCounts
+	got.BooksSince = time.Time{}
+	return got
+}
+
 // settling is one attempt at a call of settle.
 func (r *rig) settling(c *Caller, all ...Settlement) SettleReply {
 	r.t.Helper()

@@ -97,12 +97,12 @@ func TestScriptDoneIsSeen(t *testing.T) {
 		if m := r.looks("key", "k"); m != nil {
 			r.t.Errorf("by its key: %+v", m)
 		}
-		r.equal("counts", r.counts().QueueCounts, QueueCounts{Counts: Counts{Done: 2}})
+		r.equal("counts", r.queueCounts(), QueueCounts{Counts: Counts{Done: 2}})
 		r.at(time.Minute + 2*time.Second) // no fetch has deleted it yet
 		if m := r.looks("id", queuetest.IDOf("a")); m != nil {
 			r.t.Errorf("its time is over: %+v", m)
 		}
-		r.equal("counts", r.counts().QueueCounts, QueueCounts{Counts: Counts{Done: 1}})
+		r.equal("counts", r.queueCounts(), QueueCounts{Counts: Counts{Done: 1}})
 	})
 }
 

@@ -225,12 +225,13 @@ func TestScriptCounts(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		want := func(what string, want QueueCounts) {
 			r.t.Helper()
-			r.equal(what, r.counts().QueueCounts, want)
+			r.equal(what, r.queueCounts(), want)
 		}
 		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }
 		want("nothing", QueueCounts{})
 		r.put(msg("a", 2*time.Second), msg("b", 2*time.Second), msg("c", 3*time.Second), msg("d", 3*time.Second),
 			msg("e", time.Hour))
+		r.equal("books", r.counts().BooksSince.Equal(at(0)), true)
 		want("pending", QueueCounts{Counts: Counts{Pending: 5, NextDue: at(2 * time.Second)}})
 		r.at(2*time.Second - time.Microsecond)
 		want("not yet due", QueueCounts{Counts: Counts{Pending: 5, NextDue: at(2 * time.Second)}})

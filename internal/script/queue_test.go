@@ -74,18 +74,18 @@ func TestScriptPauseSays(t *testing.T) {
 			for range 2 { // the reply of the first is lost
 				r.equal("pause", r.Store.Pause(queuetest.CtxB, c, rigBase+p.until.Microseconds(), p.by, p.why), nil)
 			}
-			r.equal(p.now.String(), r.counts().QueueCounts,
+			r.equal(p.now.String(), r.queueCounts(),
 				QueueCounts{Paused: true, PausedSince: at(p.since), PausedUntil: at(p.until),
 					PausedBy: p.by, PauseReason: p.said})
 			r.read()
 		}
 		before := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "pause").Val()
 		r.do("HSET", r.Keys.State, "pause", rigBase+5*3600e6) // by a program that says nothing
-		r.equal("another pause", r.counts().QueueCounts, QueueCounts{Paused: true, PausedUntil: at(5 * time.Hour)})
+		r.equal("another pause", r.queueCounts(), QueueCounts{Paused: true, PausedUntil: at(5 * time.Hour)})
 		r.do("HSET", r.Keys.State, "pause", before)
 		c.Next()
 		r.equal("resume", r.Store.Pause(queuetest.CtxB, c, 0, "ann", ""), nil)
-		r.equal("resumed", r.counts().QueueCounts, QueueCounts{})
+		r.equal("resumed", r.queueCounts(), QueueCounts{})
 		r.equal("field", r.Cli.HExists(queuetest.CtxB, r.Keys.State, "paused").Val(), false)
 		r.read()
 	})

@@ -146,9 +146,9 @@ var repliesToUsers = map[string]repliesCase{
 
 // repliesToMonitors are calls of Monitors.
 var repliesToMonitors = map[string]repliesCase{
-	"counts": caseOf(func(s *Store) (CountsReply, error) { return s.Counts(queuetest.CtxB) }, []int{2, 14, 16, 18, 20},
-		[]string{"1|2|3|4|5|6|7|8|9|10|11|1|||0|0|0||0|0|-7|",
-			"1|2|3|4|5|6|7|8|9|10|11||x|1 1 1 1|5|6|7|x|3|4|5|x"},
+	"counts": caseOf(func(s *Store) (CountsReply, error) { return s.Counts(queuetest.CtxB) }, []int{2, 14, 16, 18, 20, 22},
+		[]string{"1|2|3|4|5|6|7|8|9|10|11|1|||0|0|0||0|0|-7||0",
+			"1|2|3|4|5|6|7|8|9|10|11||x|1 1 1 1|5|6|7|x|3|4|5|x|8"},
 		"1|2|3|4|5|6|7|8|9|10|11", "1|2|3|4|5|6|7|8|9|10|11|1|13"),
 	"look": caseOf(func(s *Store) (*lookReply, error) { return s.Look(queuetest.CtxB, "id", "a", 0) }, []int{3, 7, 8},
 		[]string{"5|a|garbage|6|envelope|x||3|0", "5|a|ready|0|envelope||||0", "5|a|done|6|envelope||result|0|1|part"},
