@@ -252,7 +252,8 @@ func (r *request) destroy(v *verb) error {
 	return nil
 }
 
-// fits returns an error if a message is in no state of what destroys it: who may cancel may not delete.
+// fits returns an error if a message is in no state of what destroys it: who may cancel may not delete. A message that
+// changes its state between this and the act is destroyed all the same.
 func fits(ctx context.Context, m *ops.Queue, v *verb, id string) error {
 	if !v.Destroys {
 		return nil

@@ -141,7 +141,7 @@ func (l *language) lost(rows []row) string {
 	lost, unread, since := 0, 0, time.Time{}
 	for _, r := range rows {
 		n := r.Counts
-		if n.Unaccounted != 0 || !n.LossSince.IsZero() {
+		if n.Unaccounted > 0 || !n.LossSince.IsZero() {
 			lost++
 		}
 		if r.Err != nil || r.Missing != nil {
@@ -157,8 +157,9 @@ func (l *language) lost(rows []row) string {
 	case since.IsZero():
 		return ""
 	case unread > 0:
-		return l.say("No loss is known, but %s queues cannot be read, or not all of their shards", l.number(unread))
+		return l.say("No loss is known that nobody has accepted, but %s queues cannot be read, or not all of their shards",
+			l.number(unread))
 	}
-	return l.say("No loss is known: the books of each queue balance since %s, or for longer",
+	return l.say("No loss is known that nobody has accepted. The books of each queue are kept since %s, or for longer",
 		l.clockOf(since, "2006-01-02 15:04:05"))
 }

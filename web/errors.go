@@ -129,7 +129,9 @@ func (h *Handler) errorsOf(r *request, s *selection) errorCount {
 		if err := h.readers.enter(who); err != nil {
 			one.err = err
 		} else {
-			one.Runs = true
+			if one.Runs = true; !errors.Is(one.err, delayqueue.ErrMissingShards) {
+				one.err = nil
+			}
 			go h.countErrors(who, r.Queue, s.State, s.Filter, one)
 		}
 	}

@@ -64,14 +64,17 @@ func (r *request) entry(ctx context.Context, id string) (*ops.JournalEntry, erro
 	return e, nil
 }
 
-// mayStop: who may do what a job does may stop it, in whatever state the messages are.
+// mayStop: who may do all that a job does may stop it.
 func (r *request) mayStop(e *ops.JournalEntry) error {
 	err := error(errWhat)
 	for _, v := range verbs {
-		if v.Act != e.Act {
+		task := e.Bulk.Task // nil if that is not known: then one right is enough
+		if v.Act != e.Act || task != nil && !slices.ContainsFunc(v.States, func(s delayqueue.State) bool {
+			return slices.Contains(task.States, s)
+		}) {
 			continue
 		}
-		if r.Actor, err = r.may(v.Action, r.Queue); err == nil {
+		if r.Actor, err = r.may(v.Action, r.Queue); (err == nil) == (task == nil) {
 			break
 		}
 	}

@@ -47,6 +47,21 @@ func (f *fixture) pending() int64 {
 	return c.Pending
 }
 
+// Before a job that was cut off is begun again, the page says that some messages would be postponed twice.
+func TestPostponedTwice(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	plan := address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "1h0m0s", "count", "1")
+	const said = "The same was begun before and cut off after"
+	job := f.slowly("postpone")
+	f.eventually("it has begun", func() bool { return !strings.Contains(f.get(job).body, "running: 0 done") })
+	f.onJob(job, "stop")
+	f.eventually("it is stopped", func() bool { return strings.Contains(f.get(job).body, "stopped") })
+	_, body := f.counted(plan)
+	f.sees(body, said)
+	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	f.lacks(body, said)
+}
+
 // A job is seen and stopped from any process.
 func TestJob(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})

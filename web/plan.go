@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/shift"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -39,6 +40,7 @@ type planning struct {
 	By     time.Duration
 	Rate   int
 	Lift   bool   // deadlines
+	CutOff int64  // messages that the same call had shifted when it was cut off; they would be shifted again
 	Fields []fact // of the form that counts on, which the script sends, or of the form that begins the job
 }
 
@@ -56,6 +58,16 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	}
 	if p.Changes() {
 		p.Chosen = append(p.Chosen, r.lang.howOf(p)...)
+	}
+	if p.NeedsDelay && p.Result.Next == "" {
+		b := p.bulk()
+		e, err := shift.CutOff(ctx, r.Monitor(), &b, p.By)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			p.CutOff = e.Messages
+		}
 	}
 	return p, r.setShown(ctx, p)
 }

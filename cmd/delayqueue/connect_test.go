@@ -83,7 +83,7 @@ func TestForecastBeginsByTheLocalClock(t *testing.T) {
 // TestUsageErrors: what is wrong with a command line is said in words of this program.
 func TestUsageErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"doctor":                              "doctor: which queue? delayqueue stats shows them, those in trouble first\n",
+		"doctor":                              "doctor: which queue? delayqueue queues lists them\n",
 		"schedule rm":                         "schedule rm: which queue? ",
 		"get orders":                          "get: (ID | KEY) is missing\nUsage: delayqueue get QUEUE (ID | KEY)",
 		"doctor orders mails":                 `doctor: "mails" is one argument too many`,

@@ -347,7 +347,7 @@ func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []ch
 		case s.Trouble != nil:
 			text = s.Trouble.Error()
 			if errors.Is(s.Trouble, schedule.ErrMoved) {
-				text += "; " + notAnew(queue, s.Name)
+				text += "; " + a.notAnew(queue, s.Name)
 			}
 		case !s.Overdue.IsZero():
 			text = "its instant " + at(s.Overdue) + " is overdue"

@@ -100,7 +100,7 @@ var (
 	notBoth    = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set none of the others can be; .*$`)
 	needsValue = regexp.MustCompile(`^flag needs an argument: .*?(-[^ ]+)$`)
 	badValue   = regexp.MustCompile(`(?s)^invalid argument "(.*)" for ".*(--.*)" flag: (.*)$`)
-	argCount   = regexp.MustCompile(`(\d+)(?: and (\d+))? arg\(s\)`)
+	argCount   = regexp.MustCompile(`^(?:accepts|requires)[a-z ]* (\d+)(?: and (\d+))? arg\(s\)`)
 )
 
 // inOwnWords says for a person what is wrong with the command line.
@@ -135,9 +135,9 @@ func (a *app) inOwnWords(text string) string {
 	most, _ := strconv.Atoi(cmp.Or(m[2], m[1]))
 	switch words := strings.Fields(a.command.Use)[1:]; {
 	case len(args) >= least:
-		return fmt.Sprintf("%s: %q is one argument too many", name, args[most])
+		return fmt.Sprintf("%s: %q is one argument too many", name, args[min(most, len(args)-1)])
 	case len(args) == 0 && words[0] == "QUEUE":
-		return name + ": which queue? delayqueue stats shows them, those in trouble first"
+		return name + ": which queue? delayqueue queues lists them"
 	default:
 		return fmt.Sprintf("%s: %s is missing", name, strings.Join(words[len(args):], " "))
 	}

@@ -44,7 +44,7 @@ key, else the one that died last.`,
 			case msg == nil && byKey:
 				return a.noKey(c.Context(), m, args[1], "")
 			case msg == nil:
-				return noID(c.Context(), m, args[1])
+				return a.noID(c.Context(), m, args[1])
 			case raw:
 				_, err = os.Stdout.WriteString(msg.Payload)
 				return err
@@ -242,24 +242,24 @@ func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) erro
 		wanted += " "
 	}
 	if hint == "" {
-		hint = ": " + searches(m, what)
+		hint = ": " + a.searches(m, what)
 	}
 	return fail(exitNotFound, "no %smessage of queue %q has the key %q%s", wanted, m.Name(), what, hint)
 }
 
 // searches says how to look for what is neither an id nor a key.
-func searches(m *ops.Queue, what string) string {
-	return fmt.Sprintf("delayqueue find %s %s searches", shellQuote(m.Name()), shellQuote(what))
+func (a *app) searches(m *ops.Queue, what string) string {
+	return a.toCopy("find", m.Name(), what) + " searches"
 }
 
 // noID is the error for a message that is not found by its id.
-func noID(ctx context.Context, m *ops.Queue, what string) error {
+func (a *app) noID(ctx context.Context, m *ops.Queue, what string) error {
 	hint := "it was handled, taken back or deleted, or never sent here"
 	if uuid.Validate(what) != nil {
 		if msg, err := getKey(ctx, m, what); err == nil && msg != nil {
 			return fail(exitNotFound, "%q is the key of message %s and no id: add --key", what, msg.ID)
 		}
-		hint = "an id is a UUID like 0190f3a0-0000-7000-8000-000000000001; " + searches(m, what)
+		hint = "an id is a UUID like 0190f3a0-0000-7000-8000-000000000001; " + a.searches(m, what)
 	}
 	return fail(exitNotFound, "queue %q has no message %s: %s", m.Name(), what, hint)
 }

@@ -19,7 +19,7 @@ func tellStats(w *world) {
 	w.kill("mails", "no such host", "d") // it takes c along
 	out := w.must("stats")
 	w.contains(out, "QUEUE", "PENDING", "orders", "mails", "no consumers", "in ")
-	w.inOrder(out, "mails", "orders", "2 queues: 1 critical (mails), 1 warning\nlost: nothing, by the books of 2 queues, of each since ")
+	w.inOrder(out, "mails", "orders", "2 queues: 1 critical (mails), 1 warning\nlost: nothing that nobody has accepted, by the books of 2 queues, of each since ")
 	w.contains(w.must("queues"), "mails\n", "orders\n")
 	w.contains(w.must("stats", "orders", "--json"), `{"queue":"orders","pending":2,`, `"next_due":"2`, `"paused":false`)
 	equal(w, "queues --json", len(decode[map[string]string](w, w.must("queues", "--json"))), 2)
@@ -157,8 +157,8 @@ func tellGet(w *world) {
 	w.refused(exitRefused, "is done", "run", "reports", done)
 	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "canceled 1 message")
 
-	w.refused(exitNotFound, `has the key "42": delayqueue find orders 42 searches`, "get", "orders", "42")
-	w.refused(exitNotFound, "0000-7000-8000-000000000001; delayqueue find orders 42 searches", "run", "orders", "42")
+	w.refused(exitNotFound, `has the key "42": delayqueue find orders 42 `, "get", "orders", "42")
+	w.refused(exitNotFound, "0000-7000-8000-000000000001; delayqueue find orders 42 ", "run", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders",
 		"01890000-0000-7000-8000-000000000000")
 	w.contains(w.must("get", "orders", "order-42"), id)

@@ -54,7 +54,7 @@ not sent and why, and which are overdue.`,
 			fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
 			for i := range all {
 				if errors.Is(all[i].Trouble, schedule.ErrMoved) {
-					fmt.Fprintln(os.Stderr, printable(notAnew(m.Name(), all[i].Name)))
+					fmt.Fprintln(os.Stderr, printable(a.notAnew(m.Name(), all[i].Name)))
 				}
 			}
 			return nil
@@ -140,9 +140,9 @@ func (a *app) scheduleTable(all []schedule.Status) *grid {
 }
 
 // notAnew says what to do about a schedule whose sequence has gone on without it, if that lasts.
-func notAnew(queue, entry string) string {
+func (a *app) notAnew(queue, entry string) string {
 	return fmt.Sprintf("if %s does not begin anew within a minute (the journal may say who moved its sequence): %s", entry,
-		anew(queue, entry))
+		a.anew(queue, entry))
 }
 
 // whenOf is the rule of an entry in words, without its zone.

@@ -57,9 +57,10 @@ func tellSchedules(w *world) {
 	w.lacks(out, "counts")
 	w.refused(exitUsage, "this is a key of a message of an entry", "schedule", "set", "reports", "tick", "--counts",
 		"schedule/daily")
-	w.refused(exitRefused, "then delayqueue schedule rm reports daily, delayqueue sequences reports "+
-		"schedule/daily --drop, and delayqueue schedule set reports daily", "sequences", "reports", "schedule/daily",
-		"--drop") // before it asks
+	for _, command := range []string{"schedule rm reports daily", "sequences reports schedule/daily --drop",
+		"schedule set reports daily"} { // with the flags of the connection behind each; and it is said before it asks
+		w.refused(exitRefused, "delayqueue "+command, "sequences", "reports", "schedule/daily", "--drop")
+	}
 	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"),
 		"schedule daily paused")
 	w.contains(w.must("journal", "reports"), "ann", "pause schedule", "card provider down")

@@ -103,20 +103,20 @@ func (a *app) showSequences(ctx context.Context, m *ops.Queue, names []string) e
 const schedulesSequence = "schedule/"
 
 // anew are the commands after which a schedule goes on whose sequence has come to its end.
-func anew(queue, entry string) string {
-	words := shellQuote(queue) + " " + shellQuote(entry)
-	return fmt.Sprintf("note what delayqueue schedule show %s says, then delayqueue schedule rm %s, delayqueue sequences "+
-		"%s %s --drop, and delayqueue schedule set %s …", words, words, shellQuote(queue),
-		shellQuote(schedulesSequence+entry), words)
+func (a *app) anew(queue, entry string) string {
+	return fmt.Sprintf("note what %s says, then %s, %s, and %s …", a.toCopy("schedule", "show", queue, entry),
+		a.toCopy("schedule", "rm", queue, entry), a.toCopy("sequences", queue, schedulesSequence+entry, "--drop"),
+		a.toCopy("schedule", "set", queue, entry))
 }
 
 // dropSequences drops each sequence by a call of its own, so that an error does not keep the others from being dropped.
+// That of a schedule keeps all: nothing is asked about that will not be done.
 func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) error {
 	for _, name := range names {
 		if entry, ours := strings.CutPrefix(name, schedulesSequence); ours {
 			if _, err := schedule.Get(ctx, m.Monitor(), entry); err == nil {
 				return fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again. If the "+
-					"schedule stands still: %s", name, entry, anew(m.Name(), entry))
+					"schedule stands still: %s", name, entry, a.anew(m.Name(), entry))
 			}
 		}
 	}

@@ -128,7 +128,11 @@ func (a *app) folded(all []*health.Look, named bool) []*health.Look {
 	if named || a.json || !onTerminal(os.Stdout) {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(l *health.Look) bool { return l.Judge().Code == health.Well })
+	some := slices.DeleteFunc(slices.Clone(all), func(l *health.Look) bool { return l.Judge().Code == health.Well })
+	if len(some) == 0 {
+		return all
+	}
+	return some
 }
 
 // mostNames is how many queues a line names.
@@ -196,11 +200,15 @@ func sayLost(all []*health.Look) {
 	if unread > 0 {
 		not = fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
 	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0 && unread == len(all):
+		say("lost: not known, because no queue can be read whole")
+		return
+	case len(names) == 0:
 		if !kept.IsZero() {
 			not = ", of each since " + at(kept) + " or longer" + not
 		}
-		say("lost: nothing, by the books of %s%s", plural(len(all)-unread, "queue"), not)
+		say("lost: nothing that nobody has accepted, by the books of %s%s", plural(len(all)-unread, "queue"), not)
 		return
 	}
 	if !since.IsZero() {

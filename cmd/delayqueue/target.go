@@ -105,7 +105,7 @@ func (a *app) one(ctx context.Context, m *ops.Queue, name string, find finder,
 	was, err := work(ctx, id)
 	var wrong *delayqueue.StateError
 	if errors.As(err, &wrong) && wrong.State == delayqueue.StateGone {
-		return "", noID(ctx, m, name)
+		return "", a.noID(ctx, m, name)
 	}
 	return was, err
 }

@@ -78,7 +78,7 @@ func (a *app) why(ctx context.Context, m *ops.Queue, lane string, args []string,
 		if w, err := m.Why(ctx, args[0]); !notThere(err) {
 			return w, err
 		}
-		return nil, noID(ctx, m, args[0])
+		return nil, a.noID(ctx, m, args[0])
 	}
 	w, err := m.WhyKey(ctx, args[0])
 	if !notThere(err) {

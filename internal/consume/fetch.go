@@ -160,7 +160,10 @@ func (p *poller) report(got *script.FetchReply, answeredAt time.Time) {
 	before := p.past.last
 	p.compareTotals(got)
 	here := before.stored - before.acked // at most
-	gone := script.Loss{From: before.at, At: got.Now, Messages: min(here, before.stored-got.Totals.Stored), All: true}
+	gone := script.Loss{From: before.at, At: got.Now, Messages: before.stored - got.Totals.Stored, All: true}
+	if here > 0 { // else it began with messages that nobody counted
+		gone.Messages = min(gone.Messages, here)
+	}
 	if got.First == 1 && before.at != 0 {
 		p.settings.Log.Error(
 			"delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +

@@ -261,7 +261,7 @@ func (l *Look) inLanes() (Verdict, bool) {
 	if first := l.standsStill(); first != nil && late > l.Limits.OrDefault().Lane {
 		front := say("is retried at %s", first.At)
 		switch {
-		case first.Delivery > failsAgain: // it stays so while that runs
+		case fails(*first): // it stays so while it runs again
 			front = say("fails, now at delivery %s", int64(first.Delivery))
 		case first.State == delayqueue.StateUnack:
 			front = say("is handled since %s", first.At)
@@ -282,10 +282,10 @@ func (l *Look) standsStill() *ops.Holder {
 	limit := l.Limits.OrDefault().Lane
 	goesOn := func(h ops.Holder) bool {
 		switch {
-		case h.Delivery > failsAgain:
+		case fails(h):
 			return false
 		case h.State == delayqueue.StateRetry:
-			return h.At.Sub(l.At) <= limit
+			return h.Delivery <= failsAgain && h.At.Sub(l.At) <= limit
 		case h.State == delayqueue.StateUnack:
 			return h.At.IsZero() || l.At.Sub(h.At) <= limit
 		}
@@ -296,6 +296,9 @@ func (l *Look) standsStill() *ops.Holder {
 	}
 	return &l.Lane.Holders[0]
 }
+
+// fails says whether a message has failed again and again.
+func fails(h ops.Holder) bool { return h.Delivery > failsAgain && h.LastError != "" }
 
 // PauseOf says until when, by whom and why.
 func PauseOf(n ops.Counts) Text {
