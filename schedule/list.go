@@ -41,8 +41,8 @@ var (
 		"unless the clock changes, it begins anew within a minute")
 	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the
 	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds.
-	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; it begins anew within seconds, " +
-		"but not if its sequence is at its last number")
+	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; " +
+		"it begins anew within seconds, but not if its sequence is at its last number")
 	// ErrRefused: a replica was refused the message, and says why.
 	ErrRefused = errors.New("its message was refused")
 )

@@ -135,8 +135,7 @@ func (b *board) judge(l *language) {
 	}
 }
 
-// lost says in how many queues messages were lost, or from when on it is known that none was. Queues that cannot be read
-// have a verdict that says so.
+// lost says in how many queues messages were lost, or from when on it is known that none was.
 func (l *language) lost(rows []row) string {
 	lost, unread, since := 0, 0, time.Time{}
 	for _, r := range rows {

@@ -74,8 +74,9 @@ func TestShardThatCannotBeRead(t *testing.T) {
 	const without = "Shard 2 of 3 does not answer: a key of this queue belongs to another program (WRONGTYPE). " +
 		"What is shown is without it."
 	for page, more := range map[string]string{"limits?q=orders": "", "consumers?q=orders": "", "pause?q=orders": "",
-		"lanes?q=orders": "", "errors?q=orders": "Looked at 0 of 0.", "messages?q=orders": "", "messages?q=orders&state=waiting": "",
-		"messages?q=orders&text=nothing": "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
+		"lanes?q=orders": "", "errors?q=orders": "Looked at 0 of 0.", "messages?q=orders": "",
+		"messages?q=orders&state=waiting": "",
+		"messages?q=orders&text=nothing":  "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
 		"plan?q=orders&state=pending&do=run&count=1": "messages, as they were at"} {
 		shows(page+"&lang=en", without, more)
 	}

@@ -136,20 +136,23 @@ var chinese = map[string]string{
 
 	// The board.
 	"There is no queue yet": "还没有队列",
-	"No loss is known that nobody has accepted, but %s queues cannot be read, or not all of their shards": "没有未确认的丢失，但有 %s 个队列无法读取或缺少分片",
-	"The same was begun before and cut off after %s messages. They would be postponed again.":             "同样的操作先前进行到 %s 条时中断，这些消息会再次推迟。",
+	"No loss is known that nobody has accepted, but %s queues cannot be read, or not all of their shards": "" +
+		"没有未确认的丢失，但有 %s 个队列无法读取或缺少分片",
+	"The same was begun before and cut off after %s messages. They would be postponed again.": "" +
+		"同样的操作先前进行到 %s 条时中断，这些消息会再次推迟。",
 	"Queues that have lost messages: %s": "丢失过消息的队列：%s",
-	"No loss is known that nobody has accepted. The books of each queue are kept since %s, or for longer": "没有未确认的丢失。各队列的账目至少自 %s 起记录",
-	"Queues in trouble: %s, to look at: %s, of %s":                                                        "有问题的队列：%s，需要留意：%s，共 %s",
-	"Queues in trouble: %s of %s":                                                                         "有问题的队列：%s / %s",
-	"Queues to look at: %s of %s":                                                                         "需要留意的队列：%s / %s",
-	"All is well with the %s queues that are shown":                                                       "所查看的 %s 个队列一切正常",
-	"Find a queue by its name":                                                                            "按名称查找队列",
-	"Find a lane by its name":                                                                             "按名称查找泳道",
-	"Find":                                                                                                "查找",
-	"Queues may be missing":                                                                               "可能缺少部分队列",
-	"All is well. Queues: %s":                                                                             "一切正常。队列：%s",
-	"The list of queues may be incomplete: %s":                                                            "队列列表可能不完整：%s",
+	"No loss is known that nobody has accepted. The books of each queue are kept since %s, or for longer": "" +
+		"没有未确认的丢失。各队列的账目至少自 %s 起记录",
+	"Queues in trouble: %s, to look at: %s, of %s":  "有问题的队列：%s，需要留意：%s，共 %s",
+	"Queues in trouble: %s of %s":                   "有问题的队列：%s / %s",
+	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",
+	"All is well with the %s queues that are shown": "所查看的 %s 个队列一切正常",
+	"Find a queue by its name":                      "按名称查找队列",
+	"Find a lane by its name":                       "按名称查找泳道",
+	"Find":                                          "查找",
+	"Queues may be missing":                         "可能缺少部分队列",
+	"All is well. Queues: %s":                       "一切正常。队列：%s",
+	"The list of queues may be incomplete: %s":      "队列列表可能不完整：%s",
 	"There are more queues than are shown. Name the important ones in Config.Queues. The search finds any other " +
 		"queue by its full name.": "队列过多，未全部显示。可用 Config.Queues 指定要显示的队列；其余队列可按完整名称查找。",
 	"All queues, the worst first": "所有队列，最差的在前",

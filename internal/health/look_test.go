@@ -146,7 +146,8 @@ func TestJudge(t *testing.T) {
 			"lane customer-42 stands still, messages wait since 06:24: the one in front is retried at 06:30 (behind it: 50)"},
 		{Look{Counts: waits(6 * time.Minute), Consumers: idle,
 			Lane: lane(ops.Holder{State: delayqueue.StateUnack, At: now, Delivery: 3, LastError: "x"})}, Warning, Lane,
-			"lane customer-42 stands still, messages wait since 06:24: the one in front fails, now at delivery 3 (behind it: 50)"},
+			"lane customer-42 stands still, messages wait since 06:24: " +
+				"the one in front fails, now at delivery 3 (behind it: 50)"},
 		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Limits: Limits{Lane: time.Hour}}, Notice,
 			Lane, "messages of lane customer-42 wait for others of it since 06:24"},
 		{Look{Consumers: idle, Stuck: []Countdown{{"import-42", 2, "0b1f", 0, now}, {"import-43", 1, "0b20", 0, now}}},

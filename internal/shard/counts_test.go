@@ -107,7 +107,8 @@ func TestSumOfCounts(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	one, two := script.CountsReply{Layout: "1", Now: 5}, script.CountsReply{Layout: "2", Now: 7}
 	one.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 2, NextDue: at(9)}, Paused: true,
-		PausedUntil: at(20), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(4), ThrottledUntil: at(3), BooksSince: at(4)}
+		PausedUntil: at(20), PausedBy: "a", PausedSince: at(1), Limited: true, LimitedSince: at(4), ThrottledUntil: at(3),
+		BooksSince: at(4)}
 	two.QueueCounts = script.QueueCounts{Counts: script.Counts{Behind: 1, NextDue: at(8)}, LaneSince: at(2), Paused: true,
 		PausedUntil: at(30), PausedBy: "b", Limited: true, LimitedSince: at(3), LimitedUntil: at(6), Unaccounted: -1,
 		BooksSince: at(3)}

@@ -104,8 +104,8 @@ func TestLossInOneShard(t *testing.T) {
 	})
 	f.Must(q.Shutdown(queuetest.Within(t, queuetest.Patience)))
 	f.Must(queuetest.Failure(m.AcceptBalance(queuetest.CtxB)))
-	if c, err := m.Counts(queuetest.CtxB); err != nil || c.LossMessages != 0 || !c.LossSince.IsZero() || c.Pending != 40-lost ||
-		lost == 0 {
+	if c, err := m.Counts(queuetest.CtxB); err != nil || c.LossMessages != 0 || !c.LossSince.IsZero() ||
+		c.Pending != 40-lost || lost == 0 {
 		t.Errorf("%d were lost; accepted: %+v, %v", lost, c, err)
 	}
 }
