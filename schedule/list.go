@@ -40,7 +40,8 @@ var (
 	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
 		"unless the clock changes, it begins anew within a minute")
 	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the
-	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds.
+	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds, unless the sequence is at
+	// its last number: then the entry has to be removed, its sequence dropped, and the entry set again.
 	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; " +
 		"it begins anew within seconds, but not if its sequence is at its last number")
 	// ErrRefused: a replica was refused the message, and says why.

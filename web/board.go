@@ -156,9 +156,9 @@ func (l *language) lost(rows []row) string {
 	case since.IsZero():
 		return ""
 	case unread > 0:
-		return l.say("No loss is known that nobody has accepted, but %s queues cannot be read, or not all of their shards",
+		return l.say("Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s",
 			l.number(unread))
 	}
-	return l.say("No loss is known that nobody has accepted. The books of each queue are kept since %s, or for longer",
+	return l.say("Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least",
 		l.clockOf(since, "2006-01-02 15:04:05"))
 }

@@ -18,7 +18,7 @@ func TestBooks(t *testing.T) {
 	page := func() string { return f.get("queue?q=orders").body }
 	f.sees(page(), "They balance", "No loss is known.", `<th scope="row">sent</th><td class="num">2</td>`)
 	f.lacks(page(), `action="books"`)
-	f.sees(f.get("").body, "No loss is known that nobody has accepted. The books of each queue are kept since "+
+	f.sees(f.get("").body, "Nothing is known to be lost but what was accepted. The books of each queue go back to "+
 		time.Now().UTC().Format("2006-01-02"))
 
 	noticed := time.Now().Add(-time.Hour).UnixMicro()

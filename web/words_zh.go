@@ -136,13 +136,13 @@ var chinese = map[string]string{
 
 	// The board.
 	"There is no queue yet": "还没有队列",
-	"No loss is known that nobody has accepted, but %s queues cannot be read, or not all of their shards": "" +
-		"没有未确认的丢失，但有 %s 个队列无法读取或缺少分片",
+	"Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s": "" +
+		"除已确认的外，未发现丢失。无法读取或不完整的队列：%s",
 	"The same was begun before and cut off after %s messages. They would be postponed again.": "" +
 		"同样的操作先前进行到 %s 条时中断，这些消息会再次推迟。",
 	"Queues that have lost messages: %s": "丢失过消息的队列：%s",
-	"No loss is known that nobody has accepted. The books of each queue are kept since %s, or for longer": "" +
-		"没有未确认的丢失。各队列的账目至少自 %s 起记录",
+	"Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least": "" +
+		"除已确认的外，未发现丢失。各队列的账目至少自 %s 起记录",
 	"Queues in trouble: %s, to look at: %s, of %s":  "有问题的队列：%s，需要留意：%s，共 %s",
 	"Queues in trouble: %s of %s":                   "有问题的队列：%s / %s",
 	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",

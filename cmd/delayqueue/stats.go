@@ -208,7 +208,7 @@ func sayLost(all []*health.Look) {
 		if !kept.IsZero() {
 			not = ", of each since " + at(kept) + " or longer" + not
 		}
-		say("lost: nothing that nobody has accepted, by the books of %s%s", plural(len(all)-unread, "queue"), not)
+		say("lost: nothing but what was accepted, by the books of %s%s", plural(len(all)-unread, "queue"), not)
 		return
 	}
 	if !since.IsZero() {

@@ -25,6 +25,10 @@ func CutOff(ctx context.Context, m *ops.Queue, b *ops.Bulk, by time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
+	return find(page, b, by), nil
+}
+
+func find(page *ops.JournalPage, b *ops.Bulk, by time.Duration) *ops.JournalEntry {
 	for i := range page.Entries {
 		e := &page.Entries[i]
 		ago := page.Now.Sub(e.At)
@@ -44,10 +48,10 @@ func CutOff(ctx context.Context, m *ops.Queue, b *ops.Bulk, by time.Duration) (*
 			break
 		}
 		if e.Bulk.Phase != journal.Finished && shared > 0 && e.Messages > 0 {
-			return e, nil
+			return e
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // sameFilter says whether two filters were given by the same words. A duration as an end was another instant then.
