@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,35 @@ func TestWhyCountdown(t *testing.T) {
 	}
 	b.next(f, f.Send(f.Queue(nil), "x", delayqueue.WithCounts("k")).ID)
 	b.next(f, id)
+}
+
+// TestWhyCountdownOfTheDead: an answer names the messages whose acks cannot come, and no others.
+func TestWhyCountdownOfTheDead(t *testing.T) {
+	f, m := newQueue(t)
+	b := newBlocker()
+	b.consume(f, m, nil)
+	var ids []string
+	die := func(counts string, opts ...delayqueue.MsgOption) {
+		t.Helper()
+		id := f.Send(f.Queue(nil), "x", append(opts, delayqueue.WithCounts(counts), delayqueue.WithRetryCount(0))...).ID
+		testkit.Receive(t, "the delivery", b.started)
+		b.release <- queuetest.ErrBoom
+		because(f, m, id, "garbage")
+		ids = append(ids, id)
+	}
+	die("k") // for an earlier message with the key
+	id := f.Send(f.Queue(nil), "x", face.InAnHour, delayqueue.WithKey("k"), delayqueue.WithCountdown(5)).ID
+	die("other")
+	die("k")
+	die("k", delayqueue.WithKey("row-2"))
+	die("k")
+	die("k", delayqueue.WithKey("row-4"))
+	w := because(f, m, id, "acks")
+	c := w.Causes[0]
+	if want := []string{ids[5], ids[4], ids[3]}; !slices.Equal(c.Dead, want) || c.Message != want[0] ||
+		!strings.Contains(w.String(), "count for it: 4; the last of them: row-4, "+ids[4]+", row-2. delayqueue requeue") {
+		t.Errorf("%+v, want %v: %s", c, want, w)
+	}
 }
 
 // TestWhyThrottled: a message waits for the end of a Throttle, and the one that was refused for its next delivery.

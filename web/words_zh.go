@@ -50,6 +50,9 @@ var chinese = map[string]string{
 	"It waits for delivery %s until %s": "等待第 %s 次投递，直到 %s",
 	"It waits for acks that count for its key (%s of %s are " +
 		"missing), but not beyond %s": "等待计入其键的确认（尚缺 %s / %s），最迟到 %s",
+	"It waits for acks that count for its key (%s of %s are missing), but not beyond %s. Dead messages that " +
+		"count for it: %s; the last of them: %s": "等待计入其键的确认（尚缺 %s / %s），最迟到 %s。" +
+		"计入它的死信：%s 条；最近的：%s",
 	"It is not due before %s":                     "%s 才到期",
 	"No consumer of the queue is alive":           "此队列没有存活的消费者",
 	"A handler has throttled the queue until %s":  "处理函数已限流此队列至 %s",

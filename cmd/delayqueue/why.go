@@ -141,6 +141,10 @@ func (a *app) remedy(m *ops.Queue, w *ops.Why, c ops.Cause) (words string, comma
 	case c.Code == "garbage":
 		to("requeue", m.Name(), id)
 		return "To bring it back:", commands
+	case len(c.Dead) > 0:
+		to(append([]string{"requeue", m.Name()}, c.Dead...)...)
+		to("run", m.Name(), id)
+		return "To bring the dead back, or to make this one due now:", commands
 	case id != "" && (c.Code == "instant" || c.Code == "retry" || c.Code == "acks"):
 		to("run", m.Name(), id)
 		return "To make it due now:", commands
