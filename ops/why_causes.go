@@ -218,7 +218,8 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c = c.say("Its consumer reports only a part of its handlers; if it is gone, this is handed out again after %s",
 			msg.At)
 	default:
-		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
+		c = c.say("A consumer has fetched it, and no handler had it when consumers last reported, as they do once a second; "+
+			"if its consumer is gone, it is handed out again after %s", msg.At)
 	}
 	return append([]Cause{c}, f.stopped(msg.At)...)
 }

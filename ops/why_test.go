@@ -127,6 +127,29 @@ func TestWhyOneAfterTheOther(t *testing.T) {
 	because(f, m, id, "gone")
 }
 
+// TestWhyHung: a handler that hangs is named as one that has the message, after its lease was renewed, too. Until its
+// consumer has reported that, the answer does not say that no consumer is known to have the message.
+func TestWhyHung(t *testing.T) {
+	f, m := newQueue(t)
+	hung := make(chan struct{})
+	q := f.Queue(nil).WithLease(time.Second).WithHandler(func(context.Context, *delayqueue.Message) error {
+		<-hung
+		return nil
+	})
+	id := f.Send(f.Queue(nil), "x").ID
+	q.StartConsume()
+	t.Cleanup(func() { close(hung) })
+	queuetest.Eventually(t, "the lease was renewed twice", func() bool {
+		w, err := m.Why(queuetest.CtxB, id)
+		f.Must(err)
+		c := w.Causes[0]
+		if c.Code == "lease" && !strings.Contains(w.String(), "A consumer has fetched it") {
+			t.Errorf("%s", w)
+		}
+		return c.Code == "handled" && w.Now.Sub(c.Since) > 2*time.Second
+	})
+}
+
 // TestWhyFailed: a message that failed waits for its retry, and then for a person; a key that is held says so.
 func TestWhyFailed(t *testing.T) {
 	f, m := newQueue(t)
