@@ -21,8 +21,8 @@ func (a *app) cancelCommand() *cobra.Command {
 		Long: `cancel takes messages out, in any state: they are never delivered again. If a
 message is being handled, its handler's context ends within a third of a lease;
 what the handler has done is not undone. --all cancels all messages in pending,
-ready, retry and waiting, or in the states of --state; the journal and the books
-call them deleted. The command asks first.`,
+ready, retry and waiting, or in the states of --state; the books call them
+deleted. The command asks first.`,
 		Example: "  delayqueue cancel orders order-42 --key\n" +
 			"  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
 			"  delayqueue cancel orders --all --state unack,ready --dry-run",
