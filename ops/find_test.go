@@ -193,6 +193,7 @@ func TestFoldError(t *testing.T) {
 		"01a0c447-4440-7c3e-9d41-6f0e8a2b4c55: gone": "#: gone",
 		"request 7f3a9c21be and 0xc000123abc":        "request # and #",
 		"charge ch1a2B3c4D5e6F7g8H declined":         "charge # declined",
+		"order-7f3a9c21be, pi_3Nk4Lx2eZvKYlo2C":      "order-#, pi_#",
 		"at 2026-11-22T14:13:20Z":                    "at #-#-#T#Z",
 		"feedback: deadline":                         "feedback: deadline",
 		"main.go:42:7: sha256 no 1,000":              "main.go:#: sha# no #",

@@ -45,6 +45,13 @@ func FoldError(text string) string {
 				i += 1 + n
 				end, instead = tokens[i][1], part+"…"+part
 			}
+		default: // an id may have a prefix, as in order-7f3a9c21be
+			instead = wordPart.ReplaceAllStringFunc(part, func(word string) string {
+				if isID(word) {
+					return "#"
+				}
+				return word
+			})
 		}
 		if instead != "" {
 			folded.WriteString(text[from:start] + instead)
@@ -62,6 +69,7 @@ func FoldError(text string) string {
 var (
 	// foldable finds escaped quotes, quotes and words.
 	foldable = regexp.MustCompile(`\\[\\"'` + "`]|[\"'`]" + `|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
+	wordPart = regexp.MustCompile(`[0-9A-Za-z]+`)
 	// number finds a number with the characters that join its parts, and what may be an IPv6 address.
 	number = regexp.MustCompile(
 		`(?:(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}|::)[0-9A-Fa-f]{1,4}\b(?:[.,][0-9]+)*|[0-9]+(?:[.,:][0-9]+)*`)

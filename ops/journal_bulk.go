@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -37,6 +38,16 @@ func actOf(what string, us int64) string {
 	default:
 		return journal.Reschedule
 	}
+}
+
+// act is the Act of the call. What deletes live messages cancels them.
+func (o *operation) act() string {
+	if o.What == script.SteerDelete && slices.ContainsFunc(o.States, func(s delayqueue.State) bool {
+		return s != delayqueue.StateGarbage && s != delayqueue.StateDone
+	}) {
+		return journal.Cancel
+	}
+	return actOf(o.What, o.Us)
 }
 
 // steerDetail says in words until when or by how much.
@@ -145,7 +156,7 @@ func (m *Queue) noteBulk(ctx context.Context, o *operation, phase string, failur
 	if failure != nil {
 		b.Error = message.ErrorText(failure)
 	}
-	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(),
+	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: o.act(), Detail: o.detail(),
 		N: o.Result.Done - o.earlier, Bulk: b}
 	word, ends := script.JournalRuns, phase != journal.Running
 	if ends {

@@ -59,7 +59,7 @@ func TestJournalOfBulk(t *testing.T) {
 		one, err := m.JournalEntry(queuetest.CtxB, r.Entry)
 		f.Must(err)
 		b := one.Bulk
-		if one.By != "ann" || one.Reason != "why" || one.Act != journal.Delete ||
+		if one.By != "ann" || one.Reason != "why" || one.Act != journal.Cancel ||
 			one.Detail != `what is pending; payload "1"` ||
 			b.Phase != journal.Running || b.Total != 10 || b.Task == nil || b.Task.Action != "delete" || b.StopAsked {
 			t.Errorf("while it runs: %+v, %+v", one, b)

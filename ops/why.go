@@ -55,10 +55,11 @@ type Cause struct {
 	// is the time limit of the handler, and in "done" the instant until which the message is kept. Zero: not known.
 	Until time.Time
 	// the id of the message that is in the way: in "lane" one that has the turn, in "worker" and "concurrency" the one
-	// that has been handled for longest; "" if not known
+	// that has been handled for longest, in "acks" the one that died last; "" if not known
 	Message  string
-	Consumer string // the ID of the Consumer that handles Message, or the message itself; "" if not known
-	Remedy   string // what would end it sooner, in English; "" if nothing would
+	Dead     []string // in "acks": ids of dead messages whose acks are missing, the one that died last first; at most 3
+	Consumer string   // the ID of the Consumer that handles Message, or the message itself; "" if not known
+	Remedy   string   // what would end it sooner, in English; "" if nothing would
 
 	english string
 	args    []any
@@ -138,7 +139,25 @@ func (m *Queue) why(ctx context.Context, msg *MessageStatus) (*Why, error) {
 		}
 	}
 	f.readFront(ctx, m)
+	f.readDead(ctx, m, msg)
 	return &Why{Message: msg, Now: f.now(), Causes: f.causes(msg)}, nil
+}
+
+// readDead reads which of the 100 messages that died last count for a message with a countdown. If they cannot be
+// read, the answer says less.
+func (f *whyFacts) readDead(ctx context.Context, m *Queue, msg *MessageStatus) {
+	if msg.CountdownLeft == 0 {
+		return
+	}
+	page, err := Of(m.Monitor()).WithReadLimit(64<<10).List(ctx, delayqueue.StateGarbage, Filter{LatestFirst: true}, "")
+	if page == nil || err != nil && partly(err) == "" {
+		return
+	}
+	for _, dead := range page.Messages { // those that died before it was sent counted for an earlier one with its key
+		if dead.Counts == msg.Key && dead.At.UnixMicro() > message.SentAt(msg.ID) && len(f.dead) < msg.CountdownLeft {
+			f.dead = append(f.dead, dead)
+		}
+	}
 }
 
 // readFront reads the message in front of the lane, if that waits for a retry. It may be gone by now, or be taken: then
@@ -266,9 +285,10 @@ type whyFacts struct {
 	counts    script.CountsReply
 	limits    Limits // of the whole queue, those in force
 	consumers []Consumer
-	lane      *Lane          // in which the message waits; nil: it waits in none, or that is not known
-	before    int64          // how many messages of the lane wait before it
-	front     *MessageStatus // in that lane, if it waits for a retry; nil: it does not, or that is not known
+	lane      *Lane            // in which the message waits; nil: it waits in none, or that is not known
+	before    int64            // how many messages of the lane wait before it
+	front     *MessageStatus   // in that lane, if it waits for a retry; nil: it does not, or that is not known
+	dead      []*MessageStatus // that count for the message, the one that died last first; as far as is known
 }
 
 func (f *whyFacts) now() time.Time { return message.InstantTime(f.counts.Now) }

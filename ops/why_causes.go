@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -53,10 +55,25 @@ func (f *whyFacts) notDue(msg *MessageStatus) Cause {
 		return c.say("It waits for delivery %s until %s", int64(msg.Delivery), msg.At)
 	case msg.CountdownLeft > 0:
 		c.Code = "acks"
+		if len(f.dead) > 0 {
+			return f.behindDead(c, msg)
+		}
 		return c.say("It waits for acks that count for its key (%s of %s are missing), but not beyond %s",
 			int64(msg.CountdownLeft), int64(msg.Countdown), msg.At)
 	}
 	return c.say("It is not due before %s", msg.At)
+}
+
+// behindDead is of a message that waits for acks of dead messages.
+func (f *whyFacts) behindDead(c Cause, msg *MessageStatus) Cause {
+	var names []string
+	for _, dead := range f.dead[:min(len(f.dead), 3)] {
+		c.Dead, names = append(c.Dead, dead.ID), append(names, cmp.Or(dead.Key, dead.ID))
+	}
+	c.Message, c.Remedy = c.Dead[0], "delayqueue requeue (Requeue) brings the dead back; "+runNow
+	return c.say("It waits for acks that count for its key (%s of %s are missing), but not beyond %s. Dead messages that "+
+		"count for it: %s; the last of them: %s", int64(msg.CountdownLeft), int64(msg.Countdown), msg.At, int64(len(f.dead)),
+		strings.Join(names, ", "))
 }
 
 // stopped is what stops all hand-outs of the queue, if it lasts until an instant or longer, as far as is known.
@@ -201,7 +218,8 @@ func (f *whyFacts) inHand(msg *MessageStatus) []Cause {
 		c = c.say("Its consumer reports only a part of its handlers; if it is gone, this is handed out again after %s",
 			msg.At)
 	default:
-		c = c.say("No consumer says that a handler has it; if its consumer is gone, it is handed out again after %s", msg.At)
+		c = c.say("A consumer has fetched it, and no handler had it when consumers last reported, as they do once a second; "+
+			"if its consumer is gone, it is handed out again after %s", msg.At)
 	}
 	return append([]Cause{c}, f.stopped(msg.At)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,29 @@ func TestWhyOneAfterTheOther(t *testing.T) {
 	because(f, m, id, "gone")
 }
 
+// TestWhyHung: a handler that hangs is named as one that has the message, after its lease was renewed, too. Until its
+// consumer has reported that, the answer does not say that no consumer is known to have the message.
+func TestWhyHung(t *testing.T) {
+	f, m := newQueue(t)
+	hung := make(chan struct{})
+	q := f.Queue(nil).WithLease(time.Second).WithHandler(func(context.Context, *delayqueue.Message) error {
+		<-hung
+		return nil
+	})
+	id := f.Send(f.Queue(nil), "x").ID
+	q.StartConsume()
+	t.Cleanup(func() { close(hung) })
+	queuetest.Eventually(t, "the lease was renewed twice", func() bool {
+		w, err := m.Why(queuetest.CtxB, id)
+		f.Must(err)
+		c := w.Causes[0]
+		if c.Code == "lease" && !strings.Contains(w.String(), "A consumer has fetched it") {
+			t.Errorf("%s", w)
+		}
+		return c.Code == "handled" && w.Now.Sub(c.Since) > 2*time.Second
+	})
+}
+
 // TestWhyFailed: a message that failed waits for its retry, and then for a person; a key that is held says so.
 func TestWhyFailed(t *testing.T) {
 	f, m := newQueue(t)
@@ -171,6 +195,35 @@ func TestWhyCountdown(t *testing.T) {
 	}
 	b.next(f, f.Send(f.Queue(nil), "x", delayqueue.WithCounts("k")).ID)
 	b.next(f, id)
+}
+
+// TestWhyCountdownOfTheDead: an answer names the messages whose acks cannot come, and no others.
+func TestWhyCountdownOfTheDead(t *testing.T) {
+	f, m := newQueue(t)
+	b := newBlocker()
+	b.consume(f, m, nil)
+	var ids []string
+	die := func(counts string, opts ...delayqueue.MsgOption) {
+		t.Helper()
+		id := f.Send(f.Queue(nil), "x", append(opts, delayqueue.WithCounts(counts), delayqueue.WithRetryCount(0))...).ID
+		testkit.Receive(t, "the delivery", b.started)
+		b.release <- queuetest.ErrBoom
+		because(f, m, id, "garbage")
+		ids = append(ids, id)
+	}
+	die("k") // for an earlier message with the key
+	id := f.Send(f.Queue(nil), "x", face.InAnHour, delayqueue.WithKey("k"), delayqueue.WithCountdown(5)).ID
+	die("other")
+	die("k")
+	die("k", delayqueue.WithKey("row-2"))
+	die("k")
+	die("k", delayqueue.WithKey("row-4"))
+	w := because(f, m, id, "acks")
+	c := w.Causes[0]
+	if want := []string{ids[5], ids[4], ids[3]}; !slices.Equal(c.Dead, want) || c.Message != want[0] ||
+		!strings.Contains(w.String(), "count for it: 4; the last of them: row-4, "+ids[4]+", row-2. delayqueue requeue") {
+		t.Errorf("%+v, want %v: %s", c, want, w)
+	}
 }
 
 // TestWhyThrottled: a message waits for the end of a Throttle, and the one that was refused for its next delivery.

@@ -319,3 +319,22 @@ func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) err
 	_, err := s.table.change(ctx, name, text, to, noLimit, false)
 	return err
 }
+
+// forget deletes the record of a name that no change can be made of; why is returned if there is none.
+func (s *Scheduler) forget(ctx context.Context, name string, why error) error {
+	if name == "" { // the field of the version
+		return why
+	}
+	text, err := s.table.read(ctx, name)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return why
+	}
+	done, err := s.table.change(ctx, name, text, "", noLimit, false)
+	if done {
+		s.changed(ctx, name, nil, &record{Removed: true})
+	}
+	return err
+}

@@ -336,22 +336,6 @@ func (t *table) read(ctx context.Context, name string) (string, error) {
 	return cmd.Text()
 }
 
-// forget deletes the record of a name that no entry can have; why is returned if there is none.
-func (t *table) forget(ctx context.Context, name string, why error) error {
-	if name == "" { // the field of the version
-		return why
-	}
-	text, err := t.read(ctx, name)
-	if err != nil {
-		return err
-	}
-	if text == "" {
-		return why
-	}
-	_, err = t.change(ctx, name, text, "", noLimit, false)
-	return err
-}
-
 // page returns some fields.
 //
 // KEYS: schedules

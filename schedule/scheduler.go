@@ -214,7 +214,7 @@ func (s *Scheduler) removeFrom(ctx context.Context, program, name string) error 
 // and then takes back nothing.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
-		return s.failed(name, "remove", s.table.forget(ctx, name, err))
+		return s.failed(name, "remove", s.forget(ctx, name, err))
 	}
 	err := s.change(ctx, name, func(old, to *record, _ int64) error {
 		to.Removed = true
@@ -224,7 +224,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		return there(old)
 	})
 	if errors.Is(err, errNoMoreGenerations) {
-		err = s.table.forget(ctx, name, ErrNoEntry)
+		err = s.forget(ctx, name, ErrNoEntry)
 	}
 	return s.failed(name, "remove", err)
 }

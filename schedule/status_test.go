@@ -138,12 +138,17 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	f.until("it is sent", func() bool { return f.status("large").Trouble == nil && !f.status("large").Last.IsZero() })
 }
 
-// TestLastGeneration: an entry whose sequence is at the last generation can be removed.
+// TestLastGeneration: an entry whose sequence is at the last generation can be removed, and the journal says so.
 func TestLastGeneration(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
 	f.pass("e", maxGen, 5)
 	f.must(f.s.Remove(f.ctx(), "e"))
+	page, err := f.mon.Journal(f.ctx(), 1, "")
+	f.must(err)
+	if last := page.Entries[0]; last.Act != journal.RemoveSchedule || last.Target != "e" {
+		t.Errorf("the journal says last: %+v", last)
+	}
 	if err := f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}); err == nil ||
 		!strings.Contains(err.Error(), "DropSequence") {
 		t.Errorf("set: %v", err)

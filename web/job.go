@@ -66,10 +66,13 @@ func (r *request) entry(ctx context.Context, id string) (*ops.JournalEntry, erro
 
 // mayStop: who may do all that a job does may stop it.
 func (r *request) mayStop(e *ops.JournalEntry) error {
-	err := error(errWhat)
+	err, act := error(errWhat), e.Act
+	if act == journal.Cancel { // one call does both
+		act = journal.Delete
+	}
 	for _, v := range verbs {
 		task := e.Bulk.Task // nil if that is not known: then one right is enough
-		if v.Act != e.Act || task != nil && !slices.ContainsFunc(v.States, func(s delayqueue.State) bool {
+		if v.Act != act || task != nil && !slices.ContainsFunc(v.States, func(s delayqueue.State) bool {
 			return slices.Contains(task.States, s)
 		}) {
 			continue

@@ -70,7 +70,7 @@ func TestJob(t *testing.T) {
 		`<noscript><meta http-equiv="refresh"`, "1 a second")
 	f.serve(Config{Authorize: allowed}) // another process
 	f.sees(f.get(job).body, "running", `value="stop"`)
-	f.sees(f.get(address("journal", "q", "orders")).body, `href="job?`, "running", "of 3,000", ">delete<")
+	f.sees(f.get(address("journal", "q", "orders")).body, `href="job?`, "running", "of 3,000", ">cancel<")
 	if got := f.onJob(job, "stop"); got.code != http.StatusSeeOther || got.header.Get("Location") != job {
 		t.Errorf("%d %s", got.code, got.body)
 	}
@@ -164,7 +164,8 @@ func TestWhoMayStopAJob(t *testing.T) {
 	f.sent("orders", "x")
 	id := 1_700_000_000_000_000
 	for act, want := range map[string][]Action{
-		journal.Delete: {Cancel, Delete}, journal.Requeue: {Requeue}, journal.RunNow: {RunNow},
+		journal.Cancel: {Cancel, Delete}, journal.Delete: {Cancel, Delete}, journal.Requeue: {Requeue},
+		journal.RunNow: {RunNow},
 		journal.Reschedule: {Reschedule}, "unheard of": nil,
 	} {
 		for _, right := range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {

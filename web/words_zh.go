@@ -50,6 +50,9 @@ var chinese = map[string]string{
 	"It waits for delivery %s until %s": "等待第 %s 次投递，直到 %s",
 	"It waits for acks that count for its key (%s of %s are " +
 		"missing), but not beyond %s": "等待计入其键的确认（尚缺 %s / %s），最迟到 %s",
+	"It waits for acks that count for its key (%s of %s are missing), but not beyond %s. Dead messages that " +
+		"count for it: %s; the last of them: %s": "等待计入其键的确认（尚缺 %s / %s），最迟到 %s。" +
+		"计入它的死信：%s 条；最近的：%s",
 	"It is not due before %s":                     "%s 才到期",
 	"No consumer of the queue is alive":           "此队列没有存活的消费者",
 	"A handler has throttled the queue until %s":  "处理函数已限流此队列至 %s",
@@ -76,8 +79,9 @@ var chinese = map[string]string{
 	"Its lease ended at %s, and a consumer hands it out again": "租约已于 %s 结束，消费者会重新投递它",
 	"Its consumer reports only a part of its handlers; if it is " +
 		"gone, this is handed out again after %s": "其消费者只报告了部分处理函数；若该消费者已消失，%s 之后会重新投递",
-	"No consumer says that a handler has it; if its consumer is " +
-		"gone, it is handed out again after %s": "没有消费者说正在处理它；若其消费者已消失，%s 之后会重新投递",
+	"A consumer has fetched it, and no handler had it when consumers last reported, as they do once a second; " +
+		"if its consumer is gone, it is handed out again after %s": "消费者已取走它，据各消费者最近一次报告（每秒一次）" +
+		"尚未开始处理；若其消费者已消失，%s 之后会重新投递",
 	"It waits for its turn in lane %s":                   "在泳道 %s 中等待轮到它",
 	"In lane %s message %s is in front, and is due, too": "泳道 %s 最前面的是消息 %s，也已到期",
 	"In lane %s message %s is in front. It has failed %s of at most %s times, the last time with: %s. Its " +

@@ -242,7 +242,13 @@ func (a *app) describe(p *examined, found []finding) {
 		some := byKind[kind]
 		say("\n%s", paint(bad, fmt.Sprintf("%s (%d)", kind, len(some))))
 		for _, f := range some[:min(len(some), examples)] {
-			say("  %s", p.sentence(f))
+			lines := []string{p.sentence(f)}
+			if kind == scheduleStuck { // its line breaks are its own
+				lines = strings.Split(lines[0], "\n")
+			}
+			for _, line := range lines {
+				say("  %s", line)
+			}
 		}
 		if more := len(some) - examples; more > 0 {
 			say("  … and %s", plural(more, "other"))
@@ -346,16 +352,17 @@ func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []ch
 			notRun++
 		case s.Trouble != nil:
 			text = s.Trouble.Error()
-			if errors.Is(s.Trouble, schedule.ErrMoved) {
-				text += "; " + a.notAnew(queue, s.Name)
-			}
 		case !s.Overdue.IsZero():
 			text = "its instant " + at(s.Overdue) + " is overdue"
 		}
-		if text != "" {
-			found = append(found, check.Finding{Kind: scheduleStuck, Structure: "schedules", Item: s.Name,
-				Text: fmt.Sprintf("schedules: %s: %s.", s.Name, text)})
+		if text == "" {
+			continue
 		}
+		text = oneLine(fmt.Sprintf("schedules: %s: %s.", s.Name, text))
+		if errors.Is(s.Trouble, schedule.ErrMoved) {
+			text = wrapped(text) + "\n" + a.notAnew(queue, s.Name)
+		}
+		found = append(found, check.Finding{Kind: scheduleStuck, Structure: "schedules", Item: s.Name, Text: text})
 	}
 	if notRun > 0 {
 		since := "no replica ever looked"

@@ -144,11 +144,11 @@ func (a *app) errorsCommand() *cobra.Command {
 		Long: `errors counts the messages in garbage, or in retry, by their last error. In the
 error, numbers and ids are #, and text in quotes is left out. Each group shows
 how many, how many of them in the last hour, since when, and the last message
-with its error, as an example.
-How many messages are in groups that are not shown is said on the standard
-error. --error-like takes a text of the
-column ERROR and selects that group, here and in requeue, delete, cancel, run
-and reschedule. Ctrl-C ends it with what it has counted.`,
+with its error, as an example. On a terminal each of the largest groups has one
+line, without the example; --limit shows all of it. The standard error says what
+is not shown. --error-like takes a text of the column ERROR and selects that
+group, here and in requeue, delete, cancel, run and reschedule. Ctrl-C ends it
+with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -169,7 +169,7 @@ and reschedule. Ctrl-C ends it with what it has counted.`,
 				more, err = m.ErrorGroups(c.Context(), state, which.filter(), 0, all.Next)
 				all.Merge(more)
 			}
-			a.printErrors(all, limit)
+			a.printErrors(all, limit, width() > 0 && !c.Flags().Changed("limit"))
 			if !a.json {
 				fmt.Fprintln(os.Stderr, lookedAt(all.Looked, all.Total, all.Next, err))
 			}
@@ -177,31 +177,43 @@ and reschedule. Ctrl-C ends it with what it has counted.`,
 		},
 	}
 	which.flags(c, "whose time is")
-	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows up to 1,000")
+	c.Flags().IntVarP(&limit, "limit", "l", 10, "groups to show at most; --json and --csv show up to 1,000")
 	c.Flags().StringVar(&where, "state", "garbage", "garbage or retry")
 	a.csvFlag(c)
 	return c
 }
 
-// printErrors prints groups, the largest first.
-func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
+// printErrors prints groups, the largest first; brief: a line for each.
+func (a *app) printErrors(all *ops.ErrorGroups, limit int, brief bool) {
+	shown := all.Groups
+	if !a.json && !a.csv {
+		shown = shown[:min(len(shown), max(limit, 0))]
+	}
 	t := a.grid("count", "last hour", "first", "last", "error", "last one", "its error").numbers(1, 2).sentences(5).
 		cuts(7).ofKind(errorGroupJSON{})
-	others := all.Others // messages of groups that are not printed
-	for i, g := range all.Groups {
-		if i >= limit && !a.json {
-			others += g.Count
-			continue
-		}
+	if brief {
+		t.header, t.long, t.cut = t.header[:5], nil, []int{5}
+	}
+	for _, g := range shown {
 		example := g.Error
 		if example == g.Pattern {
 			example = ""
 		}
+		cells := []any{g.Count, g.LastHour, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID,
+			cut(example, 2*inTable)}
 		t.row(errorGroupJSON{g.Pattern, g.Count, g.LastHour, utc(g.First), utc(g.Last), g.ID, g.Error},
-			g.Count, g.LastHour, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID, cut(example, 2*inTable))
+			cells[:len(t.header)]...)
 	}
 	t.print()
+	others := all.Others // messages of groups that are not printed
+	for _, g := range all.Groups[len(shown):] {
+		others += g.Count
+	}
 	if others > 0 {
-		fmt.Fprintf(os.Stderr, "… and %s in other groups\n", plural(int(others), "message"))
+		groups := plural(len(all.Groups)-len(shown), "further group")
+		if all.Others > 0 {
+			groups = "further groups"
+		}
+		fmt.Fprintf(os.Stderr, "%s of %s: --limit %d\n", groups, plural(int(others), "message"), len(all.Groups))
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/user"
 	"strings"
@@ -60,14 +61,35 @@ func tellErrors(w *world) {
 	}
 	w.contains(w.must("errors", "orders", "--csv"), "pattern,count,last_hour,", "no stock,1,1,")
 	w.run("errors", "orders", "-l", "1").shows("LAST HOUR", "card # refused", "ITS ERROR", "card 7 refused").
-		says("… and 1 message in other groups",
-			"looked at all, 4 messages")
+		says("1 further group of 1 message: --limit 2\n", "looked at all, 4 messages")
 	w.run("requeue", "orders", "--all", "--error-like", "no st…").shows("requeued 0 messages\n").
 		says("take the text from delayqueue errors --json")
 	equal(w, "groups of what is retried", w.must("errors", "orders", "--state", "retry", "--json"), "")
 	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "requeued 3 messages")
 	w.refused(exitUsage, "has no errors", "errors", "orders", "--state", "pending")
 	w.sound("orders")
+}
+
+// The groups of many errors fit into a small window, the largest first.
+func tellManyErrors(w *world) {
+	w.columns, w.rows = 80, 24
+	kinds := "abcdefghijklm"
+	w.sendEach("orders", 2*len(kinds)-1, func(i int) delayqueue.Outgoing {
+		return delayqueue.Outgoing{Payload: strings.Repeat(kinds[i/2:i/2+1], 20) + strings.Repeat(" no such card", 9),
+			Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}}
+	})
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error { return errors.New(m.Payload) })
+	w.until("all are dead", func() bool { return w.counts("orders").Garbage == int64(2*len(kinds)-1) })
+	t := w.terminal("errors", "orders")
+	t.ends(0)
+	lines := strings.Split(strings.TrimSpace(t.screen.String()), "\n")
+	if len(lines) != 13 {
+		w.Errorf("%d lines:\n%s", len(lines), t.screen)
+	}
+	w.inOrder(t.screen.String(), "COUNT", "aaaa", "jjjj", "…", "3 further groups of 5 messages: --limit 13",
+		"looked at all, 25 messages")
+	w.lacks(t.screen.String(), "kkkk")
+	w.contains(w.must("errors", "orders", "--limit", "13"), strings.Repeat("m", 20)+strings.Repeat(" no such card", 9))
 }
 
 func tellJournal(w *world) {

@@ -213,7 +213,7 @@ func printSchedule(s *schedule.Status, of *delayqueue.Description) {
 	row("zone", cmp.Or(s.Zone, "UTC"))
 	row("begin", at(s.Begin))
 	row("end", at(s.End))
-	row("next", at(s.Next))
+	row("next", nextOf(s))
 	row("last", at(s.Last))
 	row("skipped", skippedOf(s))
 	row("overlap", s.Overlap.String())

@@ -129,20 +129,27 @@ func (a *app) scheduleTable(all []schedule.Status) *grid {
 	for i := range all {
 		s := &all[i]
 		out := scheduleJSONOf(s)
-		var next any = moment{s.Next}
-		if !s.Overdue.IsZero() { // the next instant would read as if it were sent then
-			next = paint(warn, "overdue for "+brief(time.Since(s.Overdue)))
-		}
-		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), next, moment{s.Last}, skippedOf(s), stateOf(s),
+		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), nextOf(s), moment{s.Last}, skippedOf(s), stateOf(s),
 			out.Counts)
 	}
 	return t
 }
 
+// nextOf is the next instant, unless the entry is overdue: that instant would read as if it were sent then.
+func nextOf(s *schedule.Status) any {
+	switch {
+	case !s.Overdue.IsZero():
+		return paint(warn, "overdue for "+brief(time.Since(s.Overdue)))
+	case s.Next.IsZero():
+		return ""
+	}
+	return moment{s.Next}
+}
+
 // notAnew says what to do about a schedule whose sequence has gone on without it, if that lasts.
 func (a *app) notAnew(queue, entry string) string {
-	return fmt.Sprintf("if %s does not begin anew within a minute (the journal may say who moved its sequence): %s", entry,
-		a.anew(queue, entry))
+	return a.anew(fmt.Sprintf("if %s does not begin anew within a minute (the journal may say who moved its sequence):",
+		entry), queue, entry)
 }
 
 // whenOf is the rule of an entry in words, without its zone.
@@ -268,8 +275,15 @@ func (a *app) scheduleRunCommand() *cobra.Command {
 }
 
 func (a *app) scheduleNextCommand() *cobra.Command {
-	return a.entryCommand("next", "Print the next five instants of an entry, in its zone",
+	return a.entryCommand("next", "Print the next five instants of an entry, in its zone, and why nothing is sent for it",
 		func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, name string) error {
+			s, err := schedule.Get(ctx, m, name)
+			if err != nil {
+				return err
+			}
+			if s.Reason() != "" {
+				fmt.Fprintln(os.Stderr, wrapped(fmt.Sprintf("%s: %s", printable(name), stateOf(s))))
+			}
 			next, err := schedule.Next(ctx, m, name, 5)
 			for _, t := range next {
 				a.say(map[string]any{"at": t}, "%s", inZone(t))

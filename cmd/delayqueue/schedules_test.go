@@ -94,8 +94,16 @@ func TestScheduleBeginsAnew(t *testing.T) {
 	w.until("it is told what to do", stuck)
 	r := w.exits(exitUnsound, "doctor", "reports").shows(said)
 	for _, args := range chain {
-		w.contains(r.out, "delayqueue "+strings.Join(args, " "))
+		w.contains(r.out, "\n    delayqueue "+strings.Join(args, " "))
 	}
+	_, advice, _ := strings.Cut(r.out, "schedules: stock")
+	advice, _, _ = strings.Cut(advice, "what it means")
+	for line := range strings.Lines(advice) {
+		if len(line) > 85 && !strings.HasPrefix(line, "    delayqueue ") {
+			t.Errorf("a line of %d: %s", len(line)-1, line)
+		}
+	}
+	w.run("schedule", "next", "reports", "stock").says("stock: its sequence has gone on without it")
 	w.must(chain[0]...)
 	w.must(append(chain[1], "--yes")...)
 	w.must(entry...)
@@ -111,6 +119,7 @@ func TestScheduleBeginsAnew(t *testing.T) {
 	next := strings.Join(rows[0], "")
 	w.contains(next, "overdue for 3h")
 	w.lacks(next, "in 4s", "in 3.9s")
+	w.contains(fmt.Sprint(nextOf(&late[0])), "overdue for 3h")
 }
 
 // TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words. A

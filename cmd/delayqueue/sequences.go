@@ -102,11 +102,13 @@ func (a *app) showSequences(ctx context.Context, m *ops.Queue, names []string) e
 // schedulesSequence is the beginning of the names of sequences that belong to schedules.
 const schedulesSequence = "schedule/"
 
-// anew are the commands after which a schedule goes on whose sequence has come to its end.
-func (a *app) anew(queue, entry string) string {
-	return fmt.Sprintf("note what %s says, then %s, %s, and %s …", a.toCopy("schedule", "show", queue, entry),
-		a.toCopy("schedule", "rm", queue, entry), a.toCopy("sequences", queue, schedulesSequence+entry, "--drop"),
-		a.toCopy("schedule", "set", queue, entry))
+// anew are lines of lead and of the commands after which a schedule goes on whose sequence has come to its end.
+func (a *app) anew(lead, queue, entry string) string {
+	lead = wrapped(lead + " note what the first of these says, then give the others, the last with what was noted:")
+	return strings.Join([]string{lead, "  " + a.toCopy("schedule", "show", queue, entry),
+		"  " + a.toCopy("schedule", "rm", queue, entry),
+		"  " + a.toCopy("sequences", queue, schedulesSequence+entry, "--drop"),
+		"  " + a.toCopy("schedule", "set", queue, entry) + " …"}, "\n")
 }
 
 // dropSequences drops each sequence by a call of its own, so that an error does not keep the others from being dropped.
@@ -115,8 +117,8 @@ func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) e
 	for _, name := range names {
 		if entry, ours := strings.CutPrefix(name, schedulesSequence); ours {
 			if _, err := schedule.Get(ctx, m.Monitor(), entry); err == nil {
-				return fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again. If the "+
-					"schedule stands still: %s", name, entry, a.anew(m.Name(), entry))
+				return fail(exitRefused, "%s", a.anew(fmt.Sprintf("sequence %q keeps the schedule %q from sending its messages "+
+					"again. If the schedule stands still:", name, entry), m.Name(), entry))
 			}
 		}
 	}

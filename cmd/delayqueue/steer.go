@@ -21,8 +21,8 @@ func (a *app) cancelCommand() *cobra.Command {
 		Long: `cancel takes messages out, in any state: they are never delivered again. If a
 message is being handled, its handler's context ends within a third of a lease;
 what the handler has done is not undone. --all cancels all messages in pending,
-ready, retry and waiting, or in the states of --state; the journal and the books
-call them deleted. The command asks first.`,
+ready, retry and waiting, or in the states of --state; the books call them
+deleted. The command asks first.`,
 		Example: "  delayqueue cancel orders order-42 --key\n" +
 			"  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
 			"  delayqueue cancel orders --all --state unack,ready --dry-run",
@@ -69,11 +69,11 @@ func (a *app) rescheduleCommand() *cobra.Command {
 		Long: `reschedule makes messages due at another time. They keep their ids, keys and
 failures. A message that waits for a retry is delivered at that time. A message
 that is being handled or lies in garbage is refused, and so is a message that is
-past its deadline by then, unless --anew lifts the deadline. --all takes all
-messages in pending, ready, retry and waiting, or in the states of --state, and
-asks if they may be more than 100. If the journal says that the same --by was
-cut off within the last day, it asks too, and refuses with --yes: it would shift
-messages again. --cursor goes on.`,
+past its deadline by then, unless --anew lifts the deadline. --by counts from
+when each message was due. --all takes all messages in pending, ready, retry and
+waiting, or in the states of --state, and asks if they may be more than 100. If
+the journal says that the same --by was cut off within the last day, it asks
+too, and refuses with --yes: it would shift messages again. --cursor goes on.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n" +
 			"  delayqueue reschedule orders --all --state ready --at now --spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -117,7 +117,7 @@ messages again. --cursor goes on.`,
 	}
 	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
 	c.Flags().Var(&to, "at", "due then")
-	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
+	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m), counted from when each was due")
 	c.MarkFlagsOneRequired("at", "by")
 	c.MarkFlagsMutuallyExclusive("at", "by")
 	c.Flags().StringVar(&which.cursor, "cursor", "",

@@ -83,6 +83,7 @@ func tellReschedule(w *world) {
 			w.Errorf("due in %v, want %v", d, most)
 		}
 	}
+	w.contains(w.must("reschedule", "--help"), "--by counts from\nwhen each message was due.")
 	w.contains(w.must("reschedule", "orders", id, "--by", "1h"), "rescheduled")
 	due(110*time.Minute, 2*time.Hour)
 	w.must("reschedule", "orders", "order-1", "--key", "--at", "3d")

@@ -141,6 +141,10 @@ func (a *app) remedy(m *ops.Queue, w *ops.Why, c ops.Cause) (words string, comma
 	case c.Code == "garbage":
 		to("requeue", m.Name(), id)
 		return "To bring it back:", commands
+	case len(c.Dead) > 0:
+		to(append([]string{"requeue", m.Name()}, c.Dead...)...)
+		to("run", m.Name(), id)
+		return "To bring the dead back, or to make this one due now:", commands
 	case id != "" && (c.Code == "instant" || c.Code == "retry" || c.Code == "acks"):
 		to("run", m.Name(), id)
 		return "To make it due now:", commands
@@ -191,8 +195,17 @@ func (a *app) toCopy(words ...string) string {
 	return strings.Join(line, " ")
 }
 
-// whyWidth is how wide the answer is at most, on paper too.
-const whyWidth = 80
+// paper is how wide sentences are at most, in a pipe too.
+const paper = 80
+
+// wrapped breaks sentences into lines.
+func wrapped(sentences string) string {
+	lines := strings.Split(text.WrapSoft(sentences, paper), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n")
+}
 
 // sayWhy prints an answer, a paragraph for each cause, and below it commands, which are not broken. lead stands before
 // the message.
@@ -202,7 +215,7 @@ func (a *app) sayWhy(m *ops.Queue, w *ops.Why, lead string) {
 		return
 	}
 	const indent = "   "
-	columns := max(min(cmp.Or(width(), whyWidth), whyWidth)-len(indent), 30)
+	columns := max(min(cmp.Or(width(), paper), paper)-len(indent), 30)
 	if msg := w.Message; msg != nil {
 		key := ""
 		if msg.Key != "" {

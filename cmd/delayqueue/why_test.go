@@ -51,6 +51,12 @@ func tellWhy(w *world) {
 	w.must("lanes", "skip", "orders", a, "--garbage", "--yes")
 	w.reaches("orders", b, delayqueue.StateRetry)
 	w.contains(w.must("why", "orders", a), "given up on", "delayqueue requeue")
+	total := w.send("orders", "t", inAnHour, delayqueue.WithKey("total"), delayqueue.WithCountdown(2))
+	row := w.send("orders", "r", delayqueue.WithKey("row-1"), delayqueue.WithCounts("total"), delayqueue.WithRetryCount(0))
+	w.reaches("orders", row, delayqueue.StateGarbage)
+	w.inOrder(strings.Join(strings.Fields(w.must("why", "orders", "total")), " "),
+		"Dead messages that count for it: 1; the last of them: row-1.", " delayqueue requeue orders "+row,
+		" delayqueue run orders "+total)
 	w.refused(exitUsage, "name one of these", "why", "orders")
 	w.refused(exitUsage, "name one of these", "why", "orders", a, "--lane", "l")
 	w.refused(exitNotFound, "it was handled", "why", "orders", "0190f3a0-0000-7000-8000-000000000001")

@@ -78,7 +78,8 @@ var scenarios = [2][]func(w *world){{
 	tellDoctorStandstill, tellErrors, tellEvents,
 	tellFind, tellForecast, tellGet, tellHistory,
 	tellHostile, tellImportBesideServers, tellImportCutOff, tellImportHdtPrefix,
-	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellPause, tellDelete, tellQuoting, tellRepairInSteps,
+	tellImportRubbish, tellJournal, tellLanes, tellLimits, tellManyErrors, tellPause,
+	tellDelete, tellQuoting, tellRepairInSteps,
 	tellRequeue, tellReschedule, tellSchedules, tellSend, tellSequencePages, tellSequences, tellShiftGoesOn, tellWatch,
 	tellWhy,
 }}
