@@ -131,7 +131,7 @@ func (f *Filter) words() string {
 func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err error) {
 	switch {
 	case err == nil && finished:
-		_ = m.noteBulk(ctx, o, journal.Finished, nil)
+		_ = m.noteBulk(ctx, o, journal.Finished, o.Err(len(o.of.All), o.did())) // the others may have had Most
 	case err == nil, errors.Is(err, ErrBulkStopped), ctx.Err() != nil:
 		_ = m.noteBulk(ctx, o, journal.Stopped, nil)
 	default:

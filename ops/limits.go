@@ -58,6 +58,8 @@ func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
 type QueueLimits struct {
 	Asked Limits // the least that its consumers ask for, as far as is known
 	Set   Limits // by SetLimits
+	// "only in 5 of 6 shards" if some did not answer when Set was set: the same call completes it; "": all have it
+	SetIn string
 }
 
 // InForce returns the limits that hold.
@@ -78,7 +80,7 @@ func (m *Queue) Limits(ctx context.Context) (QueueLimits, error) {
 	if err != nil {
 		err = m.failed(err, "limits")
 	}
-	return QueueLimits{Asked: Limits(c.Asked), Set: Limits(c.Set)}, err
+	return QueueLimits{Asked: Limits(c.Asked), Set: Limits(c.Set), SetIn: c.SetIn}, err
 }
 
 // Limits bound a whole queue, over all its consumers. 0: this limit is not set. For SetLimits that means that the

@@ -32,6 +32,11 @@ type jobView struct {
 // Whole says whether it has come to its end.
 func (v *jobView) Whole() bool { return v.Bulk.Phase == journal.Finished }
 
+// Fewer says whether it has come to its end with fewer messages than were counted before.
+func (v *jobView) Fewer() bool {
+	return v.Whole() && v.Bulk.Error == "" && v.Bulk.Task != nil && v.Messages < v.Bulk.Task.Most
+}
+
 // Most is what its progress is out of.
 func (v *jobView) Most() int64 { return max(v.Bulk.Total, v.Bulk.Looked, 1) }
 

@@ -113,7 +113,7 @@ func (l *language) phase(b *ops.BulkState) string {
 		return l.say("interrupted after %s of %s", l.number(b.Looked), l.number(b.Total))
 	case b.Phase == journal.Running && b.StopAsked:
 		return l.say("running, asked to stop")
-	case b.Phase == journal.Failed && b.Looked >= b.Total:
+	case b.Phase == journal.Finished, b.Phase == journal.Failed && b.Looked >= b.Total:
 		if n, of := journal.InShards(b.Error); of != "" {
 			return l.say("done in %s of %s shards", n, of)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -24,6 +25,7 @@ var pers = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 type limitsView struct {
 	ops.QueueLimits
 	Counts ops.Counts
+	Only   string          // how many shards have what was set; "": all
 	Pers   []time.Duration // that of the rate that is set is among them
 }
 
@@ -36,7 +38,10 @@ func (h *Handler) limits(ctx context.Context, r *request) (any, error) {
 	defer cancel()
 	limits, err := r.Monitor().Limits(ctx)
 	err = r.part(err)
-	v := &limitsView{limits, counts, slices.Clone(pers)}
+	v := &limitsView{limits, counts, "", slices.Clone(pers)}
+	if n, of := journal.InShards(limits.SetIn); of != "" {
+		v.Only = r.lang.say("These limits are set only in %s of %s shards. Set them again to have them in all", n, of)
+	}
 	if per := limits.Set.Per; per != 0 && !slices.Contains(pers, per) {
 		v.Pers = append(v.Pers, per)
 	}

@@ -32,11 +32,15 @@ var away = regexp.MustCompile(`^[0-9]{1,2}(, [0-9]{1,2})*$`)
 // said is the sentence of the query, "" if there is none.
 func (r *request) said() string {
 	said := r.did()
-	if shards := r.Arg("away"); said != "" && away.MatchString(shards) {
-		said += ". " + r.lang.say("But not in shards that do not answer: %s. Do it again when they are back", shards)
+	if shards := r.Away(); said != "" && shards != "" {
+		said += ". " + r.lang.say("But not in the shards with these numbers, which do not answer: %s. Do it again when they "+
+			"are back", shards)
 	}
 	return said
 }
+
+// Away is the numbers of the shards in which something was not done; "": it was done in all.
+func (r *request) Away() string { return away.FindString(r.Arg("away")) }
 
 // did says what was done.
 func (r *request) did() string {

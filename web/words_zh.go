@@ -179,7 +179,17 @@ var chinese = map[string]string{
 	"This queue cannot be read, so there are no numbers.":                      "队列无法读取期间，没有任何数据。",
 	"Shard %s of %s does not answer: %s. What is shown is without it.":         "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它。",
 	"Shards %s of %s do not answer: %s. What is shown is without them.":        "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它们。",
-	"But not in shards that do not answer: %s. Do it again when they are back": "但没有响应的分片除外：%s。请在它们恢复后再操作一次",
+	"But not in the shards with these numbers, which do not answer: %s. Do it again when they " +
+		"are back": "但以下编号的分片没有响应，未执行：%s。请在它们恢复后再操作一次",
+	"These limits are set only in %s of %s shards. Set them again to have them in all": "这些限制只设置在 %s / %s 个分片。" +
+		"请再设置一次，使所有分片都有",
+	"Messages in shards that do not answer are not among them. Do the same again when they are back.": "没有响应的分片中的" +
+		"消息不在其中。请在它们恢复后再操作一次。",
+	"Messages in shards that do not answer are not among them, and cannot be postponed later without postponing these " +
+		"twice. It is better to wait until all shards answer.": "没有响应的分片中的消息不在其中，之后也无法只推迟它们而不" +
+		"把这些再推迟一次。最好等所有分片都响应。",
+	"%s done, of at most %s: what was handled or changed meanwhile is not among them.": "已完成 %s 条，至多 %s 条：" +
+		"其间已处理或已改变的不在其中。",
 	"A part of this page could not be read: %s":                                "部分内容无法读取：%s",
 	"Now":                                 "当前",
 	"Oldest that is due":                  "最早的到期消息",
@@ -520,8 +530,8 @@ var chinese = map[string]string{
 	"Rate":                                 "速率",
 	"Concurrency":                          "并发",
 	"These limits hold instead of those that consumers ask for, until they are taken back. An empty field is left " +
-		"to the consumers. To lift a limit of the consumers, set a high " +
-		"one. To stop the queue, pause it.": "手动设置优先于消费者的要求，直到撤销。留空的由消费者决定。要取消消费者的限制，请设置一个很高的值；要停止队列，请暂停。",
+		"to the consumers, but a rate without a burst has a burst of 1. To lift a limit of the consumers, set a high " +
+		"one. To stop the queue, pause it.": "手动设置优先于消费者的要求，直到撤销。留空的由消费者决定，但没有突发值的速率其突发值为 1。要取消消费者的限制，请设置一个很高的值；要停止队列，请暂停。",
 	"Rate: how many deliveries":               "速率：派发次数",
 	"In each":                                 "每",
 	"Burst: at most at once, after a pause":   "之前较少时，一次最多",

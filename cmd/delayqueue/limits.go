@@ -145,13 +145,18 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 			Queue   string     `json:"queue"`
 			Asked   limitsJSON `json:"asked"`
 			Set     limitsJSON `json:"set"`
+			SetIn   string     `json:"set_in,omitempty"` // "only in 5 of 6 shards"; "": in all
 			InForce limitsJSON `json:"in_force"`
 			Limited bool       `json:"limited"`
 			Until   *time.Time `json:"throttled_until,omitempty"`
-		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil)})
+		}{m.Name(), in(l.Asked), in(l.Set), l.SetIn, in(l.InForce()), n.Limited, instant(n.ThrottledUntil)})
 		return err
 	}
-	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
+	only := ""
+	if l.SetIn != "" {
+		only = fmt.Sprintf(" (%s: set them again)", l.SetIn)
+	}
+	say("consumers of %s ask for %v; set here: %v%s; in force: %v", m.Name(), l.Asked, l.Set, only, l.InForce())
 	if !n.ThrottledUntil.IsZero() {
 		say("a handler has throttled it until %s (delayqueue limits lift %s)", at(n.ThrottledUntil), m.Name())
 	}

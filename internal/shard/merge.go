@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,12 +87,22 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		}
 		asked, set = append(asked, c.Asked), append(set, c.Set)
 	}
-	all.Asked, all.Set = Whole(commonLimits(asked), shards), Whole(allOf(set), shards)
-	if paused > 0 && paused < len(got) {
-		only := fmt.Sprintf("only in %d of %d shards", paused, len(got))
+	common := commonLimits(set)
+	all.Asked, all.Set = Whole(commonLimits(asked), shards), Whole(common, shards)
+	different := slices.DeleteFunc(set, func(l script.RateLimits) bool { return l == common })
+	all.SetIn = onlyIn(len(got)-len(different), len(got))
+	if only := onlyIn(paused, len(got)); all.Paused && only != "" {
 		all.PauseReason = strings.TrimSuffix(only+": "+all.PauseReason, ": ")
 	}
 	return all
+}
+
+// onlyIn says in how many of the shards something is so; "" if in all.
+func onlyIn(some, all int) string {
+	if some == all {
+		return ""
+	}
+	return fmt.Sprintf("only in %d of %d shards", some, all)
 }
 
 // addPause: a queue is paused if a shard is, until all shards go on. Who has paused it and why is what the first of
@@ -247,7 +258,8 @@ func Whole(l script.RateLimits, n int) script.RateLimits {
 	return l
 }
 
-// commonLimits returns the limits of the first shard that has limits. All shards have the same.
+// commonLimits returns the limits of the first shard that has limits. All shards have the same, unless some were away
+// when they were set.
 func commonLimits(shards []script.RateLimits) (all script.RateLimits) {
 	for _, l := range shards {
 		if !all.Rated() {
@@ -255,21 +267,6 @@ func commonLimits(shards []script.RateLimits) (all script.RateLimits) {
 		}
 		if all.Concurrency == 0 {
 			all.Concurrency = l.Concurrency
-		}
-	}
-	return all
-}
-
-// allOf are the limits that all shards have, as the first says them. What a call has set in some of them alone does
-// not hold in the queue.
-func allOf(shards []script.RateLimits) script.RateLimits {
-	all := commonLimits(shards)
-	for _, l := range shards {
-		if !l.Rated() {
-			all.Rate, all.Per, all.Burst = 0, 0, 0
-		}
-		if l.Concurrency == 0 {
-			all.Concurrency = 0
 		}
 	}
 	return all

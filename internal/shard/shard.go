@@ -339,7 +339,7 @@ type Absence struct {
 }
 
 // errEarlier is why a shard is missing from the pages behind the one for which it did not answer.
-var errEarlier = errors.New("it did not answer an earlier page")
+var errEarlier = errors.New("it did not answer before")
 
 // Leave leaves out shard i, from 0.
 func (a *Absence) Leave(i int, why error) {
