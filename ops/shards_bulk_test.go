@@ -202,7 +202,8 @@ func TestBulkWithoutAShardHasMost(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	entry, err := d.m.JournalEntry(queuetest.CtxB, got.Entry)
-	if err != nil || entry.Bulk.Phase != journal.Finished || !strings.Contains(entry.Bulk.Error, "in 2 of 3 shards, not in 1") {
+	if err != nil || entry.Bulk.Phase != journal.Finished ||
+		!strings.Contains(entry.Bulk.Error, "in 2 of 3 shards, not in shard 1") {
 		t.Errorf("%+v, %v", entry.Bulk, err)
 	}
 }

@@ -157,6 +157,21 @@ func TestJobThatFailed(t *testing.T) {
 	f.sees(f.get(address("job", "q", "orders", "id", "1700000000000001-0123456789abcdee")).body, "done in 5 of 6 shards")
 }
 
+// What was counted and is not among what was done is said, and so is a shard that neither count nor job has seen.
+func TestJobThatIsNotAll(t *testing.T) {
+	f := newFixture(t, Config{})
+	for what, want := range map[string]string{
+		`"is":"finished","of":9,"looked":7,"do":{"what":"delete","most":5}`: "finished: 3 done, of at most 5: what",
+		`"is":"finished","of":9,"looked":7,"do":{"what":"delete","most":3}`: "finished: 3 done.",
+		`"is":"finished","of":9,"looked":7,"error":"in 5 of 6 shards"`:      "done in 5 of 6 shards: 3 done.",
+	} {
+		entry := fmt.Sprintf(`0123456789abcdef done %d {"act":"delete","n":3,"bulk":{%s}}`, time.Now().UnixMicro(), what)
+		ok(t, f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: 1_700_000_000_000_000, Member: entry}).Err())
+		f.sees(f.get(address("job", "q", "orders", "id", "1700000000000000-0123456789abcdef")).body, want)
+		ok(t, f.cli.ZRem(f.Context(), "{dq:orders}:journal", entry).Err())
+	}
+}
+
 // A job is stopped by who may do what it does, to messages in some state.
 func TestWhoMayStopAJob(t *testing.T) {
 	var rights []Action
@@ -165,7 +180,7 @@ func TestWhoMayStopAJob(t *testing.T) {
 	id := 1_700_000_000_000_000
 	for act, want := range map[string][]Action{
 		journal.Cancel: {Cancel, Delete}, journal.Delete: {Cancel, Delete}, journal.Requeue: {Requeue},
-		journal.RunNow: {RunNow},
+		journal.RunNow:     {RunNow},
 		journal.Reschedule: {Reschedule}, "unheard of": nil,
 	} {
 		for _, right := range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {

@@ -47,6 +47,13 @@ func TestShardsAreOneQueue(t *testing.T) {
 	for _, page := range []string{"limits", "consumers", "lanes", "journal", "schedules", "pause"} {
 		f.lacks(f.wants(http.StatusOK, f.get(page+"?q=orders"), page), "What is shown is without")
 	}
+	limits := form("q", "orders", "do", "set", "rate", "6", "per", "1s")
+	f.did("limits", limits)
+	f.lacks(f.get("limits?q=orders").body, "are set only in")
+	ok(t, f.cli.HDel(t.Context(), keyOf(f.cli, "orders", 1, 3, "state"), "override").Err()) // it was away
+	f.sees(f.get("limits?q=orders").body, "6 in 1 s", "These limits are set only in 2 of 3 shards.")
+	f.did("limits", limits)
+	f.lacks(f.get("limits?q=orders").body, "are set only in")
 }
 
 // TestShardThatCannotBeRead: the page shows the numbers of the others, and says that they are.
@@ -77,7 +84,8 @@ func TestShardThatCannotBeRead(t *testing.T) {
 		"lanes?q=orders": "", "errors?q=orders": "Looked at 0 of 0.", "messages?q=orders": "",
 		"messages?q=orders&state=waiting": "",
 		"messages?q=orders&text=nothing":  "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
-		"plan?q=orders&state=pending&do=run&count=1": "messages, as they were at"} {
+		"plan?q=orders&state=pending&do=run&count=1":                "are not among them. Do the same again",
+		"plan?q=orders&state=pending&do=postpone&by=1h0m0s&count=1": "It is better to wait until all shards answer."} {
 		shows(page+"&lang=en", without, more)
 	}
 	f.eventually("a file", func() bool {

@@ -176,9 +176,9 @@ var chinese = map[string]string{
 	// The page of a queue.
 	"Pages of this queue": "此队列的页面",
 	"Overview":            "概览",
-	"This queue cannot be read, so there are no numbers.":                      "队列无法读取期间，没有任何数据。",
-	"Shard %s of %s does not answer: %s. What is shown is without it.":         "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它。",
-	"Shards %s of %s do not answer: %s. What is shown is without them.":        "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它们。",
+	"This queue cannot be read, so there are no numbers.":               "队列无法读取期间，没有任何数据。",
+	"Shard %s of %s does not answer: %s. What is shown is without it.":  "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它。",
+	"Shards %s of %s do not answer: %s. What is shown is without them.": "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它们。",
 	"But not in the shards with these numbers, which do not answer: %s. Do it again when they " +
 		"are back": "但以下编号的分片没有响应，未执行：%s。请在它们恢复后再操作一次",
 	"These limits are set only in %s of %s shards. Set them again to have them in all": "这些限制只设置在 %s / %s 个分片。" +
@@ -190,7 +190,7 @@ var chinese = map[string]string{
 		"把这些再推迟一次。最好等所有分片都响应。",
 	"%s done, of at most %s: what was handled or changed meanwhile is not among them.": "已完成 %s 条，至多 %s 条：" +
 		"其间已处理或已改变的不在其中。",
-	"A part of this page could not be read: %s":                                "部分内容无法读取：%s",
+	"A part of this page could not be read: %s": "部分内容无法读取：%s",
 	"Now":                                 "当前",
 	"Oldest that is due":                  "最早的到期消息",
 	"waits for %s":                        "已等待 %s",

@@ -109,6 +109,13 @@ func TestLimitsOfAllShards(t *testing.T) {
 	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || c.Set != l || c.Asked.Concurrency != 8 {
 		t.Errorf("%v, %v, %v", c.Set, c.Asked, err)
 	}
+	was, err := r.set.All[0].SetLimits(queuetest.CtxB, script.NewCaller(), script.RateLimits{})
+	r.Must(err)
+	if c, err := r.ReadCounts(queuetest.CtxB); err != nil || c.Set != l || c.SetIn != "only in 1 of 2 shards" {
+		t.Errorf("set in one: %v %q, %v", c.Set, c.SetIn, err)
+	}
+	_, err = r.set.All[0].SetLimits(queuetest.CtxB, script.NewCaller(), was)
+	r.Must(err)
 	if before, err = r.SetLimits(queuetest.CtxB, &r.calls, script.RateLimits{}); err != nil || before != l {
 		t.Errorf("before: %v, %v", before, err)
 	}
