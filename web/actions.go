@@ -177,7 +177,8 @@ type asking struct {
 // A sampleRow is a message that something is to be done to, with what says whose it is.
 type sampleRow struct {
 	*ops.MessageStatus
-	Headers, Begins string // Begins is the beginning of its payload
+	Headers []headerLink
+	Begins  string // of its payload
 }
 
 const headersMost = 600 // bytes of the headers of a message in a sample
@@ -199,7 +200,7 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			shown = append(shown, sampleRow{msg, headersBegin(msg), r.payloadBegins(msg)})
+			shown = append(shown, sampleRow{msg, r.headersOf(msg, headersMost), r.payloadBegins(msg)})
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
 			gone++
 		default:
@@ -207,14 +208,6 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		}
 	}
 	return shown, gone, nil
-}
-
-func headersBegin(m *ops.MessageStatus) string {
-	var headers []string
-	for _, h := range headersOf(m) {
-		headers = append(headers, h.Name+"="+h.Value)
-	}
-	return beginning(strings.Join(headers, " "), headersMost)
 }
 
 // asked reads the verb and the messages, and asks Authorize.

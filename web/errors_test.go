@@ -94,6 +94,14 @@ func TestPlanOverStates(t *testing.T) {
 	other := f.sent("orders", "other", hour, delayqueue.WithHeader("type", "shipping"))
 	all := []any{"q", "orders", "header", "type=ship"}
 	body := f.get(address("messages", all...)).body
+	same := regexp.MustCompile(`<a href="(messages\?header=type%3Dship&amp;q=orders)"`)
+	for _, page := range []string{address("message", "q", "orders", "id", waits), "messages?q=orders&state=waiting",
+		address("act", "q", "orders", "do", "run", "id", waits)} { // each header leads to this list
+		if to := same.FindStringSubmatch(f.get(page).body); to == nil ||
+			strings.Count(f.get(html.UnescapeString(to[1])).body, `<th scope="row">`) != 7 {
+			t.Errorf("%s: its header is no link to that list: %q", page, to)
+		}
+	}
 	f.sees(body, "Looked at all, 9 messages", "Count by state", "All that match:", "garbage", "later")
 	if n := strings.Count(body, `<th scope="row">`); n != 7 {
 		t.Errorf("%d are found", n)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -19,7 +21,7 @@ type messageView struct {
 	Facts   []fact
 	Why     []cause  // what it waits for; none if it does not wait, or if that cannot be read now
 	Moments []moment // the oldest first
-	Headers []fact
+	Headers []headerLink
 	Others  int    // headers that are not shown
 	Returns string // the part of the result that is shown
 	Shown   int    // bytes of that
@@ -56,7 +58,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	}
 	v := &messageView{
 		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
-		Headers: headersOf(msg), Payload: r.payloadOf(msg),
+		Headers: r.headersOf(msg, math.MaxInt), Payload: r.payloadOf(msg),
 	}
 	v.Why = r.why(ctx, m, msg)
 	if msg.Consumer != "" {
@@ -194,10 +196,29 @@ func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 	return all
 }
 
-func headersOf(m *ops.MessageStatus) []fact {
-	var all []fact
+// A headerLink is a header, and the address of the list of all messages that have the same.
+type headerLink struct {
+	fact
+	Link string // "": no short address selects it
+}
+
+const longestHeaderLink = 1000 // bytes
+
+// headersOf are the headers of a message, with so many bytes at most. The first that does not fit is cut.
+func (r *request) headersOf(m *ops.MessageStatus, most int) (all []headerLink) {
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		all = append(all, fact{name, m.Headers[name]})
+		if most <= 0 {
+			break
+		}
+		value := m.Headers[name]
+		one := headerLink{fact: fact{strings.Clone(beginning(name, most)),
+			strings.Clone(beginning(value, max(most-len(name), 0)))}}
+		read, _, _ := strings.Cut(strings.TrimSpace(name), "=") // as a selection reads it
+		to := linkOf("messages", nil, "q", r.Queue, "header", name+"="+value)
+		if read == name && strings.TrimSpace(value) == value && len(to) <= longestHeaderLink {
+			one.Link = to
+		}
+		all, most = append(all, one), most-len(name)-len(value)
 	}
 	return all
 }
