@@ -132,6 +132,32 @@ func TestPlanOverStates(t *testing.T) {
 	f.sees(body, "8 messages, as they were at")
 }
 
+// The form for some messages means all states, unless a list of some in one state is shown. Such a list names its
+// state, and offers to look in all of them. Nothing is offered to be done to all if none match.
+func TestStateOfAFilter(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.sent("orders", "later", delayqueue.WithDelay(time.Hour))
+	ready := f.sent("orders", "now", delayqueue.WithKey("k"))
+	pending := []any{"q", "orders", "state", "pending"}
+	body := f.get(address("messages", pending...)).body
+	f.sees(body, `<option value="pending">`, "All of them:", "later")
+	f.lacks(body, "only in the state")
+	for _, by := range []string{"key", "text"} {
+		body = f.get(address("messages", append(pending, by, "k")...)).body
+		f.sees(body, `<option value="pending" selected>`, "There are none.",
+			"Looked at all, 1 message, only in the state pending")
+		f.lacks(body, "All that match:")
+		all := regexp.MustCompile(`only in the state pending \(<a href="([^"]+)">all states`).FindStringSubmatch(body)
+		f.sees(f.get(html.UnescapeString(all[1])).body, ready, "Looked at ")
+	}
+	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "key", "k")).body,
+		"Looked at all, 0 messages, only in the state garbage")
+	body = f.get(address("messages", "q", "orders", "key", "nobody")).body
+	f.sees(body, "Looked at all, 2 messages.")
+	f.lacks(body, "All that match:", "Count by state")
+	f.sees(f.get(address("messages", append(pending, "contains", "later")...)).body, "All that match:")
+}
+
 // consumeGarbage makes garbage of all that is due, which are so many messages.
 func (f *fixture) consumeGarbage(queue string, n int64) {
 	f.Helper()

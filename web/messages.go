@@ -136,6 +136,9 @@ func (s *selection) Narrow() bool {
 	return slices.ContainsFunc(selectionNames[2:], s.query.Has)
 }
 
+// Some says whether only some messages of a state, or of all states, are meant.
+func (s *selection) Some() bool { return s.Narrow() || s.Text != "" }
+
 // Link is the address of a page about these messages.
 func (s *selection) Link(page string, pairs ...any) string { return linkOf(page, s.query, pairs...) }
 

@@ -544,6 +544,7 @@ var chinese = map[string]string{
 	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
 		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
 		"因故障切换或人工操作（人工操作见操作日志）。计划将在数秒内重新开始，除非序列已被推到末尾",
+	"only in the state %s": "仅限状态 %s",
 	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",
 	"set schedule":                     "设置计划",

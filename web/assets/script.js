@@ -106,6 +106,8 @@ async function goOn() {
     more = rest;
   }
   stop.remove();
+  const some = more.querySelector('a[rel=next]') || document.querySelector('#list tbody tr');
+  if (!some) document.querySelectorAll('p.all').forEach((offer) => offer.remove());
 }
 
 tellZone();

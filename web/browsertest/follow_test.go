@@ -172,6 +172,15 @@ func TestSearchGoesOn(t *testing.T) {
 	}
 }
 
+// A list offers what can be done to all that match, until all was looked at and none matches.
+func TestNothingMatches(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	soon := time.Now().Add(30 * time.Minute).UTC().Format("2006-01-02T15:04")
+	tb.open(shop.url + "messages?q=orders&state=pending&contains=nobody+has+this&to=" + url.QueryEscape(soon))
+	tb.sees("#more", "Looked at all")
+	tb.until("no offer", func() bool { return js[bool](tb, `!document.querySelector("p.all")`) })
+}
+
 // What is found is added to the page, until it is full.
 func TestSearchFillsAPage(t *testing.T) {
 	tb := newTab(t, look{width: 1600, language: "en", script: true})
