@@ -129,10 +129,10 @@ func (r *request) verbsFor(s delayqueue.State) (all []verb) {
 	return all
 }
 
-// turnVerbs are those for a message of a lane in that state.
-func (r *request) turnVerbs(s delayqueue.State) (all []verb) {
+// turnVerbs are those for a message of a lane in that state. late says whether a message that is due waits behind.
+func (r *request) turnVerbs(s delayqueue.State, late bool) (all []verb) {
 	for _, v := range verbs {
-		if v.Turn && slices.Contains(v.States, s) && r.May(v.Action) {
+		if v.Turn && slices.Contains(v.States, s) && (late || v.Name != "skip") && r.May(v.Action) {
 			all = append(all, v)
 		}
 	}
@@ -274,6 +274,33 @@ func (h *Handler) whyCode(err error, queue string) string {
 	return "other"
 }
 
+// whyNot is why something was not done to a message.
+func (l *language) whyNot(v *verb, err error) string {
+	var in *delayqueue.StateError
+	switch wrong := errors.Is(err, delayqueue.ErrWrongState); {
+	case errors.As(err, &in) && !slices.Contains(v.States, in.State) && in.State != delayqueue.StateGone:
+		return l.say("The message is in the state %s now, in which this cannot be done", l.state(in.State))
+	case wrong && in == nil && v.Turn:
+		return l.say("No message of its lane that is due waits behind it")
+	case errors.Is(err, delayqueue.ErrDuplicateKey):
+		return l.whyPassed("key")
+	case errors.Is(err, delayqueue.ErrExpired):
+		return l.whyPassed("expired")
+	}
+	return l.trouble(err)
+}
+
+// formOf is the page with the form for a message, "" if the message is gone.
+func (r *request) formOf(ctx context.Context, v *verb, id string) string {
+	switch msg, err := r.Monitor().Get(ctx, id); {
+	case err != nil:
+		return ""
+	case v.Turn && msg.Lane != "":
+		return linkOf("lanes", nil, "q", r.Queue, "lane", msg.Lane)
+	}
+	return linkOf("message", nil, "q", r.Queue, "id", id)
+}
+
 // postAct acts on each ticked message. It goes on after an error, unless Redis cannot be reached.
 func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	v, ids, err := r.asked(r.PostForm)
@@ -304,8 +331,12 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 			break
 		}
 	}
-	if done == 0 && first != nil && (len(ids) == 1 || unreachable(first)) {
-		return "", &httpError{http.StatusConflict, r.lang.trouble(first)}
+	switch {
+	case done == 0 && unreachable(first):
+		return "", first
+	case done == 0 && first != nil && len(ids) == 1:
+		r.Back = r.formOf(ctx, v, ids[0])
+		return "", &httpError{http.StatusConflict, r.lang.whyNot(v, first)}
 	}
 	to := notice(url.Values{"q": {r.Queue}}, v.Name, int64(done))
 	if passed := len(ids) - done; passed > 0 {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -60,7 +61,8 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
 		Headers: r.headersOf(msg, math.MaxInt), Payload: r.payloadOf(msg),
 	}
-	v.Why = r.why(ctx, m, msg)
+	late := msg.Lane != "" && r.late(ctx, m, msg)
+	v.Why = r.why(ctx, m, msg, late)
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
 			return nil, err
@@ -71,7 +73,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	v.Shown = min(len(msg.Result), payloadShown)
 	v.Returns = visible(msg.Result[:v.Shown])
 	if v.Verbs = r.verbsFor(msg.State); msg.Lane != "" {
-		v.Verbs = append(v.Verbs, r.turnVerbs(msg.State)...)
+		v.Verbs = append(v.Verbs, r.turnVerbs(msg.State, late)...)
 	}
 	v.Large = errors.Is(msg.Broken, ops.ErrNotRead)
 	return v, nil
@@ -82,11 +84,12 @@ type cause struct {
 	Text  string
 	ID    string // of the message that is in the way; "": none, or it is not known
 	Front bool   // ID is in front in a lane
+	Name  string // the key of the message in front, or ID
 	Verbs []verb // what may be done to it, so that the next of the lane passes
 }
 
 // why is what a message waits for. The page of a message does without it if Redis does not say it soon.
-func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) []cause {
+func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus, late bool) []cause {
 	if msg.State == delayqueue.StateGarbage || msg.State == delayqueue.StateDone || msg.Consumer != "" {
 		return nil // the page says so itself
 	}
@@ -96,15 +99,29 @@ func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus)
 	if err != nil || w.Message.State != msg.State {
 		return nil
 	}
-	return r.causes(w)
+	return r.causes(ctx, w, late)
 }
 
-func (r *request) causes(w *ops.Why) (all []cause) {
+// late says whether a message that is due waits for a turn in the lane of msg, as far as is known.
+func (r *request) late(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) bool {
+	if msg.State != delayqueue.StateWaiting && !slices.Contains(turnStates, msg.State) {
+		return false
+	}
+	ctx, cancel := r.h.soon(ctx)
+	defer cancel()
+	lane, err := m.Lane(ctx, msg.Lane)
+	return err != nil || lane.Blocked(time.Now())
+}
+
+func (r *request) causes(ctx context.Context, w *ops.Why, late bool) (all []cause) {
 	for _, c := range w.Causes {
 		english, args := c.Say()
 		one := cause{Text: r.lang.text(health.Text{English: english, Args: args}), ID: c.Message, Front: c.Code == "lane"}
 		if one.Front && !c.Until.IsZero() && w.Message != nil { // the page of a lane has these beside the message
-			one.Verbs = r.turnVerbs(delayqueue.StateRetry)
+			one.Name, one.Verbs = c.Message, r.turnVerbs(delayqueue.StateRetry, late)
+			if front, err := r.Monitor().Get(ctx, c.Message); err == nil {
+				one.Name = cmp.Or(front.Key, one.Name)
+			}
 		}
 		all = append(all, one)
 	}

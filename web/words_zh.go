@@ -12,6 +12,11 @@ var chinese = map[string]string{
 	"Back to the queues":        "返回队列列表",
 	"Back to the queue":         "返回此队列",
 	"Not found":                 "没有找到",
+	"It was not done":           "没有执行",
+	"It may not have been done": "可能没有执行",
+	"The message is in the state %s now, in which this cannot be done": "此消息现在处于状态 %s，不能执行此操作",
+	"No message of its lane that is due waits behind it":               "它所在的泳道中，没有已到期的消息排在它后面",
+	"The message in front:":     "最前面的消息：",
 	"This page cannot be shown": "出了点问题",
 
 	// What is wrong.
@@ -544,7 +549,7 @@ var chinese = map[string]string{
 	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
 		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
 		"因故障切换或人工操作（人工操作见操作日志）。计划将在数秒内重新开始，除非序列已被推到末尾",
-	"only in the state %s": "仅限状态 %s",
+	"only in the state %s":             "仅限状态 %s",
 	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",
 	"set schedule":                     "设置计划",
