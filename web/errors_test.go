@@ -64,6 +64,20 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 		return strings.Contains(body, "Looked at all, 3,800 messages")
 	})
 	f.lacks(body, "no stock")
+	anew := func(what string, want int) {
+		f.eventually(what, func() bool {
+			return strings.Contains(f.get("errors?q=orders").body, fmt.Sprintf("Looked at all, 3,%d messages", want))
+		})
+	}
+	ok(t, f.cli.ZRemRangeByRank(f.Context(), "{dq:orders}:garbage", 3799, -1).Err())
+	f.page.errorCounts.mu.Lock()
+	for _, one := range f.page.errorCounts.all {
+		one.over = one.over.Add(-staleErrors)
+	}
+	f.page.errorCounts.mu.Unlock()
+	anew("what was counted long ago is counted again", 799)
+	ok(t, f.monitor("orders").Delete(f.Context(), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", 4000)))
+	anew("after an act it is counted again", 798)
 	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
 	_, body = f.counted(html.UnescapeString(plan[1]) + "&count=1")
 	f.sees(body, "300 messages, as they were at", "smtp # &lt;b&gt;#")
