@@ -46,7 +46,8 @@ func TestAct(t *testing.T) {
 		return m.At
 	}
 	before := due(a)
-	f.sees(f.get(address("act", "q", "orders", "do", "postpone", "id", a)).body, a, "By how much", "24h0m0s")
+	f.sees(f.get(address("act", "q", "orders", "do", "postpone", "id", a)).body, a, "By how much", "24h0m0s",
+		"It counts from when each message is due.")
 	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", a, "reason",
 		"holiday"))
 	if got.code != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "message?") {
