@@ -79,7 +79,16 @@ func TestClickBesideNews(t *testing.T) {
 	tb.run(chromedp.Evaluate(
 		`for (const what of ["down", "up", "down"]) document.dispatchEvent(new Event("pointer" + what)); 0`, nil))
 	news("it is pressed again at once", 0, true)
-	tb.run(chromedp.Evaluate(`document.dispatchEvent(new Event("pointerup")); 0`, nil))
+	if after := js[int](tb, `(() => {
+		const timer = window.setTimeout;
+		let after = 0;
+		window.setTimeout = (call, ms) => timer(call, after = ms);
+		document.dispatchEvent(new Event("pointerup"));
+		window.setTimeout = timer;
+		return after;
+	})()`); after < 100 || after > 1000 {
+		t.Errorf("news come %d ms after the release: a touch is a click only then", after)
+	}
 	tb.until("the news after both", func() bool { return js[bool](tb, "held.length === 0") })
 
 	at := js[[]float64](tb,
