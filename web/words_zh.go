@@ -500,6 +500,7 @@ var chinese = map[string]string{
 	"It is paused":                 "已暂停",
 	"Until":                        "直到",
 	"Until somebody resumes it.":   "直到有人恢复。",
+	"leave the end as it is":       "结束时间不变",
 	"until somebody resumes it":    "直到有人恢复",
 	"Change the end or the reason": "改变期限或原因",
 	"The queue goes on":            "队列继续运行",
