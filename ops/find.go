@@ -29,9 +29,10 @@ type Find struct {
 type Match struct {
 	*MessageStatus
 	// "id": the text is the id; "counts": the text is the key for which the ack counts (WithCounts); "key", "header",
-	// "payload" or "error": it contains the text; "": no text
+	// "payload" or "error": it contains the text; "": no text. A text with "=" is also looked for in "name=value" of each
+	// header.
 	In     string
-	Header string // the name of the header that contains the text
+	Header string // the name of that header
 }
 
 // Found is the result of a call of Find.
@@ -159,7 +160,8 @@ func (f *Find) where(m *MessageStatus, text string) (in, header string, ok bool)
 		return "counts", "", true
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		if strings.Contains(m.Headers[name], text) {
+		value := m.Headers[name]
+		if strings.Contains(value, text) || strings.Contains(text, "=") && strings.Contains(name+"="+value, text) {
 			return "header", name, true
 		}
 	}

@@ -59,6 +59,9 @@ func TestFind(t *testing.T) {
 	search("an id, and elsewhere", pending, Find{}, 2, "pending needle in id", "the one "+pending+" in payload")
 	// With a space, which is in no id: "ead" may be in one, and so in the payload that holds one.
 	search("a text", "ead ", Find{}, 1, "dead one in key", "dead two in key")
+	search("a header with its name", "trace=a need", Find{}, 1, "due in headertrace")
+	search("the name of a header alone", "trace", Find{}, 1)
+	search("another header with this value", "other=a", Find{}, 1)
 	search("in a payload", "he one", Find{}, 1, "the one "+pending+" in payload")
 	search("in an error", "no dead two", Find{}, 1, "dead two in error")
 	search("the key of a dead one", "key of dead two", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1,

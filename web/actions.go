@@ -129,10 +129,10 @@ func (r *request) verbsFor(s delayqueue.State) (all []verb) {
 	return all
 }
 
-// turnVerbs are those for a message of a lane in that state.
-func (r *request) turnVerbs(s delayqueue.State) (all []verb) {
+// turnVerbs are those for a message of a lane in that state. late says whether a message that is due waits behind.
+func (r *request) turnVerbs(s delayqueue.State, late bool) (all []verb) {
 	for _, v := range verbs {
-		if v.Turn && slices.Contains(v.States, s) && r.May(v.Action) {
+		if v.Turn && slices.Contains(v.States, s) && (late || v.Name != "skip") && r.May(v.Action) {
 			all = append(all, v)
 		}
 	}
@@ -177,7 +177,8 @@ type asking struct {
 // A sampleRow is a message that something is to be done to, with what says whose it is.
 type sampleRow struct {
 	*ops.MessageStatus
-	Headers, Begins string // Begins is the beginning of its payload
+	Headers []headerLink
+	Begins  string // of its payload
 }
 
 const headersMost = 600 // bytes of the headers of a message in a sample
@@ -199,7 +200,7 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			shown = append(shown, sampleRow{msg, headersBegin(msg), r.payloadBegins(msg)})
+			shown = append(shown, sampleRow{msg, r.headersOf(msg, headersMost), r.payloadBegins(msg)})
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
 			gone++
 		default:
@@ -207,14 +208,6 @@ func (r *request) sample(ctx context.Context, ids []string) (shown []sampleRow, 
 		}
 	}
 	return shown, gone, nil
-}
-
-func headersBegin(m *ops.MessageStatus) string {
-	var headers []string
-	for _, h := range headersOf(m) {
-		headers = append(headers, h.Name+"="+h.Value)
-	}
-	return beginning(strings.Join(headers, " "), headersMost)
 }
 
 // asked reads the verb and the messages, and asks Authorize.
@@ -281,6 +274,33 @@ func (h *Handler) whyCode(err error, queue string) string {
 	return "other"
 }
 
+// whyNot is why something was not done to a message.
+func (l *language) whyNot(v *verb, err error) string {
+	var in *delayqueue.StateError
+	switch wrong := errors.Is(err, delayqueue.ErrWrongState); {
+	case errors.As(err, &in) && !slices.Contains(v.States, in.State) && in.State != delayqueue.StateGone:
+		return l.say("The message is in the state %s now, in which this cannot be done", l.state(in.State))
+	case wrong && in == nil && v.Turn:
+		return l.say("No message of its lane that is due waits behind it")
+	case errors.Is(err, delayqueue.ErrDuplicateKey):
+		return l.whyPassed("key")
+	case errors.Is(err, delayqueue.ErrExpired):
+		return l.whyPassed("expired")
+	}
+	return l.trouble(err)
+}
+
+// formOf is the page with the form for a message, "" if the message is gone.
+func (r *request) formOf(ctx context.Context, v *verb, id string) string {
+	switch msg, err := r.Monitor().Get(ctx, id); {
+	case err != nil:
+		return ""
+	case v.Turn && msg.Lane != "":
+		return linkOf("lanes", nil, "q", r.Queue, "lane", msg.Lane)
+	}
+	return linkOf("message", nil, "q", r.Queue, "id", id)
+}
+
 // postAct acts on each ticked message. It goes on after an error, unless Redis cannot be reached.
 func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	v, ids, err := r.asked(r.PostForm)
@@ -311,8 +331,12 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 			break
 		}
 	}
-	if done == 0 && first != nil && (len(ids) == 1 || unreachable(first)) {
-		return "", &httpError{http.StatusConflict, r.lang.trouble(first)}
+	switch {
+	case done == 0 && unreachable(first):
+		return "", first
+	case done == 0 && first != nil && len(ids) == 1:
+		r.Back = r.formOf(ctx, v, ids[0])
+		return "", &httpError{http.StatusConflict, r.lang.whyNot(v, first)}
 	}
 	to := notice(url.Values{"q": {r.Queue}}, v.Name, int64(done))
 	if passed := len(ids) - done; passed > 0 {
@@ -325,43 +349,4 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	}
 	to.Set("state", v.States[0].String())
 	return link("messages", to), nil
-}
-
-// pauses are how long a queue can be paused for; 0: until somebody resumes it.
-var pauses = []time.Duration{15 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour, 0}
-
-// A pausing is a pause and the choices for one.
-type pausing struct {
-	ops.Counts
-	Lengths []time.Duration
-}
-
-func (h *Handler) askPause(ctx context.Context, r *request) (any, error) {
-	if _, err := r.may(Pause, r.Queue); err != nil {
-		return nil, err
-	}
-	counts, err := r.counts(ctx)
-	return &pausing{counts, pauses}, err
-}
-
-// postPause pauses or resumes.
-func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
-	m, did, err := r.steering(), r.PostForm.Get("do"), error(nil)
-	switch did {
-	case "resume":
-		err = m.Resume(ctx)
-	case "pause":
-		d, bad := time.ParseDuration(r.PostForm.Get("for"))
-		if bad != nil || !slices.Contains(pauses, d) {
-			return "", &httpError{http.StatusBadRequest, "Say for how long"}
-		}
-		if d == 0 {
-			err = m.Pause(ctx)
-		} else {
-			err = m.PauseFor(ctx, d)
-		}
-	default:
-		return "", errWhat
-	}
-	return link("queue", url.Values{"q": {r.Queue}, "done": {did}}), err
 }

@@ -46,7 +46,8 @@ func TestAct(t *testing.T) {
 		return m.At
 	}
 	before := due(a)
-	f.sees(f.get(address("act", "q", "orders", "do", "postpone", "id", a)).body, a, "By how much", "24h0m0s")
+	f.sees(f.get(address("act", "q", "orders", "do", "postpone", "id", a)).body, a, "By how much", "24h0m0s",
+		"It counts from when each message is due.")
 	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", a, "reason",
 		"holiday"))
 	if got.code != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "message?") {
@@ -132,6 +133,8 @@ func TestPauseAndResume(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 	f.sees(f.get("pause?q=orders").body, "For how long", `name="for"`, `name="do" value="pause"`)
+	f.lacks(f.get("pause?q=orders").body, `value="keep"`)
+	var end time.Time
 	for _, c := range []struct {
 		form          string
 		code          int
@@ -140,16 +143,23 @@ func TestPauseAndResume(t *testing.T) {
 	}{
 		{"do=pause", http.StatusBadRequest, false, false, "For how long"},
 		{"do=pause&for=3s", http.StatusBadRequest, false, false, "For how long"},
+		{"do=pause&for=keep", http.StatusBadRequest, false, false, "For how long"},
 		{"do=x&for=1h0m0s", http.StatusBadRequest, false, false, "For how long"},
 		{"do=pause&for=1h0m0s&reason=card+provider+down", http.StatusSeeOther, true, true, "card provider down"},
+		{"do=pause&for=keep&reason=and+stock", http.StatusSeeOther, true, true, "and stock"},
 		{"do=resume", http.StatusSeeOther, false, false, "For how long"},
-		{"do=pause&for=0s", http.StatusSeeOther, true, false, "Resume"},
+		{"do=pause&for=0s", http.StatusSeeOther, true, false, `<option value="keep">leave the end as it is`},
+		{"do=pause&for=keep", http.StatusSeeOther, true, false, "Resume"},
 	} {
 		got := f.ask(http.MethodPost, "pause", "q=orders&"+c.form)
 		now, err := f.monitor("orders").Counts(f.Context())
 		if err != nil || got.code != c.code || now.Paused != c.paused || now.PausedUntil.IsZero() == c.until {
 			t.Errorf("%s: %d; %+v, %v", c.form, got.code, now, err)
 		}
+		if keeps := strings.Contains(c.form, "=keep"); keeps && !now.PausedUntil.Equal(end) {
+			t.Errorf("%s: until %v, before until %v", c.form, now.PausedUntil, end)
+		}
+		end = now.PausedUntil
 		f.eventually(c.form+": the page says so", func() bool {
 			return strings.Contains(f.get("pause?q=orders").body, c.says)
 		})

@@ -30,7 +30,11 @@ type handlerRow struct {
 }
 
 // A handledMessage is what says whose message it is. The payload is that of Config.Payload.
-type handledMessage struct{ Key, Headers, Begins string }
+type handledMessage struct {
+	Key     string
+	Headers []headerLink
+	Begins  string
+}
 
 func (h *Handler) consumers(ctx context.Context, r *request) (any, error) {
 	alive, err := h.alive(ctx, r)
@@ -74,7 +78,7 @@ func (h *Handler) handled(ctx context.Context, r *request, alive []ops.Consumer)
 				if err != nil {
 					break
 				}
-				read[one.ID] = handledMessage{strings.Clone(msg.Key), strings.Clone(headersBegin(msg)),
+				read[one.ID] = handledMessage{strings.Clone(msg.Key), r.headersOf(msg, headersMost),
 					strings.Clone(r.payloadBegins(msg))}
 			}
 			return read, nil

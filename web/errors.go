@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 const (
 	errorStep    = 10_000           // messages that are looked at before the page is told
 	keepErrors   = 10 * time.Minute // how long a count is kept after the last look
+	staleErrors  = time.Minute      // after its end, from when on it is made anew for who opens the page
 	groupsListed = 200
 	keptErrors   = 20 // counts that are kept, of 8 MB each at most
 	mostReaders  = 4  // counts of errors that run in one process, and as many exports
@@ -49,6 +51,8 @@ type errorCount struct {
 	Ended bool
 	err   error
 	seen  time.Time // when somebody looked last
+	over  time.Time // when it ended
+	acted string    // the last act on the queue when it began
 }
 
 // An errorList is groups of errors, with the selection that they are of.
@@ -83,7 +87,7 @@ func (h *Handler) errors(ctx context.Context, r *request) (any, error) {
 	if s.Text != "" || s.State != delayqueue.StateGarbage && s.State != delayqueue.StateRetry {
 		return nil, errNoPage
 	}
-	p := &errorsPage{Count: h.errorsOf(r, s)}
+	p := &errorsPage{Count: h.errorsOf(r, s, r.lastAct(ctx))}
 	if p.Count.err != nil {
 		p.Trouble = r.lang.trouble(p.Count.err)
 	}
@@ -104,8 +108,23 @@ func (h *Handler) errors(ctx context.Context, r *request) (any, error) {
 // Stamp names a count in the link that begins it anew. A feed asks by the same link again and again.
 func (c *errorCount) Stamp() string { return strconv.FormatInt(c.At.UnixMicro(), 36) }
 
-// errorsOf returns how far the errors are counted, and counts on in the background.
-func (h *Handler) errorsOf(r *request, s *selection) errorCount {
+// lastAct names the last act in the journal, and how far it is; "" if there is none, or for a feed of an open page.
+func (r *request) lastAct(ctx context.Context) string {
+	if r.Arg("page") != "" {
+		return ""
+	}
+	ctx, cancel := r.h.soon(ctx)
+	defer cancel()
+	page, err := r.Monitor().Journal(ctx, 1, "")
+	if err != nil || len(page.Entries) == 0 {
+		return ""
+	}
+	return fmt.Sprint(page.Entries[0].ID, " ", page.Entries[0].Messages)
+}
+
+// errorsOf returns how far the errors are counted, and counts on in the background. Who opens the page gets no count
+// that ended long ago, or that began before the last act.
+func (h *Handler) errorsOf(r *request, s *selection, acted string) errorCount {
 	counts, now, key := &h.errorCounts, time.Now(), s.query.Encode()
 	counts.mu.Lock()
 	defer counts.mu.Unlock()
@@ -115,12 +134,14 @@ func (h *Handler) errorsOf(r *request, s *selection) errorCount {
 		}
 	}
 	one := counts.all[key]
-	if one == nil || !one.Runs && r.Arg("again") == one.Stamp() {
+	opened := r.Arg("page") == ""
+	if one == nil || !one.Runs && (r.Arg("again") == one.Stamp() ||
+		opened && (acted != one.acted || one.Ended && now.Sub(one.over) > staleErrors)) {
 		if counts.all == nil {
 			counts.all = map[string]*errorCount{}
 		}
 		counts.room(key)
-		one = &errorCount{At: now}
+		one = &errorCount{At: now, acted: acted}
 		counts.all[key] = one
 	}
 	one.seen = now
@@ -185,7 +206,7 @@ func (h *Handler) noteErrors(one *errorCount, got *ops.ErrorGroups, err error) (
 		one.Merge(got)
 		one.Total = max(one.Total, got.Total)
 	}
-	one.err, one.Ended = err, counted && one.Next == ""
+	one.err, one.Ended, one.over = err, counted && one.Next == "", time.Now()
 	one.Runs = counted && !one.Ended && h.done.Err() == nil && time.Since(one.seen) < h.bounds.linger
 	return one.Runs
 }

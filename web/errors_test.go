@@ -64,6 +64,20 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 		return strings.Contains(body, "Looked at all, 3,800 messages")
 	})
 	f.lacks(body, "no stock")
+	anew := func(what string, want int) {
+		f.eventually(what, func() bool {
+			return strings.Contains(f.get("errors?q=orders").body, fmt.Sprintf("Looked at all, 3,%d messages", want))
+		})
+	}
+	ok(t, f.cli.ZRemRangeByRank(f.Context(), "{dq:orders}:garbage", 3799, -1).Err())
+	f.page.errorCounts.mu.Lock()
+	for _, one := range f.page.errorCounts.all {
+		one.over = one.over.Add(-staleErrors)
+	}
+	f.page.errorCounts.mu.Unlock()
+	anew("what was counted long ago is counted again", 799)
+	ok(t, f.monitor("orders").Delete(f.Context(), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", 4000)))
+	anew("after an act it is counted again", 798)
 	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
 	_, body = f.counted(html.UnescapeString(plan[1]) + "&count=1")
 	f.sees(body, "300 messages, as they were at", "smtp # &lt;b&gt;#")
@@ -94,6 +108,14 @@ func TestPlanOverStates(t *testing.T) {
 	other := f.sent("orders", "other", hour, delayqueue.WithHeader("type", "shipping"))
 	all := []any{"q", "orders", "header", "type=ship"}
 	body := f.get(address("messages", all...)).body
+	same := regexp.MustCompile(`<a href="(messages\?header=type%3Dship&amp;q=orders)"`)
+	for _, page := range []string{address("message", "q", "orders", "id", waits), "messages?q=orders&state=waiting",
+		address("act", "q", "orders", "do", "run", "id", waits)} { // each header leads to this list
+		if to := same.FindStringSubmatch(f.get(page).body); to == nil ||
+			strings.Count(f.get(html.UnescapeString(to[1])).body, `<th scope="row">`) != 7 {
+			t.Errorf("%s: its header is no link to that list: %q", page, to)
+		}
+	}
 	f.sees(body, "Looked at all, 9 messages", "Count by state", "All that match:", "garbage", "later")
 	if n := strings.Count(body, `<th scope="row">`); n != 7 {
 		t.Errorf("%d are found", n)
@@ -122,6 +144,32 @@ func TestPlanOverStates(t *testing.T) {
 	f.serve(Config{})
 	_, body = f.counted(address("plan", append(all, "do", "count", "count", "1")...))
 	f.sees(body, "8 messages, as they were at")
+}
+
+// The form for some messages means all states, unless a list of some in one state is shown. Such a list names its
+// state, and offers to look in all of them. Nothing is offered to be done to all if none match.
+func TestStateOfAFilter(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.sent("orders", "later", delayqueue.WithDelay(time.Hour))
+	ready := f.sent("orders", "now", delayqueue.WithKey("k"))
+	pending := []any{"q", "orders", "state", "pending"}
+	body := f.get(address("messages", pending...)).body
+	f.sees(body, `<option value="pending">`, "All of them:", "later")
+	f.lacks(body, "only in the state")
+	for _, by := range []string{"key", "text"} {
+		body = f.get(address("messages", append(pending, by, "k")...)).body
+		f.sees(body, `<option value="pending" selected>`, "There are none.",
+			"Looked at all, 1 message, only in the state pending")
+		f.lacks(body, "All that match:")
+		all := regexp.MustCompile(`only in the state pending \(<a href="([^"]+)">all states`).FindStringSubmatch(body)
+		f.sees(f.get(html.UnescapeString(all[1])).body, ready, "Looked at ")
+	}
+	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "key", "k")).body,
+		"Looked at all, 0 messages, only in the state garbage")
+	body = f.get(address("messages", "q", "orders", "key", "nobody")).body
+	f.sees(body, "Looked at all, 2 messages.")
+	f.lacks(body, "All that match:", "Count by state")
+	f.sees(f.get(address("messages", append(pending, "contains", "later")...)).body, "All that match:")
 }
 
 // consumeGarbage makes garbage of all that is due, which are so many messages.

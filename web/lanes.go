@@ -58,7 +58,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 		soon, cancel := h.soon(ctx)
 		defer cancel()
 		if w, err := r.Monitor().WhyLane(soon, v.Name); err == nil && one.Waiting > 0 {
-			v.Why = r.causes(w)
+			v.Why = r.causes(soon, w, false)
 		}
 		return v, nil
 	}
@@ -82,7 +82,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 func (r *request) laneRow(l *ops.Lane, now time.Time, consumers []ops.Consumer) laneRow {
 	row := laneRow{Lane: *l, Late: l.Blocked(now)}
 	for _, one := range l.Holders {
-		h := holder{Holder: one, Where: r.lang.state(one.State), Verbs: r.turnVerbs(one.State)}
+		h := holder{Holder: one, Where: r.lang.state(one.State), Verbs: r.turnVerbs(one.State, row.Late)}
 		for _, c := range consumers {
 			if c.ID == one.Consumer {
 				h.PID, h.Host = c.PID, c.Host

@@ -28,7 +28,8 @@ func TestLaneBehindFailure(t *testing.T) {
 	waits := f.get(address("message", "q", "orders", "id", behind)).body
 	f.sees(waits, "message order-1 ("+front+") is in front. It has failed 1 of at most 1,001 times, the last time with: "+
 		"&lt;b&gt;no route. Its next try is delivery 2 at ", "is given up or is skipped",
-		`>the message in front</a>`, `name="id" value="`+front+`"`, `value="skip"`, `value="giveup"`)
+		`>the message in front</a>`, `name="id" value="`+front+`"`, `value="skip"`, `value="giveup"`,
+		`<legend>The message in front: <a href="message?id=`+front+`&amp;q=orders"><code class="foreign">order-1<`)
 	f.sees(f.get("queue?q=orders").body, ", behind others of its lane</dd>")
 	f.serve(Config{}) // who may only look
 	f.lacks(f.get(address("message", "q", "orders", "id", behind)).body, `value="skip"`, `value="giveup"`)
@@ -89,8 +90,22 @@ func TestLanes(t *testing.T) {
 		"skipped by ann: it is broken")
 	f.is("orders", ids[1], delayqueue.StateGarbage)
 	f.sees(f.get("journal?q=orders&lang=zh").body, "跳过", ids[1], "to garbage")
-	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])),
-		"skip of what waits")
+	alone := f.sent("orders", "g", delayqueue.WithLane("alone"))
+	f.sent("orders", "h", delayqueue.WithLane("alone"), delayqueue.WithDelay(time.Hour))
+	own := address("lanes", "q", "orders", "lane", "alone")
+	for _, page := range []string{own, address("message", "q", "orders", "id", alone)} { // nobody would pass
+		f.sees(f.get(page).body, `value="giveup"`)
+		f.lacks(f.get(page).body, `value="skip"`)
+	}
+	for id, says := range map[string][]string{
+		ids[0]: {"in the state waiting now, in which", strings.ReplaceAll(lane, "&", "&amp;")},
+		alone:  {"No message of its lane that is due waits behind it", strings.ReplaceAll(own, "&", "&amp;")},
+		"gone": {"There is no such message"},
+	} {
+		got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", id))
+		f.sees(f.wants(http.StatusConflict, got, id), append(says, "<h1>It was not done</h1>")...)
+		f.lacks(got.body, "wrong state", "cannot be shown")
+	}
 	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")), "skip of all")
 	f.sees(f.get(address("plan", "q", "orders", "do", "postpone", "state", "waiting", "by", "1h0m0s")).body, "Postpone")
 	for _, page := range []string{lane, "lanes?q=orders", address("act", "q", "orders", "do", "giveup", "id", ids[2])} {

@@ -1,10 +1,13 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -19,7 +22,7 @@ type messageView struct {
 	Facts   []fact
 	Why     []cause  // what it waits for; none if it does not wait, or if that cannot be read now
 	Moments []moment // the oldest first
-	Headers []fact
+	Headers []headerLink
 	Others  int    // headers that are not shown
 	Returns string // the part of the result that is shown
 	Shown   int    // bytes of that
@@ -56,9 +59,10 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	}
 	v := &messageView{
 		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
-		Headers: headersOf(msg), Payload: r.payloadOf(msg),
+		Headers: r.headersOf(msg, math.MaxInt), Payload: r.payloadOf(msg),
 	}
-	v.Why = r.why(ctx, m, msg)
+	late := msg.Lane != "" && r.late(ctx, m, msg)
+	v.Why = r.why(ctx, m, msg, late)
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
 			return nil, err
@@ -69,7 +73,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	v.Shown = min(len(msg.Result), payloadShown)
 	v.Returns = visible(msg.Result[:v.Shown])
 	if v.Verbs = r.verbsFor(msg.State); msg.Lane != "" {
-		v.Verbs = append(v.Verbs, r.turnVerbs(msg.State)...)
+		v.Verbs = append(v.Verbs, r.turnVerbs(msg.State, late)...)
 	}
 	v.Large = errors.Is(msg.Broken, ops.ErrNotRead)
 	return v, nil
@@ -80,11 +84,12 @@ type cause struct {
 	Text  string
 	ID    string // of the message that is in the way; "": none, or it is not known
 	Front bool   // ID is in front in a lane
+	Name  string // the key of the message in front, or ID
 	Verbs []verb // what may be done to it, so that the next of the lane passes
 }
 
 // why is what a message waits for. The page of a message does without it if Redis does not say it soon.
-func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) []cause {
+func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus, late bool) []cause {
 	if msg.State == delayqueue.StateGarbage || msg.State == delayqueue.StateDone || msg.Consumer != "" {
 		return nil // the page says so itself
 	}
@@ -94,15 +99,29 @@ func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus)
 	if err != nil || w.Message.State != msg.State {
 		return nil
 	}
-	return r.causes(w)
+	return r.causes(ctx, w, late)
 }
 
-func (r *request) causes(w *ops.Why) (all []cause) {
+// late says whether a message that is due waits for a turn in the lane of msg, as far as is known.
+func (r *request) late(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) bool {
+	if msg.State != delayqueue.StateWaiting && !slices.Contains(turnStates, msg.State) {
+		return false
+	}
+	ctx, cancel := r.h.soon(ctx)
+	defer cancel()
+	lane, err := m.Lane(ctx, msg.Lane)
+	return err != nil || lane.Blocked(time.Now())
+}
+
+func (r *request) causes(ctx context.Context, w *ops.Why, late bool) (all []cause) {
 	for _, c := range w.Causes {
 		english, args := c.Say()
 		one := cause{Text: r.lang.text(health.Text{English: english, Args: args}), ID: c.Message, Front: c.Code == "lane"}
 		if one.Front && !c.Until.IsZero() && w.Message != nil { // the page of a lane has these beside the message
-			one.Verbs = r.turnVerbs(delayqueue.StateRetry)
+			one.Name, one.Verbs = c.Message, r.turnVerbs(delayqueue.StateRetry, late)
+			if front, err := r.Monitor().Get(ctx, c.Message); err == nil {
+				one.Name = cmp.Or(front.Key, one.Name)
+			}
 		}
 		all = append(all, one)
 	}
@@ -194,10 +213,29 @@ func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 	return all
 }
 
-func headersOf(m *ops.MessageStatus) []fact {
-	var all []fact
+// A headerLink is a header, and the address of the list of all messages that have the same.
+type headerLink struct {
+	fact
+	Link string // "": no short address selects it
+}
+
+const longestHeaderLink = 1000 // bytes
+
+// headersOf are the headers of a message, with so many bytes at most. The first that does not fit is cut.
+func (r *request) headersOf(m *ops.MessageStatus, most int) (all []headerLink) {
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		all = append(all, fact{name, m.Headers[name]})
+		if most <= 0 {
+			break
+		}
+		value := m.Headers[name]
+		one := headerLink{fact: fact{strings.Clone(beginning(name, most)),
+			strings.Clone(beginning(value, max(most-len(name), 0)))}}
+		read, _, _ := strings.Cut(strings.TrimSpace(name), "=") // as a selection reads it
+		to := linkOf("messages", nil, "q", r.Queue, "header", name+"="+value)
+		if read == name && strings.TrimSpace(value) == value && len(to) <= longestHeaderLink {
+			one.Link = to
+		}
+		all, most = append(all, one), most-len(name)-len(value)
 	}
 	return all
 }

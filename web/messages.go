@@ -136,6 +136,9 @@ func (s *selection) Narrow() bool {
 	return slices.ContainsFunc(selectionNames[2:], s.query.Has)
 }
 
+// Some says whether only some messages of a state, or of all states, are meant.
+func (s *selection) Some() bool { return s.Narrow() || s.Text != "" }
+
 // Link is the address of a page about these messages.
 func (s *selection) Link(page string, pairs ...any) string { return linkOf(page, s.query, pairs...) }
 
@@ -178,10 +181,11 @@ type tab struct {
 // A messageRow is a message, without what may be large.
 type messageRow struct {
 	*ops.MessageStatus
-	Place string // the state in words
-	Says  string // the beginning of its payload
-	Error string // of its last error
-	Found string // where the text was found
+	Place   string // the state in words
+	Headers []headerLink
+	Says    string // the beginning of its payload
+	Error   string // of its last error
+	Found   string // where the text was found
 }
 
 func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
@@ -298,32 +302,12 @@ func (r *request) list(ctx context.Context, l *listing, counts ops.Counts) error
 	return nil
 }
 
-const saysMost = 160 // bytes of a payload in a table
-
 func (r *request) row(m *ops.MessageStatus) messageRow {
 	kept := &ops.MessageStatus{State: m.State, At: m.At}
 	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
-	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State)}
+	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Headers: r.headersOf(m, saysMost)}
 	one.Says, one.Error = strings.Clone(r.payloadBegins(m)), strings.Clone(beginning(m.LastError, saysMost))
 	return one
-}
-
-// payloadBegins is the first bytes of a payload, or of what Config.Payload says in its place.
-func (r *request) payloadBegins(m *ops.MessageStatus) string {
-	switch redact := r.h.cfg.Payload; {
-	case errors.Is(m.Broken, ops.ErrNotRead):
-		return r.lang.say("too large to be read here")
-	case redact != nil:
-		return beginning(redact(r.Queue, m), saysMost)
-	}
-	return beginning(m.Payload, saysMost)
-}
-
-func beginning(text string, most int) string {
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
 }
 
 func totalOf(c ops.Counts, s delayqueue.State) int64 {

@@ -186,7 +186,7 @@ func TestSearch(t *testing.T) {
 	f.batch("orders", "hay ", 3*searchPage)
 	f.page.spend = 0 // a step
 	for text, in := range map[string]string{id: "its id", "k-needle": "its key", "v-needle": "its header h",
-		"the needle": "its payload"} {
+		"h=v-needle": "its header h", "the needle": "its payload"} {
 		pages, body := 1, f.get(address("messages", "q", "orders", "text", text)).body
 		for ; !strings.Contains(body, id); pages++ {
 			onwards := nextPage(body)

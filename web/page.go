@@ -65,6 +65,7 @@ type request struct {
 	Actor string // whom Authorize has named
 	query url.Values
 	Part  string // which shards are missing from what is shown, and why
+	Back  string // the page with the form that was refused; "" if that is not known
 }
 
 func (h *Handler) newRequest(r *http.Request) *request {
@@ -345,7 +346,12 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 	}
 	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("This page cannot be shown"), Data: text,
 		At: time.Now()}
-	if code == http.StatusNotFound {
+	switch {
+	case r.Method == http.MethodPost && code < 499 && known != errUnseen:
+		p.Title = r.lang.say("It was not done")
+	case r.Method == http.MethodPost:
+		p.Title = r.lang.say("It may not have been done")
+	case code == http.StatusNotFound:
 		p.Title = r.lang.say("Not found")
 	}
 	if _, hidden := r.may(Look, r.Queue); r.Queue != "" && hidden == nil && h.known(r.Queue) && err != errNoQueue &&

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -71,6 +72,26 @@ func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 		}
 	}
 	return p
+}
+
+const saysMost = 160 // bytes of a payload in a table
+
+// payloadBegins is the first bytes of a payload, or of what Config.Payload says in its place.
+func (r *request) payloadBegins(m *ops.MessageStatus) string {
+	switch redact := r.h.cfg.Payload; {
+	case errors.Is(m.Broken, ops.ErrNotRead):
+		return r.lang.say("too large to be read here")
+	case redact != nil:
+		return beginning(redact(r.Queue, m), saysMost)
+	}
+	return beginning(m.Payload, saysMost)
+}
+
+func beginning(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 // fitsAsJSON says whether json.Indent makes no more of a text than may be shown. It makes nothing itself.

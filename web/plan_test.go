@@ -94,6 +94,10 @@ func TestPlan(t *testing.T) {
 	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
 		t.Errorf("%d are shown", n)
 	}
+	if strings.Index(body, "<form method=\"post\"") > strings.Index(body, "<ul class=\"sample\"") {
+		t.Error("the form stands below the samples")
+	}
+	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "do", "postpone")).body, "It counts from when each")
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
 	f.wants(http.StatusUnprocessableEntity, f.ask(http.MethodPost, "plan", counted+"&confirm=order"),
 		"without the queue's name")

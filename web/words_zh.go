@@ -9,9 +9,16 @@ var chinese = map[string]string{
 	"As of":                               "数据时间",
 	"All times are those of the zone %s.": "所有时间均为 %s 时区。",
 	"This page has not been fed since %s. What it shows is old.": "自 %s 起本页未再更新，显示的是旧数据。",
-	"Back to the queues":        "返回队列列表",
-	"Back to the queue":         "返回此队列",
-	"Not found":                 "没有找到",
+	"Back to the queues": "返回队列列表",
+	"Back to the queue":  "返回此队列",
+	"Not found":          "没有找到",
+	"It counts from when each message is due. An overdue message comes back that much later than it was due, " +
+		"perhaps at once.": "从每条消息的到期时刻算起。已逾期的消息从原到期时刻起推迟这么久，可能立即到期。",
+	"It was not done":           "没有执行",
+	"It may not have been done": "可能没有执行",
+	"The message is in the state %s now, in which this cannot be done": "此消息现在处于状态 %s，不能执行此操作",
+	"No message of its lane that is due waits behind it":               "它所在的泳道中，没有已到期的消息排在它后面",
+	"The message in front:":     "最前面的消息：",
 	"This page cannot be shown": "出了点问题",
 
 	// What is wrong.
@@ -503,6 +510,7 @@ var chinese = map[string]string{
 	"It is paused":                 "已暂停",
 	"Until":                        "直到",
 	"Until somebody resumes it.":   "直到有人恢复。",
+	"leave the end as it is":       "结束时间不变",
 	"until somebody resumes it":    "直到有人恢复",
 	"Change the end or the reason": "改变期限或原因",
 	"The queue goes on":            "队列继续运行",
@@ -554,6 +562,7 @@ var chinese = map[string]string{
 	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
 		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
 		"因故障切换或人工操作（人工操作见操作日志）。计划将在数秒内重新开始，除非序列已被推到末尾",
+	"only in the state %s":             "仅限状态 %s",
 	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",
 	"set schedule":                     "设置计划",

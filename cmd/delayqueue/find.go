@@ -31,12 +31,12 @@ func (a *app) findCommand() *cobra.Command {
 		Use:   "find QUEUE [TEXT]",
 		Short: "Look for a text, a header or a key in all messages of a queue",
 		Long: `find looks for an id, for the key for which acks count, or for a text in keys,
-headers, payloads (of a group: the first part) and last errors. A message with
-exactly this id or key is shown at once: a whole key is faster than a part of
-it. --header, --with-key and the like leave out what does not match as a whole,
-with a TEXT or without. Then it looks at the messages of all states (garbage,
-retry, unack, ready, waiting, pending, done, in this order) until --limit are
-found. It reads the queue in small pages and rests after each
+headers (as name=value, too), payloads (of a group: the first part) and last
+errors. A message with exactly this id or key is shown at once: a whole key is
+faster than a part of it. --header, --with-key and the like leave out what does
+not match as a whole, with a TEXT or without. Then it looks at the messages of
+all states (garbage, retry, unack, ready, waiting, pending, done, in this order)
+until --limit are found. It reads the queue in small pages and rests after each
 as long as the page took. Ctrl-C ends it: it prints what it has found, and how
 to go on. --dry-run of a command such as reschedule counts all that match.`,
 		Example: "  delayqueue find orders order-42\n  delayqueue find orders --header customer=77",

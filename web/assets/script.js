@@ -8,6 +8,7 @@ let fed = Date.now(); // when the last news came
 let source = null;
 let pressed = -Infinity; // ms since the page began: when a button of the mouse, or a key, went down that is not up
 let release = 0; // the timer that ends it after the release
+const moment = 300; // ms after the release in which a browser makes a click of a touch
 const held = []; // news that came meanwhile
 const longest = 3000; // ms of it, because a browser may not tell of the release
 
@@ -106,6 +107,8 @@ async function goOn() {
     more = rest;
   }
   stop.remove();
+  const some = more.querySelector('a[rel=next]') || document.querySelector('#list tbody tr');
+  if (!some) document.querySelectorAll('p.all').forEach((offer) => offer.remove());
 }
 
 tellZone();
@@ -123,7 +126,12 @@ if (body.dataset.feed) {
       clearTimeout(release); // of what was pressed before
     }, true);
   }
-  for (const up of ['pointerup', 'pointercancel', 'keyup']) document.addEventListener(up, () => { release = setTimeout(released); }, true); // after the click
+  for (const up of ['pointerup', 'pointercancel', 'keyup']) {
+    document.addEventListener(up, () => {
+      clearTimeout(release);
+      release = setTimeout(released, moment);
+    }, true);
+  }
   setInterval(() => {
     if (document.hidden) return;
     if (Date.now() - fed > silence) old(true);

@@ -79,7 +79,16 @@ func TestClickBesideNews(t *testing.T) {
 	tb.run(chromedp.Evaluate(
 		`for (const what of ["down", "up", "down"]) document.dispatchEvent(new Event("pointer" + what)); 0`, nil))
 	news("it is pressed again at once", 0, true)
-	tb.run(chromedp.Evaluate(`document.dispatchEvent(new Event("pointerup")); 0`, nil))
+	if after := js[int](tb, `(() => {
+		const timer = window.setTimeout;
+		let after = 0;
+		window.setTimeout = (call, ms) => timer(call, after = ms);
+		document.dispatchEvent(new Event("pointerup"));
+		window.setTimeout = timer;
+		return after;
+	})()`); after < 100 || after > 1000 {
+		t.Errorf("news come %d ms after the release: a touch is a click only then", after)
+	}
 	tb.until("the news after both", func() bool { return js[bool](tb, "held.length === 0") })
 
 	at := js[[]float64](tb,
@@ -170,6 +179,15 @@ func TestSearchGoesOn(t *testing.T) {
 			tb.until("that it goes on from there", func() bool { return at() > stopped })
 		})
 	}
+}
+
+// A list offers what can be done to all that match, until all was looked at and none matches.
+func TestNothingMatches(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	soon := time.Now().Add(30 * time.Minute).UTC().Format("2006-01-02T15:04")
+	tb.open(shop.url + "messages?q=orders&state=pending&contains=nobody+has+this&to=" + url.QueryEscape(soon))
+	tb.sees("#more", "Looked at all")
+	tb.until("no offer", func() bool { return js[bool](tb, `!document.querySelector("p.all")`) })
 }
 
 // What is found is added to the page, until it is full.
