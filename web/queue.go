@@ -32,12 +32,11 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *errorList // of garbage; nil: there is none
-	Kinds   []kindRow  // none: no consumer counts kinds
-	Rest    ops.Kind   // the kinds that have no row, together
-	Books   *books     // nil: they are not open
-	Trouble string     // why something is missing
-	Away    string     // which shards are missing, and why
+	Kinds   []kindRow // none: no consumer counts kinds
+	Rest    ops.Kind  // the kinds that have no row, together
+	Books   *books    // nil: they are not open
+	Trouble string    // why something is missing
+	Away    string    // which shards are missing, and why
 
 	From, To time.Time // of the span that was asked for
 	Between  *between  // nil: none was
@@ -78,10 +77,6 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	err = p.future(ctx, r)
 	if err == nil {
 		err = p.past(ctx, r)
-	}
-	if err == nil && p.Counts.Garbage > 0 {
-		p.Groups, err = r.newestErrors(ctx)
-		err = p.without(r, err)
 	}
 	if err == nil && to.After(from) {
 		err = p.between(ctx, r, from, to)
@@ -278,11 +273,6 @@ func (r chartRow) Link(i int) string {
 	return r.links[i]
 }
 
-const (
-	keepGroups  = 30 * time.Second
-	groupLook   = 2000 // messages that are looked at, the newest, because they show what is wrong now
-	groupsShown = 10
-)
 const (
 	kindsShown  = 20 // kinds that have a row
 	longestKind = 64 // bytes that consumers keep of a name
