@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // The board has a row for each queue, the worst first.
@@ -20,7 +21,7 @@ type row struct {
 	In, Out       health.Rate
 	Failing       health.Percent
 	Busy, Workers int
-	Garbage       int64 // that came in the last hour
+	Recent        ops.Tally // of this hour and the one before
 }
 
 // A board is all rows.
@@ -32,6 +33,7 @@ type board struct {
 	Lost  string // whether messages were lost in any of the queues
 	Mend  string // why queues may be missing
 	Sick  bool   // the servers are in trouble
+	Since string // from when on what fails, and new garbage, are counted
 	Name  string // what the names of the rows contain
 }
 
@@ -47,6 +49,9 @@ func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 	for _, q := range health.WorstFirst(s.Queues) {
 		if _, err := r.may(Look, q.Name); err == nil {
 			b.Rows = append(b.Rows, r.lang.row(q))
+		}
+		if len(q.Hours) > 0 {
+			b.Since = r.lang.clock(q.Recent().Start)
 		}
 	}
 	b.judge(r.lang)
@@ -90,9 +95,9 @@ func (l *language) row(q *health.Look) row {
 		return out
 	}
 	out.In, out.Out = q.Rates()
-	out.Failing = health.Failing(q.LastHour())
+	out.Recent = q.Recent()
+	out.Failing = health.Failing(out.Recent)
 	out.Busy, out.Workers = q.Workers()
-	out.Garbage = q.LastHour().Garbage
 	return out
 }
 

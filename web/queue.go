@@ -182,10 +182,8 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	}
 	days = withHours(days, p.Hours)
 	say := r.lang.say
-	p.Spans = []span{
-		spanOf(say("The last hour, about"), p.LastHour(), time.Hour),
-		spanOf(say("The last 24 hours"), health.Sum(p.Hours[max(len(p.Hours)-24, 0):]), 24*time.Hour),
-		spanOf(say("The last 30 days"), health.Sum(days), 30*24*time.Hour),
+	for _, n := range []ops.Tally{p.Recent, health.Sum(p.Hours[max(len(p.Hours)-24, 0):]), health.Sum(days)} {
+		p.Spans = append(p.Spans, r.lang.span(n, p.At))
 	}
 	axis := func(unit string, all ...string) (out []string) {
 		for _, n := range all {
@@ -227,9 +225,11 @@ func withHours(days, hours []ops.Tally) []ops.Tally {
 	return days
 }
 
-func spanOf(name string, n ops.Tally, long time.Duration) span {
-	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long),
-		health.Failing(n)}
+// span is what was counted from n.Start until now.
+func (l *language) span(n ops.Tally, now time.Time) span {
+	long := max(now.Sub(n.Start), time.Hour) // clocks differ
+	return span{l.say("since %s", l.clock(n.Start)), n, health.RateOf(n.Sent, long),
+		health.RateOf(n.Acked+n.Garbage+n.Superseded, long), health.Failing(n)}
 }
 
 // A chart is bars in a row, with its numbers in a table beside it.

@@ -25,7 +25,15 @@ func TestQueuePage(t *testing.T) {
 	body := f.wants(http.StatusOK, f.get("queue?q=orders"))
 	f.sees(body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5",
 		"6 in all, at most 5",
-		"The last 30 days", "Overdue: 0. Later than a week: 0.")
+		"Overdue: 0. Later than a week: 0.")
+	hour := time.Now().UTC().Truncate(time.Hour)
+	for _, start := range []time.Time{hour.Add(-time.Hour), hour.Add(-23 * time.Hour),
+		hour.Truncate(24 * time.Hour).Add(-29 * 24 * time.Hour)} {
+		f.sees(body, `<th scope="row">since `+languages[0].clock(start)+`</th>
+      <td class="num" data-label="Sent">6</td>`)
+	}
+	f.sees(f.get("").body, "Failing and new garbage: since "+hour.Add(-time.Hour).Format("15:04")+" UTC.")
+	f.lacks(body, `<a class="button" href="errors`)
 	day := fmt.Sprint("d", time.Now().Unix()/86400)
 	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
 	f.serve(Config{})

@@ -131,7 +131,7 @@ var chinese = map[string]string{
 	"its message is refused":                   "它的消息被拒绝",
 	"it cannot be read":                        "无法读取",
 	"it is overdue":                            "它已过期未发送",
-	"%s of deliveries fail":                    "%s 的投递失败",
+	"%s of deliveries failed since %s":         "%s 的投递失败，自 %s 起",
 	"all workers are busy":                     "所有工作协程都在忙",
 	"fine":                                     "正常",
 	"%s behind":                                "落后 %s",
@@ -168,6 +168,8 @@ var chinese = map[string]string{
 	"New garbage":                 "新增死信",
 	"Next due":                    "下次到期",
 	"no numbers":                  "没有数据",
+	"Failing and new garbage: since %s.": "" +
+		"失败率和新增死信：自 %s 起。",
 	"A queue is here as soon as something is sent to it, or a consumer has started.": "向队列发送消息或启动消费者后，队列就会出现在这里。",
 	"What waits, in the last %s: from %s to %s":                                      "最近 %s内等待的消息：从 %s 到 %s",
 
@@ -198,9 +200,7 @@ var chinese = map[string]string{
 	"History":                         "历史",
 	"Two days, hour by hour":          "两天内，每小时",
 	"A month, day by day":             "一个月内，每天",
-	"The last hour, about":            "最近约一小时",
-	"The last 24 hours":               "最近 24 小时",
-	"The last 30 days":                "最近 30 天",
+	"since %s":                        "自 %s 起",
 	"failed or lost":                  "失败或丢失",
 	"sent":                            "发送",
 	"Rates":                           "速率",

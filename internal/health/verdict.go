@@ -162,14 +162,15 @@ func (l *Look) doesNotFlow() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// failing is of deliveries of the last hour.
+// failing is of deliveries of this hour and the one before.
 func (l *Look) failing() (Verdict, bool) {
-	part := Failing(l.LastHour())
+	n := l.Recent()
+	part := Failing(n)
 	level := Warning
 	if part >= failingMuch {
 		level = Critical
 	}
-	return Verdict{level, Failed, say("%s of deliveries fail", part)}, part >= failingSome
+	return Verdict{level, Failed, say("%s of deliveries failed since %s", part, n.Start)}, part >= failingSome
 }
 
 // hung is of handlers that run for longer than they may. It is critical if no other can run, because all workers have
