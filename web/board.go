@@ -138,32 +138,21 @@ func (b *board) judge(l *language) {
 	default:
 		b.Words = l.say("All is well. Queues: %s", all)
 	}
+	if b.Trouble != nil && bad+worth > 0 {
+		b.Words = l.say("%s. More queues may be missing", b.Words)
+	}
 }
 
 // lost says in how many queues messages were lost, or from when on it is known that none was.
 func (l *language) lost(rows []row) string {
-	lost, unread, since := 0, 0, time.Time{}
-	for _, r := range rows {
-		n := r.Counts
-		if n.Unaccounted > 0 || !n.LossSince.IsZero() {
+	lost, all := 0, make([]*health.Look, len(rows))
+	for i, r := range rows {
+		if all[i] = r.Look; r.Counts.Unaccounted > 0 || !r.Counts.LossSince.IsZero() {
 			lost++
 		}
-		if r.Err != nil || r.Missing != nil {
-			unread++
-		}
-		if n.BooksSince.After(since) {
-			since = n.BooksSince
-		}
 	}
-	switch {
-	case lost > 0:
+	if lost > 0 {
 		return l.say("Queues that have lost messages: %s", l.number(lost))
-	case since.IsZero():
-		return ""
-	case unread > 0:
-		return l.say("Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s",
-			l.number(unread))
 	}
-	return l.say("Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least",
-		l.clockOf(since, "2006-01-02 15:04:05"))
+	return l.text(health.NoLoss(all, func(t time.Time) string { return l.clockOf(t, "2006-01-02 15:04:05") }))
 }

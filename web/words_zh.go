@@ -140,13 +140,20 @@ var chinese = map[string]string{
 
 	// The board.
 	"There is no queue yet": "还没有队列",
-	"Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s": "" +
-		"除已确认的外，未发现丢失。无法读取或不完整的队列：%s",
 	"The same was begun before and cut off after %s messages. They would be postponed again.": "" +
 		"同样的操作先前进行到 %s 条时中断，这些消息会再次推迟。",
 	"Queues that have lost messages: %s": "丢失过消息的队列：%s",
-	"Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least": "" +
-		"除已确认的外，未发现丢失。各队列的账目至少自 %s 起记录",
+	"No loss is known. The books of each queue go back to %s at least. Losses that somebody accepted are in the " +
+		"journals": "未发现丢失。各队列的账目至少自 %s 起记录。已确认的丢失见操作日志",
+	"No loss is known. Queues that cannot be read, or not whole: %s. The books of each other queue go back to %s at " +
+		"least. Losses that somebody accepted are in the journals": "未发现丢失。无法读取或不完整的队列：%s。" +
+		"其他各队列的账目至少自 %s 起记录。已确认的丢失见操作日志",
+	"Whether messages were lost is not known, because no queue can be read whole": "" +
+		"是否有消息丢失尚不清楚，因为没有一个队列能完整读取",
+	"Whether there is such a queue is not known, because queues may be missing": "" +
+		"是否有这个队列尚不清楚，因为可能缺少部分队列",
+	"%s. More queues may be missing": "" +
+		"%s。可能还缺少部分队列",
 	"Queues in trouble: %s, to look at: %s, of %s":  "有问题的队列：%s，需要留意：%s，共 %s",
 	"Queues in trouble: %s of %s":                   "有问题的队列：%s / %s",
 	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",

@@ -271,6 +271,31 @@ func TestRecent(t *testing.T) {
 	}
 }
 
+// TestNoLoss: the books of queues that can be read are told although others cannot be read.
+func TestNoLoss(t *testing.T) {
+	t.Parallel()
+	kept := func(hour int) *Look {
+		return &Look{Counts: ops.Counts{BooksSince: time.Date(2026, 11, 22, hour, 0, 0, 0, time.UTC)}}
+	}
+	away, part := &Look{Err: errors.New("no answer")}, kept(9)
+	part.Missing = errors.New("no answer")
+	at := func(t time.Time) string { return t.Format("15:04") }
+	for _, c := range []struct {
+		all  []*Look
+		want string
+	}{
+		{nil, ""}, {[]*Look{{}}, ""},
+		{[]*Look{kept(7), kept(8)}, "No loss is known. The books of each queue go back to 08:00 at least."},
+		{[]*Look{kept(7), away, part}, "No loss is known. Queues that cannot be read, or not whole: 2. " +
+			"The books of each other queue go back to 07:00 at least."},
+		{[]*Look{away, part}, "Whether messages were lost is not known, because no queue can be read whole"},
+	} {
+		if got := english(NoLoss(c.all, at)); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]fmt.Stringer{

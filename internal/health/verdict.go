@@ -301,6 +301,29 @@ func (l *Look) standsStill() *ops.Holder {
 // fails says whether a message has failed again and again.
 func fails(h ops.Holder) bool { return h.Delivery > failsAgain && h.LastError != "" }
 
+// NoLoss says what is known of queues none of which is known to have lost a message. at writes an instant.
+func NoLoss(all []*Look, at func(time.Time) string) Text {
+	unread, since := 0, time.Time{}
+	for _, l := range all {
+		if l.Err != nil || l.Missing != nil {
+			unread++
+		} else if l.Counts.BooksSince.After(since) {
+			since = l.Counts.BooksSince
+		}
+	}
+	switch {
+	case unread > 0 && unread == len(all):
+		return say("Whether messages were lost is not known, because no queue can be read whole")
+	case since.IsZero():
+		return Text{}
+	case unread > 0:
+		return say("No loss is known. Queues that cannot be read, or not whole: %s. The books of each other queue go back "+
+			"to %s at least. Losses that somebody accepted are in the journals", int64(unread), at(since))
+	}
+	return say("No loss is known. The books of each queue go back to %s at least. Losses that somebody accepted are in "+
+		"the journals", at(since))
+}
+
 // PauseOf says until when, by whom and why.
 func PauseOf(n ops.Counts) Text {
 	text := say("paused")
