@@ -150,6 +150,8 @@ var chinese = map[string]string{
 		"其他各队列的账目至少自 %s 起记录。已确认的丢失见操作日志",
 	"Whether messages were lost is not known, because no queue can be read whole": "" +
 		"是否有消息丢失尚不清楚，因为没有一个队列能完整读取",
+	"no consumers; the first message is due at %s": "" +
+		"没有消费者；第一条消息于 %s 到期",
 	"Whether there is such a queue is not known, because queues may be missing": "" +
 		"是否有这个队列尚不清楚，因为可能缺少部分队列",
 	"%s. More queues may be missing": "" +

@@ -66,6 +66,7 @@ func (l Limits) OrDefault() Limits {
 }
 
 const (
+	dueSoon       = 5 * time.Minute // a queue without consumers is a warning if something is due by then
 	lateAfter     = 5 * time.Second // how far behind a queue that keeps up may be
 	veryLate      = time.Minute
 	failingMuch   = 50 // %
@@ -147,6 +148,8 @@ func (l *Look) doesNotFlow() (Verdict, bool) {
 		return Verdict{Critical, NoConsumers, say("no consumers, %s behind", n.Behind)}, true
 	case workers == 0 && (n.Unack > 0 || l.laneDue()):
 		return Verdict{Critical, NoConsumers, say("no consumers")}, true
+	case workers == 0 && n.NextDue.Sub(l.At) > dueSoon:
+		return Verdict{Notice, NoConsumers, say("no consumers; the first message is due at %s", n.NextDue)}, true
 	case workers == 0 && n.Pending+n.Retry+n.Waiting > 0:
 		return Verdict{Warning, NoConsumers, say("no consumers")}, true
 	case !n.ThrottledUntil.IsZero() && n.Behind > longThrottled:
