@@ -34,7 +34,8 @@ type queuePage struct {
 	Past    []*chart
 	Kinds   []kindRow // none: no consumer counts kinds
 	Rest    ops.Kind  // the kinds that have no row, together
-	Books   *books    // nil: they are not open
+	Books   *books    // nil: they are not open, or Unread
+	Unread  bool      // the books cannot be read without the shards that are missing
 	Trouble string    // why something is missing
 	Away    string    // which shards are missing, and why
 
@@ -86,6 +87,7 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	if err == nil {
 		p.Books, err = r.books(ctx)
+		p.Unread = p.Books == nil && errors.Is(err, delayqueue.ErrMissingShards)
 		err = p.without(r, err)
 	}
 	if err != nil {

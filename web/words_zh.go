@@ -152,6 +152,8 @@ var chinese = map[string]string{
 		"是否有消息丢失尚不清楚，因为没有一个队列能完整读取",
 	"no consumers; the first message is due at %s": "" +
 		"没有消费者；第一条消息于 %s 到期",
+	"They cannot be balanced without all shards, so it is not known whether they balance.": "" +
+		"缺少分片时无法核对，因此不知道账目是否平衡。",
 	"Whether there is such a queue is not known, because queues may be missing": "" +
 		"是否有这个队列尚不清楚，因为可能缺少部分队列",
 	"%s. More queues may be missing": "" +
