@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"math"
 	"net/http"
 	"regexp"
 	"strings"
@@ -177,4 +178,33 @@ func TestJournalHidesPayloads(t *testing.T) {
 	for _, page := range []string{"journal", "messages"} {
 		f.wants(http.StatusBadRequest, f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")), page)
 	}
+}
+
+// A schedule whose sequence has gone on without it stands first, and the page says whether it begins anew, and what to
+// do if not.
+func TestSchedulesThatMoved(t *testing.T) {
+	f := newFixture(t, Config{})
+	s := schedule.New(delayqueue.NewPublisher("reports", f.cli))
+	names := []string{"a", "moved", "z'end"}
+	for _, name := range names {
+		ok(t, s.Set(f.Context(), schedule.Entry{Name: name, Every: time.Hour, Payload: "x"}))
+	}
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00looked", time.Now().Unix()+600).Err())
+	for name, to := range map[string]int64{"moved": 1 << 40, "z'end": math.MaxInt64} {
+		_, err := f.monitor("reports").PassSequence(f.Context(), "schedule/"+name, to)
+		if !errors.Is(err, delayqueue.ErrNotFound) { // it had sent nothing
+			ok(t, err)
+		}
+	}
+	body := f.get("schedules?q=reports").body
+	moved, end, fine := strings.Index(body, "by a failover or by hand. The schedule begins anew within seconds"),
+		strings.Index(body, "The schedule does not begin anew by itself"), strings.Index(body, "Next instants")
+	if moved < 0 || end < moved || fine < end {
+		t.Errorf("%d, %d, %d", moved, end, fine)
+	}
+	f.sees(body[end:fine], `<a href="journal?q=reports">`, html.EscapeString(`delayqueue schedule show 'reports' 'z'\''end'
+delayqueue schedule rm 'reports' 'z'\''end'
+delayqueue sequences 'reports' 'schedule/z'\''end' --drop
+delayqueue schedule set 'reports' 'z'\''end' …`))
+	f.lacks(body[:end], "delayqueue schedule rm")
 }

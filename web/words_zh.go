@@ -549,9 +549,14 @@ var chinese = map[string]string{
 	"No replica runs the entries of this queue": "没有进程在运行此队列的计划",
 	"The clock of the server was wrong. The schedule " +
 		"begins anew within a minute after the clock is right": "它在等待服务器的时钟：时钟有误，恢复正常后一分钟内重新开始",
-	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
-		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
-		"因故障切换或人工操作（人工操作见操作日志）。计划将在数秒内重新开始，除非序列已被推到末尾",
+	"Its sequence has gone on without it, by a failover or by hand. The schedule begins anew within seconds": "" +
+		"它的序列已越过它，因故障切换或人工操作。计划将在数秒内重新开始",
+	"Its sequence was passed to its last number by hand. The schedule does not begin anew by itself": "" +
+		"它的序列已被人工推到最后一个编号。计划不会自行重新开始",
+	"Note what the first of these commands says. Then give the others, the last with what was noted:": "" +
+		"记下第一条命令的输出，再执行其余命令，最后一条带上所记下的内容：",
+	"The journal says who has moved the sequence by hand, and why": "" +
+		"人工推进序列的人和原因见操作日志",
 	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",
 	"set schedule":                     "设置计划",
