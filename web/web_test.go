@@ -284,9 +284,9 @@ func TestPlanSaysHow(t *testing.T) {
 func TestBoardFindsQueues(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 3 {
-		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Hour))
+		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Minute))
 	}
-	f.sent("mails", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("mails", "x", delayqueue.WithDelay(time.Minute))
 	all := f.get("").body
 	f.sees(all, "of 4</h1>", ">mails<", ">Orders 1<")
 	some := f.get("?name=orders").body
