@@ -87,9 +87,10 @@ func (b *board) find(ctx context.Context, r *request) error {
 
 // row is of one queue.
 func (l *language) row(q *health.Look) row {
-	out := row{Look: q, Verdict: l.verdict(q), Failing: -1}
-	for _, v := range q.Findings()[1:] {
-		out.Others = append(out.Others, verdict{v.Level, l.text(v.Text)})
+	found := q.Findings()
+	out := row{Look: q, Verdict: l.verdict(q, found[0]), Failing: -1}
+	for _, v := range found[1:] {
+		out.Others = append(out.Others, l.verdict(q, v))
 	}
 	if q.Err != nil {
 		return out

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
@@ -61,7 +62,17 @@ func TestAllFindings(t *testing.T) {
 		return strings.Contains(body, "schedules that are not sent: 1 (&lt;report&gt;: no process runs it)") &&
 			strings.Contains(body, "handlers that run for more than")
 	})
-	f.sees(f.get("").body, "schedules that are not sent: 1")
+	for _, page := range []string{"", "queue?q=orders"} {
+		f.sees(f.get(page).body, `<a href="schedules?q=orders">schedules that are not sent: 1`)
+	}
+	f.sees(f.get("queue?q=orders").body, `<a href="consumers?q=orders">handlers that run`)
+	look := health.Look{Name: "a b", Lane: &ops.Lane{Name: "customer-42"}, Stuck: []health.Countdown{{ID: "0b1f"}}}
+	for code, want := range map[health.Code]string{health.Lane: "lanes?lane=customer-42&q=a+b",
+		health.Incomplete: "message?id=0b1f&q=a+b", health.Paused: ""} {
+		if got := languages[0].verdict(&look, health.Verdict{Code: code}).Link; got != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
 	f.sees(f.get("queue?q=orders&lang=zh").body, "没有进程在运行它", "个工作协程")
 }
 
