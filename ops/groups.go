@@ -20,8 +20,13 @@ const noError = "(no error)"
 // FoldError makes errors alike that differ only in numbers, ids, quotes and blanks. Each number becomes #, together
 // with the characters that join its parts, as in addresses and times. Each id becomes #, and the text between two
 // quotes becomes an ellipsis. Line breaks and other characters that cannot be printed are blanks, and several blanks
-// are one. FoldError looks at 4 KB.
-func FoldError(text string) string {
+// are one. A status code stays: a number from 100 to 599 behind the word smtp, http, https, HTTP/1.1, HTTP/2, status or
+// code, with blanks, ":" or "=" between. Any other number, and an id, behind these words becomes an ellipsis. FoldError
+// looks at 4 KB.
+func FoldError(text string) string { return foldError(text, true) }
+
+// foldError is FoldError. Without codes each status code becomes #, as in a pattern for all of them.
+func foldError(text string, codes bool) string {
 	text = strings.Join(strings.FieldsFunc(text[:min(len(text), 4<<10)], func(r rune) bool {
 		return r == ' ' || !unicode.IsPrint(r)
 	}), " ")
@@ -58,12 +63,32 @@ func FoldError(text string) string {
 			from = end
 		}
 	}
-	return number.ReplaceAllStringFunc(folded.String()+text[from:], func(part string) string {
-		if !strings.ContainsAny(part, "0123456789") {
-			return part
+	text = foldNumbers(folded.String()+text[from:], codes)
+	if codes { // what is no status code must not read like a pattern of all of them
+		text = anyStatus.ReplaceAllString(text, "$1…")
+	}
+	return text
+}
+
+// foldNumbers makes # of numbers, but for status codes that are to stay.
+func foldNumbers(text string, codes bool) string {
+	var folded strings.Builder
+	from := 0
+	for _, at := range number.FindAllStringIndex(text, -1) {
+		part := text[at[0]:at[1]]
+		if !strings.ContainsAny(part, "0123456789") || codes && statusCode.MatchString(part) &&
+			statusWord.MatchString(text[max(at[0]-24, 0):at[0]]) && (at[1] == len(text) || !inWord(text[at[1]])) {
+			continue
 		}
-		return "#"
-	})
+		folded.WriteString(text[from:at[0]] + "#")
+		from = at[1]
+	}
+	return folded.String() + text[from:]
+}
+
+// like says whether an error has this pattern. A pattern with # for a status code is of all codes.
+func like(pattern, text string) bool {
+	return pattern == foldError(text, !anyStatus.MatchString(pattern))
 }
 
 var (
@@ -73,6 +98,14 @@ var (
 	// number finds a number with the characters that join its parts, and what may be an IPv6 address.
 	number = regexp.MustCompile(
 		`(?:(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}|::)[0-9A-Fa-f]{1,4}\b(?:[.,][0-9]+)*|[0-9]+(?:[.,:][0-9]+)*`)
+)
+
+const statusWords = `(?i)((?:\b|_)(?:smtp|https?|http/[0-9.#]{1,8}|status|code)[ :=]{1,4})`
+
+var (
+	statusWord = regexp.MustCompile(statusWords + `$`)
+	statusCode = regexp.MustCompile(`^[1-5][0-9][0-9]$`)
+	anyStatus  = regexp.MustCompile(statusWords + `#`)
 )
 
 // inWord says whether a quote beside this character is an apostrophe.

@@ -29,7 +29,7 @@ type Filter struct {
 	Lane      string            // the lane of the message (WithLane); "": any, and none
 	Headers   map[string]string // the message has each of these headers, with exactly this value
 	Error     string            // the last error; "": any
-	ErrorLike string            // what FoldError makes of the last error (ErrorGroup.Pattern); "": any
+	ErrorLike string            // a pattern of the last error (ErrorGroup.Pattern), in which # is any status code; "": any
 	Limit     int               // how many messages are looked at for one page, at most 500; 0: 100
 
 	Contains       string            // a part of the payload
@@ -56,7 +56,7 @@ func (f *Filter) matches(m *MessageStatus) bool {
 	if !f.From.IsZero() && at < f.From.UnixMicro() || !f.To.IsZero() && at > f.To.UnixMicro() {
 		return false
 	}
-	if f.ErrorLike != "" && f.ErrorLike != FoldError(m.LastError) {
+	if f.ErrorLike != "" && !like(f.ErrorLike, m.LastError) {
 		return false
 	}
 	return (f.Key == "" || f.Key == m.Key) && (f.Lane == "" || f.Lane == m.Lane) &&

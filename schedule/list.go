@@ -40,13 +40,20 @@ var (
 	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
 		"unless the clock changes, it begins anew within a minute")
 	// ErrMoved: the sequence of the entry has gone on without it, because a failover has forgotten a change of the
-	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds, unless the sequence is at
-	// its last number: then the entry has to be removed, its sequence dropped, and the entry set again.
+	// entry, or somebody has moved the sequence. Run lets the entry begin anew within seconds, but see ErrMovedToEnd.
 	ErrMoved = errors.New("its sequence has gone on without it, by a failover or by hand; " +
-		"it begins anew within seconds, but not if its sequence is at its last number")
+		"it begins anew within seconds")
+	// ErrMovedToEnd wraps ErrMoved: somebody has passed the sequence to its last number. The entry has to be removed, its
+	// sequence dropped, and the entry set again.
+	ErrMovedToEnd error = movedToEnd{errors.New(
+		"its sequence was passed to its last number by hand, so it does not begin anew by itself")}
 	// ErrRefused: a replica was refused the message, and says why.
 	ErrRefused = errors.New("its message was refused")
 )
+
+type movedToEnd struct{ error }
+
+func (movedToEnd) Unwrap() error { return ErrMoved }
 
 // A Status is an entry, and where it stands.
 type Status struct {
@@ -274,6 +281,8 @@ func (e *entry) stand(to *Status, n, now int64) {
 	case to.notRun(now):
 		to.Trouble = ErrNotRun
 	case to.Trouble != nil:
+	case gen > e.Gen && e.Open == 0 && gen+2 > maxGen: // as change refuses it
+		to.Trouble = ErrMovedToEnd
 	case gen > e.Gen && e.Open == 0:
 		to.Trouble = ErrMoved
 	case far:

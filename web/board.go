@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // The board has a row for each queue, the worst first.
@@ -20,7 +21,7 @@ type row struct {
 	In, Out       health.Rate
 	Failing       health.Percent
 	Busy, Workers int
-	Garbage       int64 // that came in the last hour
+	Recent        ops.Tally // of this hour and the one before
 }
 
 // A board is all rows.
@@ -32,6 +33,7 @@ type board struct {
 	Lost  string // whether messages were lost in any of the queues
 	Mend  string // why queues may be missing
 	Sick  bool   // the servers are in trouble
+	Since string // from when on what fails, and new garbage, are counted
 	Name  string // what the names of the rows contain
 }
 
@@ -47,6 +49,9 @@ func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 	for _, q := range health.WorstFirst(s.Queues) {
 		if _, err := r.may(Look, q.Name); err == nil {
 			b.Rows = append(b.Rows, r.lang.row(q))
+		}
+		if len(q.Hours) > 0 {
+			b.Since = r.lang.clock(q.Recent().Start)
 		}
 	}
 	b.judge(r.lang)
@@ -82,17 +87,18 @@ func (b *board) find(ctx context.Context, r *request) error {
 
 // row is of one queue.
 func (l *language) row(q *health.Look) row {
-	out := row{Look: q, Verdict: l.verdict(q), Failing: -1}
-	for _, v := range q.Findings()[1:] {
-		out.Others = append(out.Others, verdict{v.Level, l.text(v.Text)})
+	found := q.Findings()
+	out := row{Look: q, Verdict: l.verdict(q, found[0]), Failing: -1}
+	for _, v := range found[1:] {
+		out.Others = append(out.Others, l.verdict(q, v))
 	}
 	if q.Err != nil {
 		return out
 	}
 	out.In, out.Out = q.Rates()
-	out.Failing = health.Failing(q.LastHour())
+	out.Recent = q.Recent()
+	out.Failing = health.Failing(out.Recent)
 	out.Busy, out.Workers = q.Workers()
-	out.Garbage = q.LastHour().Garbage
 	return out
 }
 
@@ -133,32 +139,21 @@ func (b *board) judge(l *language) {
 	default:
 		b.Words = l.say("All is well. Queues: %s", all)
 	}
+	if b.Trouble != nil && bad+worth > 0 {
+		b.Words = l.say("%s. More queues may be missing", b.Words)
+	}
 }
 
 // lost says in how many queues messages were lost, or from when on it is known that none was.
 func (l *language) lost(rows []row) string {
-	lost, unread, since := 0, 0, time.Time{}
-	for _, r := range rows {
-		n := r.Counts
-		if n.Unaccounted > 0 || !n.LossSince.IsZero() {
+	lost, all := 0, make([]*health.Look, len(rows))
+	for i, r := range rows {
+		if all[i] = r.Look; r.Counts.Unaccounted > 0 || !r.Counts.LossSince.IsZero() {
 			lost++
 		}
-		if r.Err != nil || r.Missing != nil {
-			unread++
-		}
-		if n.BooksSince.After(since) {
-			since = n.BooksSince
-		}
 	}
-	switch {
-	case lost > 0:
+	if lost > 0 {
 		return l.say("Queues that have lost messages: %s", l.number(lost))
-	case since.IsZero():
-		return ""
-	case unread > 0:
-		return l.say("Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s",
-			l.number(unread))
 	}
-	return l.say("Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least",
-		l.clockOf(since, "2006-01-02 15:04:05"))
+	return l.text(health.NoLoss(all, func(t time.Time) string { return l.clockOf(t, "2006-01-02 15:04:05") }))
 }

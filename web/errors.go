@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -209,23 +208,4 @@ func (h *Handler) noteErrors(one *errorCount, got *ops.ErrorGroups, err error) (
 	one.err, one.Ended, one.over = err, counted && one.Next == "", time.Now()
 	one.Runs = counted && !one.Ended && h.done.Err() == nil && time.Since(one.seen) < h.bounds.linger
 	return one.Runs
-}
-
-// newestErrors are the largest groups of the newest garbage, for the page of a queue; those of the other shards beside
-// an ErrMissingShards.
-func (r *request) newestErrors(ctx context.Context) (*errorList, error) {
-	g, err := shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
-		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook,
-			"")
-		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
-			g.Others += one.Count
-		}
-		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
-		return g, err
-	})
-	if g == nil {
-		return nil, err
-	}
-	garbage := delayqueue.StateGarbage
-	return &errorList{&selection{State: garbage, query: url.Values{"q": {r.Queue}, "state": {garbage.String()}}}, g}, err
 }

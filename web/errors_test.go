@@ -52,7 +52,7 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 		return body
 	}
 	body := page("errors?q=orders")
-	f.sees(body, "smtp # &lt;b&gt;#", "for example: smtp 550 &lt;b&gt;",
+	f.sees(body, "smtp 550 &lt;b&gt;#", "for example: smtp 550 &lt;b&gt;",
 		`>300</td>`, `>1,200</td>`, `>3,500</td>`, "Counted from",
 		"Show them", "Requeue them")
 	f.lacks(body, "&lt;time", "goes on while", "<progress", "smaller ones")
@@ -80,7 +80,7 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 	anew("after an act it is counted again", 798)
 	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
 	_, body = f.counted(html.UnescapeString(plan[1]) + "&count=1")
-	f.sees(body, "300 messages, as they were at", "smtp # &lt;b&gt;#")
+	f.sees(body, "300 messages, as they were at", "smtp 550 &lt;b&gt;#")
 	rights = nil
 	f.lacks(f.get("errors?q=orders").body, "Requeue them")
 	f.eventually("all retries are counted", func() bool {

@@ -47,8 +47,8 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 		return a, err
 	})
 	if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
-		return &healthPage{verdict: verdict{health.Notice,
-			r.lang.say("The Redis user of this page may not ask how the server is. +info lets it.")}}, nil
+		return &healthPage{verdict: verdict{Level: health.Notice,
+			Text: r.lang.say("The Redis user of this page may not ask how the server is. +info lets it.")}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	for i, one := range all.infos {
 		s := serverHealth{Number: i + 1}
 		for _, c := range one.Checks() {
-			s.Checks = append(s.Checks, serverCheck{verdict{c.Level, r.lang.text(c.Found)}, r.lang.text(c.Name),
-				r.lang.text(c.Advice)})
+			s.Checks = append(s.Checks, serverCheck{verdict{Level: c.Level, Text: r.lang.text(c.Found)},
+				r.lang.text(c.Name), r.lang.text(c.Advice)})
 			p.Level = max(p.Level, c.Level)
 		}
 		p.Servers = append(p.Servers, s)

@@ -57,7 +57,7 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 		v.Lanes = []laneRow{r.laneRow(one, time.Now(), consumers)}
 		soon, cancel := h.soon(ctx)
 		defer cancel()
-		if w, err := r.Monitor().WhyLane(soon, v.Name); err == nil && one.Waiting > 0 {
+		if w, err := r.Monitor().WhyLane(soon, v.Name); r.part(err) == nil && w != nil && one.Waiting > 0 {
 			v.Why = r.causes(soon, w, false)
 		}
 		return v, nil

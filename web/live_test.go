@@ -84,7 +84,7 @@ func TestFeed(t *testing.T) {
 	l := f.listen("live?page=&lang=en")
 	first := l.next()
 	f.sees(first.Parts["rows"], ">orders<", "<span>1</span>")
-	f.sees(first.Parts["summary"], "Queues to look at: 1")
+	f.sees(first.Parts["summary"], "All is well. Queues: 1")
 	f.sent("orders", "y", delayqueue.WithDelay(time.Hour))
 	then := l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>2</span>") })
 	if !then.At.After(first.At) {

@@ -32,12 +32,12 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *errorList // of garbage; nil: there is none
-	Kinds   []kindRow  // none: no consumer counts kinds
-	Rest    ops.Kind   // the kinds that have no row, together
-	Books   *books     // nil: they are not open
-	Trouble string     // why something is missing
-	Away    string     // which shards are missing, and why
+	Kinds   []kindRow // none: no consumer counts kinds
+	Rest    ops.Kind  // the kinds that have no row, together
+	Books   *books    // nil: they are not open, or Unread
+	Unread  bool      // the books cannot be read without the shards that are missing
+	Trouble string    // why something is missing
+	Away    string    // which shards are missing, and why
 
 	From, To time.Time // of the span that was asked for
 	Between  *between  // nil: none was
@@ -79,10 +79,6 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	if err == nil {
 		err = p.past(ctx, r)
 	}
-	if err == nil && p.Counts.Garbage > 0 {
-		p.Groups, err = r.newestErrors(ctx)
-		err = p.without(r, err)
-	}
 	if err == nil && to.After(from) {
 		err = p.between(ctx, r, from, to)
 	}
@@ -91,6 +87,7 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	}
 	if err == nil {
 		p.Books, err = r.books(ctx)
+		p.Unread = p.Books == nil && errors.Is(err, delayqueue.ErrMissingShards)
 		err = p.without(r, err)
 	}
 	if err != nil {
@@ -187,10 +184,8 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	}
 	days = withHours(days, p.Hours)
 	say := r.lang.say
-	p.Spans = []span{
-		spanOf(say("The last hour, about"), p.LastHour(), time.Hour),
-		spanOf(say("The last 24 hours"), health.Sum(p.Hours[max(len(p.Hours)-24, 0):]), 24*time.Hour),
-		spanOf(say("The last 30 days"), health.Sum(days), 30*24*time.Hour),
+	for _, n := range []ops.Tally{p.Recent, health.Sum(p.Hours[max(len(p.Hours)-24, 0):]), health.Sum(days)} {
+		p.Spans = append(p.Spans, r.lang.span(n, p.At))
 	}
 	axis := func(unit string, all ...string) (out []string) {
 		for _, n := range all {
@@ -232,9 +227,11 @@ func withHours(days, hours []ops.Tally) []ops.Tally {
 	return days
 }
 
-func spanOf(name string, n ops.Tally, long time.Duration) span {
-	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long),
-		health.Failing(n)}
+// span is what was counted from n.Start until now.
+func (l *language) span(n ops.Tally, now time.Time) span {
+	long := max(now.Sub(n.Start), time.Hour) // clocks differ
+	return span{l.say("since %s", l.clock(n.Start)), n, health.RateOf(n.Sent, long),
+		health.RateOf(n.Acked+n.Garbage+n.Superseded, long), health.Failing(n)}
 }
 
 // A chart is bars in a row, with its numbers in a table beside it.
@@ -278,11 +275,6 @@ func (r chartRow) Link(i int) string {
 	return r.links[i]
 }
 
-const (
-	keepGroups  = 30 * time.Second
-	groupLook   = 2000 // messages that are looked at, the newest, because they show what is wrong now
-	groupsShown = 10
-)
 const (
 	kindsShown  = 20 // kinds that have a row
 	longestKind = 64 // bytes that consumers keep of a name

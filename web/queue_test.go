@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"math"
 	"net/http"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
@@ -25,7 +27,15 @@ func TestQueuePage(t *testing.T) {
 	body := f.wants(http.StatusOK, f.get("queue?q=orders"))
 	f.sees(body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5",
 		"6 in all, at most 5",
-		"The last 30 days", "Overdue: 0. Later than a week: 0.")
+		"Overdue: 0. Later than a week: 0.")
+	hour := time.Now().UTC().Truncate(time.Hour)
+	for _, start := range []time.Time{hour.Add(-time.Hour), hour.Add(-23 * time.Hour),
+		hour.Truncate(24 * time.Hour).Add(-29 * 24 * time.Hour)} {
+		f.sees(body, `<th scope="row">since `+languages[0].clock(start)+`</th>
+      <td class="num" data-label="Sent">6</td>`)
+	}
+	f.sees(f.get("").body, "Failing and new garbage: since "+hour.Add(-time.Hour).Format("15:04")+" UTC.")
+	f.lacks(body, `<a class="button" href="errors`)
 	day := fmt.Sprint("d", time.Now().Unix()/86400)
 	ok(t, f.cli.HSet(f.Context(), "{dq:orders}:history", day, "9 9 9 0 0 0 0 4 10000 7000").Err())
 	f.serve(Config{})
@@ -52,7 +62,17 @@ func TestAllFindings(t *testing.T) {
 		return strings.Contains(body, "schedules that are not sent: 1 (&lt;report&gt;: no process runs it)") &&
 			strings.Contains(body, "handlers that run for more than")
 	})
-	f.sees(f.get("").body, "schedules that are not sent: 1")
+	for _, page := range []string{"", "queue?q=orders"} {
+		f.sees(f.get(page).body, `<a href="schedules?q=orders">schedules that are not sent: 1`)
+	}
+	f.sees(f.get("queue?q=orders").body, `<a href="consumers?q=orders">handlers that run`)
+	look := health.Look{Name: "a b", Lane: &ops.Lane{Name: "customer-42"}, Stuck: []health.Countdown{{ID: "0b1f"}}}
+	for code, want := range map[health.Code]string{health.Lane: "lanes?lane=customer-42&q=a+b",
+		health.Incomplete: "message?id=0b1f&q=a+b", health.Paused: ""} {
+		if got := languages[0].verdict(&look, health.Verdict{Code: code}).Link; got != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
 	f.sees(f.get("queue?q=orders&lang=zh").body, "没有进程在运行它", "个工作协程")
 }
 
@@ -76,7 +96,12 @@ func TestGarbageIsGrouped(t *testing.T) {
 	})
 	q.StopConsume()
 	<-done
-	got := f.get("queue?q=orders").body
+	f.sees(f.get("queue?q=orders").body, `<a class="button" href="errors?q=orders">Errors</a>`)
+	got := ""
+	f.eventually("all are counted", func() bool {
+		got = f.get("errors?q=orders").body
+		return strings.Contains(got, "Looked at all, 9 messages")
+	})
 	f.sees(got, "order #: timed out &lt;b&gt;: skip retry", `data-label="In the last hour">6</td>`,
 		`data-label="In the last hour">3</td>`)
 	f.lacks(got, "timed out <b>")
@@ -133,18 +158,16 @@ func TestKinds(t *testing.T) {
 	f.sees(f.get("queue?q=orders&lang=zh").body, "按类型")
 }
 
-// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which
-// can be turned round.
+// What is wrong now is seen behind older errors on the first page of garbage, which can be turned round.
 func TestNewErrorsAreSeen(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
-	f.bury(time.Now().Add(-time.Hour), groupLook+250, func(i int) string {
-		if i >= groupLook+200 {
+	f.bury(time.Now().Add(-time.Hour), 250, func(i int) string {
+		if i >= 200 {
 			return "db down"
 		}
 		return "card declined"
 	})
-	f.sees(f.get("queue?q=orders").body, "db down", "card declined", "Looked at the newest 2,000 of 2,250.")
 	page := f.get("messages?q=orders&state=garbage").body
 	f.sees(page, "db down", "Latest first", `order=earliest`)
 	f.lacks(page, "card declined")
@@ -166,4 +189,33 @@ func TestJournalHidesPayloads(t *testing.T) {
 	for _, page := range []string{"journal", "messages"} {
 		f.wants(http.StatusBadRequest, f.get(address(page, "q", "orders", "state", "pending", "cursor", "rubbish")), page)
 	}
+}
+
+// A schedule whose sequence has gone on without it stands first, and the page says whether it begins anew, and what to
+// do if not.
+func TestSchedulesThatMoved(t *testing.T) {
+	f := newFixture(t, Config{})
+	s := schedule.New(delayqueue.NewPublisher("reports", f.cli))
+	names := []string{"a", "moved", "z'end"}
+	for _, name := range names {
+		ok(t, s.Set(f.Context(), schedule.Entry{Name: name, Every: time.Hour, Payload: "x"}))
+	}
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00looked", time.Now().Unix()+600).Err())
+	for name, to := range map[string]int64{"moved": 1 << 40, "z'end": math.MaxInt64} {
+		_, err := f.monitor("reports").PassSequence(f.Context(), "schedule/"+name, to)
+		if !errors.Is(err, delayqueue.ErrNotFound) { // it had sent nothing
+			ok(t, err)
+		}
+	}
+	body := f.get("schedules?q=reports").body
+	moved, end, fine := strings.Index(body, "by a failover or by hand. The schedule begins anew within seconds"),
+		strings.Index(body, "The schedule does not begin anew by itself"), strings.Index(body, "Next instants")
+	if moved < 0 || end < moved || fine < end {
+		t.Errorf("%d, %d, %d", moved, end, fine)
+	}
+	f.sees(body[end:fine], `<a href="journal?q=reports">`, html.EscapeString(`delayqueue schedule show 'reports' 'z'\''end'
+delayqueue schedule rm 'reports' 'z'\''end'
+delayqueue sequences 'reports' 'schedule/z'\''end' --drop
+delayqueue schedule set 'reports' 'z'\''end' …`))
+	f.lacks(body[:end], "delayqueue schedule rm")
 }

@@ -32,7 +32,7 @@ func (h *Handler) allRoutes() []route {
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
 		{name: "health", title: "Health", file: "health", load: h.health, live: []string{"servers"}},
 		{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
-			live: []string{"standing", "numbers", "books", "future", "garbage", "kinds", "past"}},
+			live: []string{"standing", "numbers", "books", "future", "kinds", "past"}},
 		{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages},
 		{name: "errors", title: "Errors", queue: true, file: "errors", load: h.errors, live: []string{"groups"}},
 		{name: "message", title: "Message", queue: true, file: "message", load: h.message},

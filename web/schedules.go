@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -30,6 +31,29 @@ type schedulesView struct {
 type scheduleRow struct {
 	schedule.Status
 	Times []time.Time // the next ones
+	Moved bool        // its sequence has gone on without it
+	Anew  string      // commands after which it goes on; "": it needs none
+}
+
+// anew are the commands after which an entry goes on whose sequence was passed to its end.
+func (h *Handler) anew(queue, entry string) string {
+	word := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	queue, entry, prefix := word(queue), word(entry), ""
+	if h.cfg.Prefix != "dq" {
+		prefix = " --prefix " + word(h.cfg.Prefix)
+	}
+	return "delayqueue schedule show " + queue + " " + entry + prefix +
+		"\ndelayqueue schedule rm " + queue + " " + entry + prefix +
+		"\ndelayqueue sequences " + queue + " 'schedule/" + entry[1:] + " --drop" + prefix +
+		"\ndelayqueue schedule set " + queue + " " + entry + prefix + " …"
+}
+
+// troubled is 0 for an entry for which nothing is sent.
+func troubled(s schedule.Status) int {
+	if s.Trouble != nil || !s.Overdue.IsZero() {
+		return 0
+	}
+	return 1
 }
 
 // WhyNotSent says what keeps an entry from being sent.
@@ -40,10 +64,12 @@ func (r *request) WhyNotSent(err error) string {
 	case errors.Is(err, schedule.ErrFar):
 		return r.lang.say(
 			"The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
+	case errors.Is(err, schedule.ErrMovedToEnd):
+		return r.lang.say("Its sequence was passed to its last number by hand. " +
+			"The schedule does not begin anew by itself")
 	case errors.Is(err, schedule.ErrMoved):
-		return r.lang.say(
-			"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
-				"The schedule begins anew within seconds, but not if its sequence was passed to the end")
+		return r.lang.say("Its sequence has gone on without it, by a failover or by hand. " +
+			"The schedule begins anew within seconds")
 	case errors.Is(err, schedule.ErrRefused):
 		return r.lang.say("Its message was refused: %s", shown(err.Error()))
 	}
@@ -144,9 +170,13 @@ func (h *Handler) schedules(ctx context.Context, r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		slices.SortStableFunc(all, func(a, b schedule.Status) int { return cmp.Compare(troubled(a), troubled(b)) })
 		v, end := &schedulesView{Others: max(len(all)-rowsSchedules, 0)}, time.Now().Add(budgetSpend)
 		for i, s := range all[:len(all)-v.Others] {
-			row := scheduleRow{Status: s}
+			row := scheduleRow{Status: s, Moved: errors.Is(s.Trouble, schedule.ErrMoved)}
+			if errors.Is(s.Trouble, schedule.ErrMovedToEnd) {
+				row.Anew = h.anew(r.Queue, s.Name)
+			}
 			if s.Reason() == "" && !s.Paused && i < mostSchedules && len(s.Cron) <= longestCron && time.Now().Before(end) {
 				row.Times, err = schedule.Next(ctx, m.Monitor(), s.Name, nextInstants)
 			}

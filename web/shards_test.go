@@ -154,7 +154,8 @@ func TestShardsOfANodeThatIsAway(t *testing.T) {
 	f.serve(Config{Queues: []string{"orders"}})
 	f.page.bounds = hasty
 	for page, texts := range map[string][]string{
-		"queue?q=orders":     {"only 4 of 6 shards answer", fmt.Sprintf("<b>%d</b>", left)},
+		"queue?q=orders": {"only 4 of 6 shards answer", fmt.Sprintf("<b>%d</b>", left), `<h2 id="books-head">Books</h2>`,
+			"They cannot be balanced without all shards"},
 		"":                   {"only 4 of 6 shards answer", fmt.Sprintf("<span>%d</span>", left)},
 		"consumers?q=orders": {"Shards ", " do not answer"},
 		"health":             {"Not all servers answer", "Server 2"},

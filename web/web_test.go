@@ -284,9 +284,9 @@ func TestPlanSaysHow(t *testing.T) {
 func TestBoardFindsQueues(t *testing.T) {
 	f := newFixture(t, Config{})
 	for i := range 3 {
-		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Hour))
+		f.sent(fmt.Sprint("Orders ", i), "x", delayqueue.WithDelay(time.Minute))
 	}
-	f.sent("mails", "x", delayqueue.WithDelay(time.Hour))
+	f.sent("mails", "x", delayqueue.WithDelay(time.Minute))
 	all := f.get("").body
 	f.sees(all, "of 4</h1>", ">mails<", ">Orders 1<")
 	some := f.get("?name=orders").body
@@ -298,6 +298,9 @@ func TestBoardFindsQueues(t *testing.T) {
 	f.page.bounds.find = time.Nanosecond
 	f.page.poller.looking = make(chan finding)
 	f.sees(f.get("").body, "Queues may be missing", "The list of queues may be incomplete")
+	some = f.get("?name=nothing").body
+	f.sees(some, "Whether there is such a queue is not known")
+	f.lacks(some, "There is no such queue")
 	// One that is not among those that are shown.
 	f.serve(Config{})
 	f.page.poller.found = finding{names: []string{"mails"}, hidden: true, again: time.Now().Add(time.Hour)}
@@ -308,7 +311,8 @@ func TestBoardFindsQueues(t *testing.T) {
 	f.wants(http.StatusOK, f.get("?name="+strings.Repeat("x", 9000)))
 }
 
-// With more queues than are shown nothing is simply well.
+// With more queues than are shown nothing is simply well. Queues that may be missing are not of the number that is
+// said.
 func TestVerdictOfSomeQueues(t *testing.T) {
 	for hidden, want := range map[bool]string{false: "All is well. Queues: 1",
 		true: "All is well with the 1 queues that are shown"} {
@@ -316,5 +320,10 @@ func TestVerdictOfSomeQueues(t *testing.T) {
 		if b.judge(languages[0]); b.Words != want || (b.Level == 0) == hidden {
 			t.Errorf("%v: %q, %v", hidden, b.Words, b.Level)
 		}
+	}
+	b := &board{snapshot: &snapshot{Trouble: errClosed}, Rows: []row{{Look: new(health.Look),
+		Verdict: verdict{Level: health.Warning}}}}
+	if b.judge(languages[0]); b.Words != "Queues to look at: 1 of 1. More queues may be missing" {
+		t.Error(b.Words)
 	}
 }

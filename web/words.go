@@ -186,11 +186,27 @@ func (l *language) rate(r health.Rate) string {
 type verdict struct {
 	Level health.Level
 	Text  string
+	Link  string // to the page of what it is about; "": there is none
 }
 
-func (l *language) verdict(q *health.Look) verdict {
-	v := q.Judge()
-	return verdict{v.Level, l.text(v.Text)}
+// verdict is one of what is found of a queue.
+func (l *language) verdict(q *health.Look, v health.Verdict) verdict {
+	out := verdict{Level: v.Level, Text: l.text(v.Text)}
+	switch v.Code {
+	case health.Lane:
+		lane := ""
+		if q.Lane != nil {
+			lane = q.Lane.Name
+		}
+		out.Link = linkOf("lanes", nil, "q", q.Name, "lane", lane)
+	case health.Incomplete:
+		out.Link = linkOf("message", nil, "q", q.Name, "id", q.Stuck[0].ID)
+	case health.NotSent:
+		out.Link = linkOf("schedules", nil, "q", q.Name)
+	case health.Hung:
+		out.Link = linkOf("consumers", nil, "q", q.Name)
+	}
+	return out
 }
 
 // text writes what internal/health says.

@@ -138,7 +138,7 @@ var chinese = map[string]string{
 	"its message is refused":                   "它的消息被拒绝",
 	"it cannot be read":                        "无法读取",
 	"it is overdue":                            "它已过期未发送",
-	"%s of deliveries fail":                    "%s 的投递失败",
+	"%s of deliveries failed since %s":         "%s 的投递失败，自 %s 起",
 	"all workers are busy":                     "所有工作协程都在忙",
 	"fine":                                     "正常",
 	"%s behind":                                "落后 %s",
@@ -147,13 +147,24 @@ var chinese = map[string]string{
 
 	// The board.
 	"There is no queue yet": "还没有队列",
-	"Nothing is known to be lost but what was accepted. Queues that cannot be read, or not whole: %s": "" +
-		"除已确认的外，未发现丢失。无法读取或不完整的队列：%s",
 	"The same was begun before and cut off after %s messages. They would be postponed again.": "" +
 		"同样的操作先前进行到 %s 条时中断，这些消息会再次推迟。",
 	"Queues that have lost messages: %s": "丢失过消息的队列：%s",
-	"Nothing is known to be lost but what was accepted. The books of each queue go back to %s at least": "" +
-		"除已确认的外，未发现丢失。各队列的账目至少自 %s 起记录",
+	"No loss is known. The books of each queue go back to %s at least. Losses that somebody accepted are in the " +
+		"journals": "未发现丢失。各队列的账目至少自 %s 起记录。已确认的丢失见操作日志",
+	"No loss is known. Queues that cannot be read, or not whole: %s. The books of each other queue go back to %s at " +
+		"least. Losses that somebody accepted are in the journals": "未发现丢失。无法读取或不完整的队列：%s。" +
+		"其他各队列的账目至少自 %s 起记录。已确认的丢失见操作日志",
+	"Whether messages were lost is not known, because no queue can be read whole": "" +
+		"是否有消息丢失尚不清楚，因为没有一个队列能完整读取",
+	"no consumers; the first message is due at %s": "" +
+		"没有消费者；第一条消息于 %s 到期",
+	"They cannot be balanced without all shards, so it is not known whether they balance.": "" +
+		"缺少分片时无法核对，因此不知道账目是否平衡。",
+	"Whether there is such a queue is not known, because queues may be missing": "" +
+		"是否有这个队列尚不清楚，因为可能缺少部分队列",
+	"%s. More queues may be missing": "" +
+		"%s。可能还缺少部分队列",
 	"Queues in trouble: %s, to look at: %s, of %s":  "有问题的队列：%s，需要留意：%s，共 %s",
 	"Queues in trouble: %s of %s":                   "有问题的队列：%s / %s",
 	"Queues to look at: %s of %s":                   "需要留意的队列：%s / %s",
@@ -175,6 +186,8 @@ var chinese = map[string]string{
 	"New garbage":                 "新增死信",
 	"Next due":                    "下次到期",
 	"no numbers":                  "没有数据",
+	"Failing and new garbage: since %s.": "" +
+		"失败率和新增死信：自 %s 起。",
 	"A queue is here as soon as something is sent to it, or a consumer has started.": "向队列发送消息或启动消费者后，队列就会出现在这里。",
 	"What waits, in the last %s: from %s to %s":                                      "最近 %s内等待的消息：从 %s 到 %s",
 
@@ -215,9 +228,7 @@ var chinese = map[string]string{
 	"History":                         "历史",
 	"Two days, hour by hour":          "两天内，每小时",
 	"A month, day by day":             "一个月内，每天",
-	"The last hour, about":            "最近约一小时",
-	"The last 24 hours":               "最近 24 小时",
-	"The last 30 days":                "最近 30 天",
+	"since %s":                        "自 %s 起",
 	"failed or lost":                  "失败或丢失",
 	"sent":                            "发送",
 	"Rates":                           "速率",
@@ -271,23 +282,20 @@ var chinese = map[string]string{
 	"At the limit nobody else can connect. Raise maxclients.": "达到上限后无法再建立连接。请提高 maxclients。",
 
 	// Garbage.
-	"Garbage, by what went wrong":    "死信，按错误分组",
-	"Looked at the newest %s of %s.": "已查看最新的 %s 条，共 %s 条。",
-	"Error":                          "错误",
-	"no error is known":              "错误未知",
-	"Show them":                      "查看",
-	"Requeue them":                   "重新入队",
-	"Others: %s.":                    "其他：%s。",
-	"Count by state":                 "按状态计数",
-	"Text anywhere":                  "任意位置的文本",
-	"Some of them:":                  "其中一些：",
-	"There is no such state":         "没有这个状态",
-	"Errors":                         "错误",
-	"In the last hour":               "最近一小时",
-	"The errors of all of them":      "全部死信的错误",
-	"The count is not complete: %s":  "统计不完整：%s",
-	"Count again":                    "重新统计",
-	"Counted from":                   "统计始于",
+	"Error":                         "错误",
+	"no error is known":             "错误未知",
+	"Show them":                     "查看",
+	"Requeue them":                  "重新入队",
+	"Others: %s.":                   "其他：%s。",
+	"Count by state":                "按状态计数",
+	"Text anywhere":                 "任意位置的文本",
+	"Some of them:":                 "其中一些：",
+	"There is no such state":        "没有这个状态",
+	"Errors":                        "错误",
+	"In the last hour":              "最近一小时",
+	"The count is not complete: %s": "统计不完整：%s",
+	"Count again":                   "重新统计",
+	"Counted from":                  "统计始于",
 	"The count goes on while somebody looks at this page.": "只要有人查看本页，统计就会继续。",
 	"These are the %s largest groups. %s messages are in smaller ones: choose a time, or a part of the error, " +
 		"on the page Messages.": "以上是最大的 %s 组。另有 %s 条消息属于更小的组：请在“消息”页按时间或部分错误筛选。",
@@ -559,9 +567,14 @@ var chinese = map[string]string{
 	"No replica runs the entries of this queue": "没有进程在运行此队列的计划",
 	"The clock of the server was wrong. The schedule " +
 		"begins anew within a minute after the clock is right": "它在等待服务器的时钟：时钟有误，恢复正常后一分钟内重新开始",
-	"Its sequence has gone on without it, by a failover or by hand: then the journal says by whom and why. " +
-		"The schedule begins anew within seconds, but not if its sequence was passed to the end": "它的序列已越过它，" +
-		"因故障切换或人工操作（人工操作见操作日志）。计划将在数秒内重新开始，除非序列已被推到末尾",
+	"Its sequence has gone on without it, by a failover or by hand. The schedule begins anew within seconds": "" +
+		"它的序列已越过它，因故障切换或人工操作。计划将在数秒内重新开始",
+	"Its sequence was passed to its last number by hand. The schedule does not begin anew by itself": "" +
+		"它的序列已被人工推到最后一个编号。计划不会自行重新开始",
+	"Note what the first of these commands says. Then give the others, the last with what was noted:": "" +
+		"记下第一条命令的输出，再执行其余命令，最后一条带上所记下的内容：",
+	"The journal says who has moved the sequence by hand, and why": "" +
+		"人工推进序列的人和原因见操作日志",
 	"only in the state %s":             "仅限状态 %s",
 	"all states":                       "所有状态",
 	"Its message was refused: %s":      "它的消息被拒绝：%s",

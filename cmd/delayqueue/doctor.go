@@ -359,7 +359,7 @@ func (a *app) schedulesStandStill(ctx context.Context, queue string) (found []ch
 			continue
 		}
 		text = oneLine(fmt.Sprintf("schedules: %s: %s.", s.Name, text))
-		if errors.Is(s.Trouble, schedule.ErrMoved) {
+		if errors.Is(s.Trouble, schedule.ErrMovedToEnd) {
 			text = wrapped(text) + "\n" + a.notAnew(queue, s.Name)
 		}
 		found = append(found, check.Finding{Kind: scheduleStuck, Structure: "schedules", Item: s.Name, Text: text})

@@ -53,7 +53,7 @@ not sent and why, and which are overdue.`,
 			}
 			fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
 			for i := range all {
-				if errors.Is(all[i].Trouble, schedule.ErrMoved) {
+				if errors.Is(all[i].Trouble, schedule.ErrMovedToEnd) {
 					fmt.Fprintln(os.Stderr, printable(a.notAnew(m.Name(), all[i].Name)))
 				}
 			}
@@ -146,10 +146,10 @@ func nextOf(s *schedule.Status) any {
 	return moment{s.Next}
 }
 
-// notAnew says what to do about a schedule whose sequence has gone on without it, if that lasts.
+// notAnew says what to do about a schedule whose sequence was passed to its end.
 func (a *app) notAnew(queue, entry string) string {
-	return a.anew(fmt.Sprintf("if %s does not begin anew within a minute (the journal may say who moved its sequence):",
-		entry), queue, entry)
+	return a.anew(fmt.Sprintf("%s does not begin anew by itself (the journal may say who moved its sequence):", entry),
+		queue, entry)
 }
 
 // whenOf is the rule of an entry in words, without its zone.

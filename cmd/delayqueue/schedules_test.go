@@ -89,7 +89,7 @@ func TestScheduleBeginsAnew(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	ok(t, errOf(w.monitor("reports").PassSequence(t.Context(), "schedule/stock", math.MaxInt64)))
 	chain := [][]string{{"schedule", "rm", "reports", "stock"}, {"sequences", "reports", "schedule/stock", "--drop"}}
-	said := "if stock does not begin anew within a minute"
+	said := "stock does not begin anew by itself"
 	stuck := func() bool { return strings.Contains(w.run("schedules", "reports").err, said) }
 	w.until("it is told what to do", stuck)
 	r := w.exits(exitUnsound, "doctor", "reports").shows(said)
@@ -103,7 +103,7 @@ func TestScheduleBeginsAnew(t *testing.T) {
 			t.Errorf("a line of %d: %s", len(line)-1, line)
 		}
 	}
-	w.run("schedule", "next", "reports", "stock").says("stock: its sequence has gone on without it")
+	w.run("schedule", "next", "reports", "stock").says("stock: its sequence was passed to its last number")
 	w.must(chain[0]...)
 	w.must(append(chain[1], "--yes")...)
 	w.must(entry...)

@@ -36,7 +36,7 @@ shards of a queue do not answer, the numbers of its row are those of the others.
 				shown := a.folded(all, len(names) > 0)
 				if a.statsTable(shown).print(); !a.json {
 					sayLevels(all, len(all)-len(shown))
-					sayLost(all)
+					a.sayLost(all)
 				}
 			})
 		},
@@ -174,16 +174,13 @@ func sayLevels(all []*health.Look, hidden int) {
 }
 
 // sayLost says what was lost in all of the queues together.
-func sayLost(all []*health.Look) {
+func (a *app) sayLost(all []*health.Look) {
 	var n int64
-	var since, kept time.Time // since when the first loss is known; and from when on the books of all are kept
+	var since time.Time // since when the first loss is known
 	var names []string
 	unread := 0
 	for _, l := range all {
 		c := l.Counts
-		if c.BooksSince.After(kept) {
-			kept = c.BooksSince
-		}
 		if l.Err != nil || l.Missing != nil {
 			unread++
 		}
@@ -196,23 +193,18 @@ func sayLost(all []*health.Look) {
 			since = c.LossSince
 		}
 	}
-	not := ""
-	if unread > 0 {
-		not = fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
-	}
-	switch {
-	case len(names) == 0 && unread == len(all):
-		say("lost: not known, because no queue can be read whole")
-		return
-	case len(names) == 0:
-		if !kept.IsZero() {
-			not = ", of each since " + at(kept) + " or longer" + not
+	if len(names) == 0 {
+		if text := a.words(health.NoLoss(all, clock)); text != "" {
+			say("%s", wrapped(text+"."))
 		}
-		say("lost: nothing but what was accepted, by the books of %s%s", plural(len(all)-unread, "queue"), not)
 		return
 	}
+	not := ""
 	if !since.IsZero() {
-		not = ", since " + at(since) + not
+		not = ", since " + at(since)
+	}
+	if unread > 0 {
+		not += fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
 	}
 	say("%s", paint(bad, fmt.Sprintf("lost: about %s in %s: %s%s (delayqueue doctor QUEUE)", plural(int(n), "message"),
 		plural(len(names), "queue"), namesOfQueues(names), not)))

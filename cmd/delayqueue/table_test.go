@@ -73,7 +73,7 @@ SCHEDULE        WHEN       ZONE           NEXT   LAST    STATE
 monthly-report  0 9 1 * *  Europe/Berlin  in 2d  2m ago  running
 tick            every 20s  UTC            in 2d  2m ago
   its sequence has gone on without it, by a failover or by hand; it begins anew
-  within seconds, but not if its sequence is at its last number
+  within seconds
 `,
 	}
 	trailing := regexp.MustCompile(` +\n`) // of what is painted

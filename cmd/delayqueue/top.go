@@ -26,12 +26,12 @@ func (a *app) topCommand() *cobra.Command {
 		Long: `top has a row for each named queue, or for all queues of the prefix that are
 found at the start, the worst first: a verdict in words, how many messages wait
 to be delivered (LANES: of these, behind others of their lanes, if there are
-any), how many come in and go out a second, what share of the deliveries of the
-last hour failed, how many of all workers are busy, and how long the oldest
-message that is due has waited. The arrow keys, j, k, PageUp, PageDown, Home and
-End scroll, s sorts by another column, and q ends it. A queue takes three calls
-of Redis every --interval, some more if a message has waited long for its lane,
-and every ten seconds those for its schedules.
+any), how many come in and go out a second, what share of the deliveries of this
+hour of UTC and the one before failed (FAILS SINCE), how many of all workers are
+busy, and how long the oldest message that is due has waited. The arrow keys, j,
+k, PageUp, PageDown, Home and End scroll, s sorts by another column, and q ends
+it. A queue takes three calls of Redis every --interval, some more if a message
+has waited long for its lane, and every ten seconds those for its schedules.
 
 With --json, or if the output is no terminal, top looks twice, a second apart,
 to know the rates, and prints once. If a queue cannot be read, its row says why,
@@ -90,18 +90,23 @@ type topJSON struct {
 	Lanes   int64      `json:"waits_for_lanes"` // of these
 	In      *float64   `json:"in_per_second"`   // null: not known yet
 	Out     *float64   `json:"out_per_second"`
-	Failing *float64   `json:"failing_percent"` // null: nothing ended in the last hour
+	Failing *float64   `json:"failing_percent"` // since then; null: nothing ended
 	Busy    int        `json:"busy"`
 	Workers int        `json:"workers"`
 	Behind  float64    `json:"behind_seconds"`
-	Garbage int64      `json:"garbage_last_hour"`
+	Garbage int64      `json:"new_garbage"`     // since then
+	Since   *time.Time `json:"since,omitempty"` // the begin of the hour before
 	NextDue *time.Time `json:"next_due,omitempty"`
 	verdictJSON
 }
 
 // topTable is the board, or prints JSON.
 func (a *app) topTable(all []*health.Look) *grid {
-	header, lanes := []any{"queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest"}, withLanes(all)
+	fails := "fails"
+	if i := slices.IndexFunc(all, func(l *health.Look) bool { return len(l.Hours) > 0 }); i >= 0 {
+		fails += all[i].Recent().Start.Local().Format(" since 15:04")
+	}
+	header, lanes := []any{"queue", "verdict", "waits", "in/s", "out/s", fails, "busy", "oldest"}, withLanes(all)
 	numbers := []int{3, 4, 5, 6, 7, 8}
 	if lanes {
 		header, numbers = slices.Insert(header, 3, any("lanes")), append(numbers, 9)
@@ -116,13 +121,15 @@ func (a *app) topTable(all []*health.Look) *grid {
 	for _, one := range all {
 		busy, workers := one.Workers()
 		in, gone := one.Rates()
-		failing := health.Failing(one.LastHour())
+		recent := one.Recent()
+		failing := health.Failing(recent)
 		switch {
 		case a.json:
 			a.printLook(one, topJSON{
 				one.Name, one.Waits(), one.Counts.Waiting, known(in.PerSecond, in.Known), known(gone.PerSecond, gone.Known),
 				known(float64(failing), failing >= 0), busy, workers,
-				one.Counts.Behind.Seconds(), one.LastHour().Garbage, instant(one.Counts.NextDue), a.verdictJSON(one),
+				one.Counts.Behind.Seconds(), recent.Garbage, instant(recent.Start), instant(one.Counts.NextDue),
+				a.verdictJSON(one),
 			})
 		case one.Err != nil:
 			add("?", one.Name, a.verdict(one), "?", "?", "?", "?", "?", "")

@@ -35,7 +35,7 @@ var orders = []struct {
 	{"waits", func(a, b *health.Look) int { return cmp.Compare(b.Waits(), a.Waits()) }},
 	{"out/s", func(a, b *health.Look) int { return cmp.Compare(outOf(b), outOf(a)) }},
 	{"fails", func(a, b *health.Look) int {
-		return cmp.Compare(health.Failing(b.LastHour()), health.Failing(a.LastHour()))
+		return cmp.Compare(health.Failing(b.Recent()), health.Failing(a.Recent()))
 	}},
 	{"oldest", func(a, b *health.Look) int { return cmp.Compare(b.Counts.Behind, a.Counts.Behind) }},
 }

@@ -47,10 +47,10 @@ func TestTrouble(t *testing.T) {
 		"hostile": fmt.Sprintf("garbage %d pending %[1]d", len(hostileTexts)),
 	}
 	for i := range quietQueues {
-		wrong[fmt.Sprintf("quiet-%02d", i+1)] = "no consumers []"
+		wrong[fmt.Sprintf("quiet-%02d", i+1)] = "no consumers; the first message is due at %s ["
 	}
 	for _, name := range hostileNames {
-		wrong[name] = "no consumers []"
+		wrong[name] = "no consumers; the first message is due at %s ["
 	}
 	said := ""
 	defer func() {

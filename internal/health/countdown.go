@@ -13,7 +13,8 @@ import (
 // A Countdown is a message that waits for the ack of a message that is dead. It is handed out at its own instant, or
 // when the dead message is requeued and acked.
 type Countdown struct {
-	Key    string    // of the message that waits
+	ID     string    // of the message that waits
+	Key    string    // of the same
 	Left   int       // acks that are missing
 	Dead   string    // the id of the message that died last of those whose acks are missing
 	Others int       // of these messages that are dead as well, as far as was looked
@@ -49,7 +50,8 @@ func Countdowns(ctx context.Context, m *ops.Queue, n *ops.Counts) (all []Countdo
 			return nil, err
 		case message.SentAt(waits.ID) > dead.At.UnixMicro(): // the key is that of a later message
 		case waits.CountdownLeft > 0 && (waits.State == delayqueue.StatePending || waits.State == delayqueue.StateWaiting):
-			all = append(all, Countdown{Key: dead.Counts, Left: waits.CountdownLeft, Dead: dead.ID, Since: dead.At})
+			all = append(all, Countdown{ID: waits.ID, Key: dead.Counts, Left: waits.CountdownLeft, Dead: dead.ID,
+				Since: dead.At})
 		}
 	}
 	for i := range all { // more than are missing counted for an earlier message with the key

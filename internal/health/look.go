@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -384,51 +383,48 @@ func (l *Look) Rates() (in, out Rate) {
 	return Rate{}, Rate{}
 }
 
-// since is what was counted from a sample on.
+// since is what came in and went out from a sample on.
 func (l *Look) since(s Sample) (n ops.Tally) {
 	for _, hour := range l.Hours {
 		if !hour.Start.Before(s.Hour.Start) {
-			n = plus(n, hour, 1)
+			n = plus(n, hour)
 		}
 	}
-	return plus(n, s.Hour, -1)
-}
-
-// LastHour is what was counted in it: in the present one, and of the one before a share as long as is missing.
-func (l *Look) LastHour() (n ops.Tally) {
-	if len(l.Hours) == 0 {
-		return n
-	}
-	n = l.Hours[len(l.Hours)-1]
-	if len(l.Hours) > 1 {
-		n = plus(n, l.Hours[len(l.Hours)-2], 1-min(max(float64(l.At.Sub(n.Start))/float64(time.Hour), 0), 1))
-	}
+	n.Sent -= s.Hour.Sent
+	n.Acked -= s.Hour.Acked
+	n.Garbage -= s.Hour.Garbage
+	n.Superseded -= s.Hour.Superseded
 	return n
 }
 
-// Sum adds tallies.
+// Recent is what was counted in the present hour and the one before, from its Start on.
+func (l *Look) Recent() ops.Tally { return Sum(l.Hours[max(len(l.Hours)-2, 0):]) }
+
+// Sum adds tallies. Its Start is that of the first.
 func Sum(all []ops.Tally) (n ops.Tally) {
 	for _, t := range all {
-		n = plus(n, t, 1)
+		n = plus(n, t)
+	}
+	if len(all) > 0 {
+		n.Start = all[0].Start
 	}
 	return n
 }
 
-func plus(a, b ops.Tally, times float64) ops.Tally {
-	part := func(n int64) int64 { return int64(math.Round(float64(n) * times)) }
-	a.Sent += part(b.Sent)
-	a.Delivered += part(b.Delivered)
-	a.Acked += part(b.Acked)
-	a.Failed += part(b.Failed)
-	a.Lost += part(b.Lost)
-	a.Garbage += part(b.Garbage)
-	a.Superseded += part(b.Superseded)
-	if began := part(b.Started); began > 0 {
-		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(began)) / float64(
-			a.Started+began))
+func plus(a, b ops.Tally) ops.Tally {
+	a.Sent += b.Sent
+	a.Delivered += b.Delivered
+	a.Acked += b.Acked
+	a.Failed += b.Failed
+	a.Lost += b.Lost
+	a.Garbage += b.Garbage
+	a.Superseded += b.Superseded
+	if b.Started > 0 {
+		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(b.Started)) /
+			float64(a.Started+b.Started))
 		a.MaxLateness = max(a.MaxLateness, b.MaxLateness)
 	}
-	a.Started += part(b.Started)
+	a.Started += b.Started
 	return a
 }
 

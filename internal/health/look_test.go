@@ -84,6 +84,12 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: ops.Counts{Counts: numbers{Unack: 1}}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Retry: 1}}}, Warning, NoConsumers, "no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 1}}}, Warning, NoConsumers, "no consumers"},
+		{Look{Counts: ops.Counts{Counts: numbers{Pending: 1, NextDue: now.Add(4 * time.Minute)}}}, Warning, NoConsumers,
+			"no consumers"},
+		{Look{Counts: ops.Counts{Counts: numbers{Pending: 1, NextDue: seven}}}, Notice, NoConsumers,
+			"no consumers; the first message is due at 07:00"},
+		{Look{Counts: ops.Counts{Counts: numbers{Pending: 1, NextDue: seven}}, Hours: hour(9, 63, 37)}, Warning, Failed,
+			"37% of deliveries failed since 06:00"},
 		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 1}, LaneSince: now.Add(-time.Second)}}, Critical, NoConsumers,
 			"no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Waiting: 5}, Paused: true}}, Notice, Paused, "paused"},
@@ -96,10 +102,10 @@ func TestJudge(t *testing.T) {
 			Consumers: idle}, Notice, Limited,
 			"waits for its limit since 06:30, the oldest message for 1h0m0s"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1}, ThrottledUntil: seven}, Consumers: idle, Hours: hour(9, 4, 5)},
-			Critical, Failed, "56% of deliveries fail"},
+			Critical, Failed, "56% of deliveries failed since 06:00"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: time.Hour}, Limited: true, LimitedSince: now},
 			Consumers: idle, Hours: hour(9, 4, 5)},
-			Critical, Failed, "56% of deliveries fail"},
+			Critical, Failed, "56% of deliveries failed since 06:00"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: 6 * time.Second}}, Consumers: busy}, Warning, Behind,
 			"6s behind"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: 2 * time.Minute}}, Consumers: busy}, Critical, Behind,
@@ -118,8 +124,8 @@ func TestJudge(t *testing.T) {
 			Warning, Behind, "6s behind"},
 		{Look{Counts: ops.Counts{Counts: numbers{Ready: 1, Behind: time.Second}}, Consumers: idle, Hours: hour(9, 4, 5)},
 			Critical,
-			Failed, "56% of deliveries fail"},
-		{Look{Consumers: idle, Hours: hour(9, 9, 1)}, Warning, Failed, "10% of deliveries fail"},
+			Failed, "56% of deliveries failed since 06:00"},
+		{Look{Consumers: idle, Hours: hour(9, 9, 1)}, Warning, Failed, "10% of deliveries failed since 06:00"},
 		{Look{Consumers: idle, Hours: hour(9, 91, 9)}, Fine, Well, "fine"},
 		{Look{Counts: ops.Counts{Counts: numbers{Garbage: 3, Done: 2}}}, Quiet, Empty, "empty, no consumers"},
 		{Look{Counts: ops.Counts{Counts: numbers{Unack: 1, Waiting: 3}, LaneSince: now.Add(-time.Minute)}, Consumers: busy},
@@ -150,13 +156,13 @@ func TestJudge(t *testing.T) {
 				"the one in front fails, now at delivery 3 (behind it: 50)"},
 		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Limits: Limits{Lane: time.Hour}}, Notice,
 			Lane, "messages of lane customer-42 wait for others of it since 06:24"},
-		{Look{Consumers: idle, Stuck: []Countdown{{"import-42", 2, "0b1f", 0, now}, {"import-43", 1, "0b20", 0, now}}},
+		{Look{Consumers: idle, Stuck: []Countdown{{"0a", "import-42", 2, "0b1f", 0, now}, {"0c", "import-43", 1, "0b20", 0, now}}},
 			Warning, Incomplete,
 			"countdowns that cannot complete: 2 (import-42: acks missing 2, message 0b1f is dead)"},
-		{Look{Consumers: idle, Stuck: []Countdown{{"import-42", 2, "0b1f", 1, now}}}, Warning, Incomplete,
+		{Look{Consumers: idle, Stuck: []Countdown{{"0a", "import-42", 2, "0b1f", 1, now}}}, Warning, Incomplete,
 			"countdowns that cannot complete: 1 (import-42: acks missing 2, dead are 0b1f and 1 more)"},
 		{Look{Counts: waits(6 * time.Minute), Consumers: idle, Lane: lane(retried), Hours: hour(9, 4, 5)}, Critical, Failed,
-			"56% of deliveries fail"},
+			"56% of deliveries failed since 06:00"},
 		{Look{Consumers: hung(11*time.Minute, 3*time.Minute)}, Warning, Hung,
 			"handlers that run for more than 10m0s: 1, of 2 workers"},
 		{Look{Consumers: hung(11*time.Minute, 12*time.Minute)}, Critical, Hung,
@@ -246,25 +252,53 @@ func TestWorstFirst(t *testing.T) {
 	}
 }
 
-// TestLastHour takes of the hour before as much as the present one lacks.
-func TestLastHour(t *testing.T) {
+// TestRecent: the present hour and the one before count whole, however long the present one is.
+func TestRecent(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
-	l := Look{At: start.Add(15 * time.Minute), Hours: []ops.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2},
-		{Start: start, Sent: 7}}}
-	if n := l.LastHour(); n.Sent != 82 || n.Failed != 2 {
-		t.Errorf("%+v", n)
+	l := Look{At: start.Add(15 * time.Minute), Hours: []ops.Tally{{Start: start.Add(-2 * time.Hour), Sent: 1000},
+		{Start: start.Add(-time.Hour), Sent: 100, Failed: 2}, {Start: start, Sent: 7}}}
+	for range 2 {
+		if n := l.Recent(); n.Sent != 107 || n.Failed != 2 || !n.Start.Equal(start.Add(-time.Hour)) {
+			t.Errorf("at %v: %+v", l.At, n)
+		}
+		l.At = l.At.Add(40 * time.Minute)
 	}
 	late := Sum([]ops.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second},
 		{Started: 1, Lateness: 5 * time.Second, MaxLateness: 5 * time.Second}, {}})
 	if late != (ops.Tally{Started: 4, Lateness: 2 * time.Second, MaxLateness: 5 * time.Second}) {
 		t.Errorf("%+v", late)
 	}
-	if n := (&Look{}).LastHour(); n != (ops.Tally{}) {
+	if n := (&Look{}).Recent(); n != (ops.Tally{}) {
 		t.Errorf("%+v", n)
 	}
 	if in, out := l.Rates(); in.Known || out.Known {
 		t.Errorf("rates of one look: %v %v", in, out)
+	}
+}
+
+// TestNoLoss: the books of queues that can be read are told although others cannot be read.
+func TestNoLoss(t *testing.T) {
+	t.Parallel()
+	kept := func(hour int) *Look {
+		return &Look{Counts: ops.Counts{BooksSince: time.Date(2026, 11, 22, hour, 0, 0, 0, time.UTC)}}
+	}
+	away, part := &Look{Err: errors.New("no answer")}, kept(9)
+	part.Missing = errors.New("no answer")
+	at := func(t time.Time) string { return t.Format("15:04") }
+	for _, c := range []struct {
+		all  []*Look
+		want string
+	}{
+		{nil, ""}, {[]*Look{{}}, ""},
+		{[]*Look{kept(7), kept(8)}, "No loss is known. The books of each queue go back to 08:00 at least."},
+		{[]*Look{kept(7), away, part}, "No loss is known. Queues that cannot be read, or not whole: 2. " +
+			"The books of each other queue go back to 07:00 at least."},
+		{[]*Look{away, part}, "Whether messages were lost is not known, because no queue can be read whole"},
+	} {
+		if got := english(NoLoss(c.all, at)); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ func (l Limits) OrDefault() Limits {
 }
 
 const (
+	dueSoon       = 5 * time.Minute // a queue without consumers is a warning if something is due by then
 	lateAfter     = 5 * time.Second // how far behind a queue that keeps up may be
 	veryLate      = time.Minute
 	failingMuch   = 50 // %
@@ -147,6 +148,8 @@ func (l *Look) doesNotFlow() (Verdict, bool) {
 		return Verdict{Critical, NoConsumers, say("no consumers, %s behind", n.Behind)}, true
 	case workers == 0 && (n.Unack > 0 || l.laneDue()):
 		return Verdict{Critical, NoConsumers, say("no consumers")}, true
+	case workers == 0 && n.NextDue.Sub(l.At) > dueSoon:
+		return Verdict{Notice, NoConsumers, say("no consumers; the first message is due at %s", n.NextDue)}, true
 	case workers == 0 && n.Pending+n.Retry+n.Waiting > 0:
 		return Verdict{Warning, NoConsumers, say("no consumers")}, true
 	case !n.ThrottledUntil.IsZero() && n.Behind > longThrottled:
@@ -162,14 +165,15 @@ func (l *Look) doesNotFlow() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// failing is of deliveries of the last hour.
+// failing is of deliveries of this hour and the one before.
 func (l *Look) failing() (Verdict, bool) {
-	part := Failing(l.LastHour())
+	n := l.Recent()
+	part := Failing(n)
 	level := Warning
 	if part >= failingMuch {
 		level = Critical
 	}
-	return Verdict{level, Failed, say("%s of deliveries fail", part)}, part >= failingSome
+	return Verdict{level, Failed, say("%s of deliveries failed since %s", part, n.Start)}, part >= failingSome
 }
 
 // hung is of handlers that run for longer than they may. It is critical if no other can run, because all workers have
@@ -299,6 +303,29 @@ func (l *Look) standsStill() *ops.Holder {
 
 // fails says whether a message has failed again and again.
 func fails(h ops.Holder) bool { return h.Delivery > failsAgain && h.LastError != "" }
+
+// NoLoss says what is known of queues none of which is known to have lost a message. at writes an instant.
+func NoLoss(all []*Look, at func(time.Time) string) Text {
+	unread, since := 0, time.Time{}
+	for _, l := range all {
+		if l.Err != nil || l.Missing != nil {
+			unread++
+		} else if l.Counts.BooksSince.After(since) {
+			since = l.Counts.BooksSince
+		}
+	}
+	switch {
+	case unread > 0 && unread == len(all):
+		return say("Whether messages were lost is not known, because no queue can be read whole")
+	case since.IsZero():
+		return Text{}
+	case unread > 0:
+		return say("No loss is known. Queues that cannot be read, or not whole: %s. The books of each other queue go back "+
+			"to %s at least. Losses that somebody accepted are in the journals", int64(unread), at(since))
+	}
+	return say("No loss is known. The books of each queue go back to %s at least. Losses that somebody accepted are in "+
+		"the journals", at(since))
+}
 
 // PauseOf says until when, by whom and why.
 func PauseOf(n ops.Counts) Text {
