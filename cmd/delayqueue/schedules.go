@@ -275,7 +275,7 @@ func (a *app) scheduleRunCommand() *cobra.Command {
 }
 
 func (a *app) scheduleNextCommand() *cobra.Command {
-	return a.entryCommand("next", "Print the next five instants of an entry, in its zone, and why nothing is sent for it",
+	return a.entryCommand("next", "Print the next five instants of an entry, and why nothing is sent",
 		func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, name string) error {
 			s, err := schedule.Get(ctx, m, name)
 			if err != nil {
