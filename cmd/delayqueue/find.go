@@ -146,9 +146,9 @@ error, numbers and ids are #, but for status codes (smtp 550), and text in
 quotes is left out. Each group shows how many, how many of them in the last
 hour, since when, and the last message with its error, as an example. On a
 terminal each of the largest groups has one line, without the example; --limit
-shows all of it. The standard error says what is not shown. --error-like takes a text of the column ERROR and selects that
-group, here and in requeue, delete, cancel, run and reschedule. Ctrl-C ends it
-with what it has counted.`,
+shows all of it. The standard error says what is not shown. --error-like takes a
+text of the column ERROR and selects that group, here and in requeue, delete,
+cancel, run and reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
@@ -39,8 +41,8 @@ func tellOtherPrefix(w *world) {
 // More queues than lines: the header stays, keys scroll and sort, and it is said which rows are shown.
 func tellManyQueues(w *world) {
 	const n = 60
-	for i := range n {
-		w.send(fmt.Sprintf("queue%02d", i), "a", inAnHour)
+	for i := range n { // a verdict of one word or two, so each has one line
+		w.send(fmt.Sprintf("queue%02d", i), "a", delayqueue.WithDelay(4*time.Minute))
 	}
 	w.send("queue59", "b", inAnHour)
 	w.send("queue59", "c", inAnHour)
