@@ -276,7 +276,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("it says that %d are canceled, and %d are", said, n-left)
 	}
 	w.contains(w.must("cancel", "orders", "--all", "--yes"), "canceled "+plural(left, "message"))
-	w.contains(w.must("journal", "orders"), "delete, stopped")
+	w.contains(w.must("journal", "orders"), "cancel, stopped")
 }
 
 // A command that has done all of --most has no rest, because --most 0 would be any number.
