@@ -46,7 +46,7 @@ func tellStats(w *world) {
 	ok(w, w.cli.HDel(w.Context(), "{"+w.prefix+":zebras}:msg",
 		w.cli.HKeys(w.Context(), "{"+w.prefix+":zebras}:msg").Val()...).Err())
 	w.inOrder(w.must("stats"), "\nzebras", "\nmails", "3 queues: 2 critical (zebras, mails), 1 fine\n",
-		"lost: about 1 message in 1 queue: zebras (delayqueue doctor QUEUE)\n")
+		"lost: at most 1 message in 1 queue: zebras (delayqueue doctor QUEUE)\n")
 }
 
 func tellWatch(w *world) {

@@ -187,7 +187,7 @@ func (a *app) sayLost(all []*health.Look) {
 		if c.LossSince.IsZero() && c.Unaccounted <= 0 {
 			continue
 		}
-		n += max(c.Unaccounted, c.LossMessages) // one loss may count as both
+		n += max(c.Unaccounted, 0) + c.LossMessages // a loss may count as both
 		names = append(names, l.Name)
 		if !c.LossSince.IsZero() && (since.IsZero() || c.LossSince.Before(since)) {
 			since = c.LossSince
@@ -206,7 +206,7 @@ func (a *app) sayLost(all []*health.Look) {
 	if unread > 0 {
 		not += fmt.Sprintf("; %s cannot be read, or not all shards", plural(unread, "queue"))
 	}
-	say("%s", paint(bad, fmt.Sprintf("lost: about %s in %s: %s%s (delayqueue doctor QUEUE)", plural(int(n), "message"),
+	say("%s", paint(bad, fmt.Sprintf("lost: at most %s in %s: %s%s (delayqueue doctor QUEUE)", plural(int(n), "message"),
 		plural(len(names), "queue"), namesOfQueues(names), not)))
 }
 

@@ -315,7 +315,7 @@ func WorstFirst(all []*Look) []*Look {
 		if l.Err != nil {
 			k.unread = 1
 		} else if k.level > Fine {
-			k.lost, k.late, k.many = bits.Len64(uint64(max(l.Counts.Unaccounted, l.Counts.LossMessages, 0))),
+			k.lost, k.late, k.many = bits.Len64(uint64(max(l.Counts.Unaccounted, 0)+l.Counts.LossMessages)),
 				bits.Len64(uint64(max(l.lateness()/time.Minute, 0))), bits.Len64(uint64(max(l.due(), 0)))
 		}
 		keys[l] = k
