@@ -79,7 +79,7 @@ func TestErrorsOfAllGarbage(t *testing.T) {
 	ok(t, f.monitor("orders").Delete(f.Context(), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", 4000)))
 	anew("after an act it is counted again", 798)
 	plan := regexp.MustCompile(`href="(plan[^"]*smtp[^"]*)"`).FindStringSubmatch(body)
-	_, body = f.counted(html.UnescapeString(plan[1]) + "&count=1")
+	_, body = f.counted(html.UnescapeString(plan[1]))
 	f.sees(body, "300 messages, as they were at", "smtp 550 &lt;b&gt;#")
 	rights = nil
 	f.lacks(f.get("errors?q=orders").body, "Requeue them")
@@ -120,13 +120,13 @@ func TestPlanOverStates(t *testing.T) {
 	if n := strings.Count(body, `<th scope="row">`); n != 7 {
 		t.Errorf("%d are found", n)
 	}
-	_, body = f.counted(address("plan", append(all, "do", "count", "count", "1")...))
+	_, body = f.counted(address("plan", append(all, "do", "count")...))
 	f.sees(body, "7 messages, as they were at", "pending <b>4</b>", "ready <b>1</b>", "waiting <b>1</b>",
 		"garbage <b>1</b>")
 	f.lacks(body, "<button", "Type the queue")
-	_, body = f.counted(address("plan", append(all, "do", "cancel", "count", "1")...))
+	_, body = f.counted(address("plan", append(all, "do", "cancel")...))
 	f.sees(body, "6 messages, as they were at", "pending, ready, waiting, retry, being handled")
-	counted, body := f.counted(address("plan", append(all, "do", "postpone", "by", "24h0m0s", "count", "1")...))
+	counted, body := f.counted(address("plan", append(all, "do", "postpone", "by", "24h0m0s")...))
 	f.sees(body, "6 messages, as they were at", "pending <b>4</b>", "ready <b>1</b>", "pending, ready, waiting",
 		"type=ship", "later")
 	late := f.sent("orders", "came later", ship, hour)
@@ -139,10 +139,10 @@ func TestPlanOverStates(t *testing.T) {
 			t.Errorf("%s: postponed %v: %+v", got.Payload, postponed, got)
 		}
 	}
-	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "run", "count", "1")), "no state, no field")
+	f.wants(http.StatusBadRequest, f.get(address("plan", "q", "orders", "do", "run")), "no state, no field")
 	f.wants(http.StatusBadRequest, f.ask(http.MethodPost, "act", form("q", "orders", "do", "count", "id", late)), "no act")
 	f.serve(Config{})
-	_, body = f.counted(address("plan", append(all, "do", "count", "count", "1")...))
+	_, body = f.counted(address("plan", append(all, "do", "count")...))
 	f.sees(body, "8 messages, as they were at")
 }
 

@@ -21,9 +21,9 @@ import (
 func (f *fixture) slowly(do string) (job string) {
 	f.Helper()
 	f.batch("orders", "x", 3000)
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", do, "by", "1h0m0s", "count", "1",
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", do, "by", "1h0m0s",
 		"rate", "1"))
-	return f.begin(counted, "confirm", "orders", "reason", "a <b>test</b>")
+	return f.begin(counted, "confirm", "orders", "rate", "1", "reason", "a <b>test</b>")
 }
 
 func idOf(job string) string {
@@ -50,7 +50,7 @@ func (f *fixture) pending() int64 {
 // Before a job that was cut off is begun again, the page says that some messages would be postponed twice.
 func TestPostponedTwice(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	plan := address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "1h0m0s", "count", "1")
+	plan := address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "1h0m0s")
 	const said = "The same was begun before and cut off after"
 	job := f.slowly("postpone")
 	f.eventually("it has begun", func() bool { return !strings.Contains(f.get(job).body, "running: 0 done") })
@@ -246,7 +246,7 @@ func TestJobsAreBounded(t *testing.T) {
 	}
 	plan := func() reply {
 		f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-		counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
+		counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run"))
 		return f.ask(http.MethodPost, "plan", counted)
 	}
 	f.sees(f.wants(http.StatusServiceUnavailable, plan()), "Four jobs run here")
@@ -274,7 +274,7 @@ func TestJobWithoutJournal(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	ok(t, f.cli.Set(f.Context(), "{dq:orders}:journal", "of another program", 0).Err())
 	f.batch("orders", "x", 150)
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run"))
 	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted)), "the journal cannot be written",
 		"It may not have been done")
 	if n := f.pending(); n < 50 || n == 150 {

@@ -83,7 +83,7 @@ func TestFeed(t *testing.T) {
 	f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
 	l := f.listen("live?page=&lang=en")
 	first := l.next()
-	f.sees(first.Parts["rows"], ">orders<", "<span>1</span>")
+	f.sees(first.Parts["rows"], ">orders<", `<a href="messages?q=orders"><span>1</span></a>`)
 	f.sees(first.Parts["summary"], "All is well. Queues: 1")
 	f.sent("orders", "y", delayqueue.WithDelay(time.Hour))
 	then := l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>2</span>") })

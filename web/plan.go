@@ -44,10 +44,10 @@ type planning struct {
 	Fields []fact // of the form that counts on, which the script sends, or of the form that begins the job
 }
 
-// plan counts for a second.
+// plan counts for a second, once it is known by how much messages are to be postponed.
 func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	p, err := r.planned()
-	if err != nil || r.Arg("count") == "" {
+	if err != nil || p.NeedsDelay && r.Arg("by") == "" {
 		return p, err
 	}
 	if err := p.setHow(r); err != nil {
@@ -94,7 +94,9 @@ func (p *planning) setHow(r *request) (err error) {
 		p.By, err = delayNamed(r.Arg("by"))
 	}
 	rate, _ := strconv.Atoi(r.Arg("rate"))
-	p.Rate = max(rate, 0)
+	if p.Rate = max(rate, 0); !slices.Contains(p.Rates, p.Rate) {
+		p.Rates = append(slices.Clone(p.Rates), p.Rate)
+	}
 	p.Lift = p.Anew && r.Arg("anew") != ""
 	return err
 }
@@ -116,14 +118,15 @@ func (l *language) howOf(p *planning) (all []fact) {
 	if p.Lift {
 		all = append(all, fact{l.say("Deadlines"), l.say("are lifted")})
 	}
-	how := l.say("as fast as it goes")
-	if p.Rate > 0 {
-		how = l.say("%s a second", l.number(p.Rate))
-		if d := time.Duration(p.Result.Done) * time.Second / time.Duration(p.Rate); p.Result.Next == "" && d >= time.Second {
-			how = l.say("%s a second, which takes %s", l.number(p.Rate), l.duration(d))
-		}
+	return all
+}
+
+// Lifted is the address of the same plan with deadlines lifted; "" if that takes in no more messages.
+func (r *request) Lifted(p *planning) string {
+	if !p.Anew || p.Lift || p.Result.Passed[ops.PassedExpired] == 0 {
+		return ""
 	}
-	return append(all, fact{l.say("How fast"), how})
+	return p.Link("plan", "do", p.Name, "by", r.Arg("by"), "rate", r.Arg("rate"), "anew", 1)
 }
 
 // InStates is how many were counted in each state.
@@ -210,10 +213,9 @@ func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 		}
 	}
 	ids = ids[:min(len(ids), sampled)]
-	p.Fields = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")},
-		fact{"anew", r.Arg("anew")})
+	p.Fields = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"anew", r.Arg("anew")})
 	if p.Result.Next != "" {
-		p.Fields = append(p.Fields, fact{"count", "1"}, fact{"next", p.Result.Next})
+		p.Fields = append(p.Fields, fact{"rate", r.Arg("rate")}, fact{"next", p.Result.Next})
 		for _, id := range ids {
 			p.Fields = append(p.Fields, fact{"s", id})
 		}

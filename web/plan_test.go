@@ -86,10 +86,7 @@ func TestPlan(t *testing.T) {
 	f.sent("mails", "x")
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:",
 		`href="plan?`)
-	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "cancel")).body,
-		"First they are counted")
-	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "cancel",
-		"count", "1"))
+	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "cancel"))
 	f.sees(body, "15 messages, as they were at", "Type the queue")
 	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
 		t.Errorf("%d are shown", n)
@@ -97,7 +94,8 @@ func TestPlan(t *testing.T) {
 	if strings.Index(body, "<form method=\"post\"") > strings.Index(body, "<ul class=\"sample\"") {
 		t.Error("the form stands below the samples")
 	}
-	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "do", "postpone")).body, "It counts from when each")
+	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "do", "postpone")).body, "It counts from when each",
+		"First they are counted")
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
 	f.wants(http.StatusUnprocessableEntity, f.ask(http.MethodPost, "plan", counted+"&confirm=order"),
 		"without the queue's name")
@@ -111,15 +109,14 @@ func TestPlan(t *testing.T) {
 	if n := f.pending(); n != 16 {
 		t.Errorf("%d are left", n)
 	}
-	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count",
-		"1"))
+	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s"))
 	f.sees(f.finish(counted), "finished: 16 done")
 	f.sees(f.wants(http.StatusConflict, f.ask(http.MethodPost, "plan", counted), "the same form once more"),
 		"begun before")
 	if m, err := f.monitor("orders").Get(f.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}
-	_, body = f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue", "count", "1"))
+	_, body = f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue"))
 	f.sees(body, "0 messages, as they were at")
 }
 
@@ -135,9 +132,9 @@ func TestSelectionIsExact(t *testing.T) {
 	}
 	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	all := []any{"q", "orders", "state", "pending", "header", "customer=77"}
-	_, body := f.counted(address("plan", append(all, "do", "cancel", "count", "1")...))
+	_, body := f.counted(address("plan", append(all, "do", "cancel")...))
 	f.sees(body, "1 message, as they were at", "customer=77", "work of 77", "Header (name=text)")
-	_, body = f.counted(address("plan", append(all, "do", "cancel", "count", "1", "headerhow", "contains")...))
+	_, body = f.counted(address("plan", append(all, "do", "cancel", "headerhow", "contains")...))
 	f.sees(body, "5 messages, as they were at", "customer=477", "work of 477", "Header contains")
 	part := f.get(address("messages", append(all, "headerhow", "contains")...)).body
 	f.sees(part, `value="contains" selected`, `headerhow=contains`)
@@ -151,13 +148,15 @@ func TestPlanAnew(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(2*time.Hour)))
 	plan := []any{"q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s"}
-	f.sees(f.get(address("plan", plan...)).body, "Lift the deadline")
-	plan = append(plan, "count", "1")
-	f.sees(f.get(address("plan", plan...)).body, "0 messages, as they were at",
-		"1 passed over: it is past its deadline by then")
+	body := f.get(address("plan", plan...)).body
+	f.sees(body, "0 messages, as they were at", "1 passed over: it is past its deadline by then")
+	lifted := regexp.MustCompile(`href="(plan[^"]*)">Lift the deadline`).FindStringSubmatch(body)
+	if lifted == nil {
+		t.Fatal(body)
+	}
 	single := form("q", "orders", "do", "postpone", "by", "24h0m0s", "id", id)
 	f.wants(http.StatusConflict, f.ask(http.MethodPost, "act", single), "past its deadline")
-	counted, body := f.counted(address("plan", append(plan, "anew", "1")...))
+	counted, body := f.counted(html.UnescapeString(lifted[1]))
 	f.sees(body, "1 message, as they were at", "are lifted")
 	f.sees(f.finish(counted), "finished: 1 done")
 	f.wants(http.StatusSeeOther, f.ask(http.MethodPost, "act", single+"&anew=1"), "without a deadline")
@@ -167,8 +166,7 @@ func TestPlanAnew(t *testing.T) {
 func TestPlanTwiceAtOnce(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count",
-		"1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s"))
 	var forms sync.WaitGroup
 	var begun, refused atomic.Int32
 	for range 4 {
@@ -191,7 +189,7 @@ func TestPlanTwiceAtOnce(t *testing.T) {
 func TestPlanIsRefused(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "cancel", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "cancel"))
 	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"},
 		{"most", ""},
 		{"do", "x"}, {"do", "count"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"},
@@ -229,8 +227,7 @@ func TestLongCount(t *testing.T) {
 	f := newFixture(t, Config{Authorize: only(&rights)})
 	f.batch("orders", "some ", 900)
 	f.page.spend = 0 // one step a page
-	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "cancel", "rate", "1000", "count",
-		"1")
+	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "cancel", "rate", "1000")
 	got, pages, first := f.get(page), 0, ""
 	for ; got.code == http.StatusOK; pages++ {
 		for _, link := range links.FindAllStringSubmatch(got.body, -1) {
@@ -304,7 +301,7 @@ func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
 	}
 	for what, got := range map[string]reply{
 		"filter": f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")),
-		"plan":   f.get(address("plan", "q", "orders", "do", "cancel", "state", "pending", "count", "1", "contains", "4711")),
+		"plan":   f.get(address("plan", "q", "orders", "do", "cancel", "state", "pending", "contains", "4711")),
 		"commit": f.ask(http.MethodPost, "plan", form("q", "orders", "do", "cancel", "state", "pending", "contains", "4711",
 			"before", fmt.Sprint(time.Now().UnixMicro()), "most", "9", "confirm", "orders")),
 	} {

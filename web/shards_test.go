@@ -84,8 +84,8 @@ func TestShardThatCannotBeRead(t *testing.T) {
 		"lanes?q=orders": "", "errors?q=orders": "Looked at 0 of 0.", "messages?q=orders": "",
 		"messages?q=orders&state=waiting": "",
 		"messages?q=orders&text=nothing":  "There are none.", "messages?q=orders&text=key": "The file is without them, too.",
-		"plan?q=orders&state=pending&do=run&count=1":                "are not among them. Do the same again",
-		"plan?q=orders&state=pending&do=postpone&by=1h0m0s&count=1": "It is better to wait until all shards answer."} {
+		"plan?q=orders&state=pending&do=run":                "are not among them. Do the same again",
+		"plan?q=orders&state=pending&do=postpone&by=1h0m0s": "It is better to wait until all shards answer."} {
 		shows(page+"&lang=en", without, more)
 	}
 	f.eventually("a file", func() bool {

@@ -202,8 +202,8 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	}
 	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"),
 		address("queue", "q", "1", "done", "set"), address("queue", "q", "1", "done", "clear"),
-		address("plan", "q", "1", "do", "postpone", "state", "pending", "count", "1", "by", "1h0m0s"),
-		address("plan", "q", "1", "do", "cancel", "state", "pending", "count", "1", "key", "1"))
+		address("plan", "q", "1", "do", "postpone", "state", "pending", "by", "1h0m0s"),
+		address("plan", "q", "1", "do", "cancel", "state", "pending", "key", "1"))
 	for _, page := range pages {
 		got := f.get(page, header("Accept-Language", "zh"))
 		f.sees(got.body, `lang="zh"`)

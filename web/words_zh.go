@@ -634,7 +634,6 @@ var chinese = map[string]string{
 	"as they were at":                "时间点：",
 	"1 message":                      "1 条消息",
 	"How fast":                       "速度",
-	"%s a second, which takes %s":    "每秒 %s 条，需时 %s",
 	"Postpone by %s":                 "推迟 %s",
 	"reschedule":                     "改期",
 	"running":                        "运行中",
