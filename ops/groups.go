@@ -50,7 +50,7 @@ func foldError(text string, codes bool) string {
 				i += 1 + n
 				end, instead = tokens[i][1], part+"…"+part
 			}
-		default: // an id may have a prefix, as in order-7f3a9c21be
+		case strings.ContainsAny(part, "-_"): // an id may have a prefix, as in order-7f3a9c21be
 			instead = wordPart.ReplaceAllStringFunc(part, func(word string) string {
 				if isID(word) {
 					return "#"

@@ -58,7 +58,8 @@ func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
 type QueueLimits struct {
 	Asked Limits // the least that its consumers ask for, as far as is known
 	Set   Limits // by SetLimits
-	// "only in 5 of 6 shards" if some did not answer when Set was set: the same call completes it; "": all have it
+	// "only in 5 of 6 shards" if the others have other limits, or none, because they did not answer when Set was set or
+	// the limits before were taken back: the same call once more completes it. "": all have Set
 	SetIn string
 }
 

@@ -335,7 +335,9 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	case done == 0 && unreachable(first):
 		return "", first
 	case done == 0 && first != nil && len(ids) == 1:
-		r.Back = r.formOf(ctx, v, ids[0])
+		if _, err := r.may(Look, r.Queue); err == nil {
+			r.Back = r.formOf(ctx, v, ids[0])
+		}
 		return "", &httpError{http.StatusConflict, r.lang.whyNot(v, first)}
 	}
 	to := notice(url.Values{"q": {r.Queue}}, v.Name, int64(done))

@@ -58,3 +58,14 @@ func TestBooks(t *testing.T) {
 	f.wants(http.StatusOK, f.get("journal?q=orders&from=2026-01-02"))
 	f.sees(f.get("journal?q=orders").body, "accept balance", "lost since", "the flush of Tuesday", ">ann<")
 }
+
+// A queue that cannot be read has no books, and no word of shards.
+func TestNoBooks(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	ok(t, f.cli.Set(f.Context(), "{dq:orders}:ready", "x", 0).Err())
+	books, there := f.listen("live?page=queue&q=orders").next().Parts["books"]
+	if !there || strings.Contains(books, "without all shards") {
+		t.Errorf("%v %q", there, books)
+	}
+}

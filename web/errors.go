@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/internal/journal"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
@@ -107,7 +107,8 @@ func (h *Handler) errors(ctx context.Context, r *request) (any, error) {
 // Stamp names a count in the link that begins it anew. A feed asks by the same link again and again.
 func (c *errorCount) Stamp() string { return strconv.FormatInt(c.At.UnixMicro(), 36) }
 
-// lastAct names the last act in the journal, and how far it is; "" if there is none, or for a feed of an open page.
+// lastAct names the last act in the journal, of a job that has ended with its end; "" if that cannot be read, or for a
+// feed of an open page.
 func (r *request) lastAct(ctx context.Context) string {
 	if r.Arg("page") != "" {
 		return ""
@@ -115,10 +116,17 @@ func (r *request) lastAct(ctx context.Context) string {
 	ctx, cancel := r.h.soon(ctx)
 	defer cancel()
 	page, err := r.Monitor().Journal(ctx, 1, "")
-	if err != nil || len(page.Entries) == 0 {
+	switch {
+	case err != nil:
 		return ""
+	case len(page.Entries) == 0:
+		return "none"
 	}
-	return fmt.Sprint(page.Entries[0].ID, " ", page.Entries[0].Messages)
+	last := &page.Entries[0]
+	if last.Bulk == nil || last.Bulk.Phase == journal.Running {
+		return last.ID
+	}
+	return last.ID + " has ended"
 }
 
 // errorsOf returns how far the errors are counted, and counts on in the background. Who opens the page gets no count
@@ -133,22 +141,27 @@ func (h *Handler) errorsOf(r *request, s *selection, acted string) errorCount {
 		}
 	}
 	one := counts.all[key]
-	opened := r.Arg("page") == ""
-	if one == nil || !one.Runs && (r.Arg("again") == one.Stamp() ||
-		opened && (acted != one.acted || one.Ended && now.Sub(one.over) > staleErrors)) {
+	begin := one == nil || !one.Runs && (r.Arg("again") == one.Stamp() || r.Arg("page") == "" &&
+		(acted != "" && acted != one.acted || one.Ended && now.Sub(one.over) > staleErrors))
+	if one == nil {
+		one = &errorCount{At: now, acted: acted}
 		if counts.all == nil {
 			counts.all = map[string]*errorCount{}
 		}
 		counts.room(key)
-		one = &errorCount{At: now, acted: acted}
 		counts.all[key] = one
 	}
 	one.seen = now
-	if !one.Runs && !one.Ended {
+	if begin || !one.Runs && !one.Ended {
 		who := r.visitor()
 		if err := h.readers.enter(who); err != nil {
-			one.err = err
+			if !one.Ended {
+				one.err = err
+			}
 		} else {
+			if begin {
+				*one = errorCount{At: now, acted: acted, seen: now}
+			}
 			if one.Runs = true; !errors.Is(one.err, delayqueue.ErrMissingShards) {
 				one.err = nil
 			}

@@ -32,7 +32,7 @@ type jobView struct {
 // Whole says whether it has come to its end.
 func (v *jobView) Whole() bool { return v.Bulk.Phase == journal.Finished }
 
-// Fewer says whether it has come to its end with fewer messages than were counted before.
+// Fewer says whether it has come to its end with fewer messages than it was to change at most.
 func (v *jobView) Fewer() bool {
 	return v.Whole() && v.Bulk.Error == "" && v.Bulk.Task != nil && v.Messages < v.Bulk.Task.Most
 }

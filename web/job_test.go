@@ -161,7 +161,7 @@ func TestJobThatFailed(t *testing.T) {
 func TestJobThatIsNotAll(t *testing.T) {
 	f := newFixture(t, Config{})
 	for what, want := range map[string]string{
-		`"is":"finished","of":9,"looked":7,"do":{"what":"delete","most":5}`: "finished: 3 done, of at most 5: what",
+		`"is":"finished","of":9,"looked":7,"do":{"what":"delete","most":5}`: "finished: 3 done, of at most 5. What",
 		`"is":"finished","of":9,"looked":7,"do":{"what":"delete","most":3}`: "finished: 3 done.",
 		`"is":"finished","of":9,"looked":7,"error":"in 5 of 6 shards"`:      "done in 5 of 6 shards: 3 done.",
 	} {

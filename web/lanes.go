@@ -54,12 +54,13 @@ func (h *Handler) lanes(ctx context.Context, r *request) (any, error) {
 		case err != nil:
 			return nil, err
 		}
-		v.Lanes = []laneRow{r.laneRow(one, time.Now(), consumers)}
 		soon, cancel := h.soon(ctx)
 		defer cancel()
+		now := time.Now()
 		if w, err := r.Monitor().WhyLane(soon, v.Name); r.part(err) == nil && w != nil && one.Waiting > 0 {
-			v.Why = r.causes(soon, w, false)
+			now, v.Why = w.Now, r.causes(soon, w, false)
 		}
+		v.Lanes = []laneRow{r.laneRow(one, now, consumers)}
 		return v, nil
 	}
 	page, err := shared(ctx, h, "lanes\x00"+r.Queue, keepLanes, func(ctx context.Context) (*ops.LanePage, error) {

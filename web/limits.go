@@ -40,7 +40,7 @@ func (h *Handler) limits(ctx context.Context, r *request) (any, error) {
 	err = r.part(err)
 	v := &limitsView{limits, counts, "", slices.Clone(pers)}
 	if n, of := journal.InShards(limits.SetIn); of != "" {
-		v.Only = r.lang.say("These limits are set only in %s of %s shards. Set them again to have them in all", n, of)
+		v.Only = r.lang.say("What was set by hand is so only in %s of %s shards. Set it, or take it back, once more", n, of)
 	}
 	if per := limits.Set.Per; per != 0 && !slices.Contains(pers, per) {
 		v.Pers = append(v.Pers, per)

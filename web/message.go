@@ -61,8 +61,8 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
 		Headers: r.headersOf(msg, math.MaxInt), Payload: r.payloadOf(msg),
 	}
-	late := msg.Lane != "" && r.late(ctx, m, msg)
-	v.Why = r.why(ctx, m, msg, late)
+	why, late := r.why(ctx, m, msg)
+	v.Why = why
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
 			return nil, err
@@ -89,28 +89,22 @@ type cause struct {
 }
 
 // why is what a message waits for. The page of a message does without it if Redis does not say it soon.
-func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus, late bool) []cause {
+// late says whether a message that is due waits for a turn in its lane, as far as is known.
+func (r *request) why(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) (all []cause, late bool) {
 	if msg.State == delayqueue.StateGarbage || msg.State == delayqueue.StateDone || msg.Consumer != "" {
-		return nil // the page says so itself
+		return nil, false // the page says so itself
 	}
 	ctx, cancel := r.h.soon(ctx)
 	defer cancel()
 	w, err := m.Why(ctx, msg.ID)
 	if err != nil || w.Message.State != msg.State {
-		return nil
+		return nil, true
 	}
-	return r.causes(ctx, w, late)
-}
-
-// late says whether a message that is due waits for a turn in the lane of msg, as far as is known.
-func (r *request) late(ctx context.Context, m *ops.Queue, msg *ops.MessageStatus) bool {
-	if msg.State != delayqueue.StateWaiting && !slices.Contains(turnStates, msg.State) {
-		return false
+	if msg.Lane != "" {
+		lane, err := m.Lane(ctx, msg.Lane)
+		late = err != nil || lane.Blocked(w.Now)
 	}
-	ctx, cancel := r.h.soon(ctx)
-	defer cancel()
-	lane, err := m.Lane(ctx, msg.Lane)
-	return err != nil || lane.Blocked(time.Now())
+	return r.causes(ctx, w, late), late
 }
 
 func (r *request) causes(ctx context.Context, w *ops.Why, late bool) (all []cause) {

@@ -68,7 +68,7 @@ func (r *request) selection() (*selection, error) {
 			s.query.Del(name + "how")
 		}
 	}
-	for _, name := range []string{"error", "like"} { // forms write line ends as CR LF
+	for _, name := range []string{"error", "like", "header"} { // forms write line ends as CR LF
 		if value := strings.ReplaceAll(r.Arg(name), "\r\n", "\n"); value != "" {
 			s.query.Set(name, value)
 		}

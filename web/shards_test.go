@@ -49,11 +49,17 @@ func TestShardsAreOneQueue(t *testing.T) {
 	}
 	limits := form("q", "orders", "do", "set", "rate", "6", "per", "1s")
 	f.did("limits", limits)
-	f.lacks(f.get("limits?q=orders").body, "are set only in")
+	f.lacks(f.get("limits?q=orders").body, "is so only in")
 	ok(t, f.cli.HDel(t.Context(), keyOf(f.cli, "orders", 1, 3, "state"), "override").Err()) // it was away
-	f.sees(f.get("limits?q=orders").body, "6 in 1 s", "These limits are set only in 2 of 3 shards.")
+	f.sees(f.get("limits?q=orders").body, "6 in 1 s", "is so only in 2 of 3 shards.")
 	f.did("limits", limits)
-	f.lacks(f.get("limits?q=orders").body, "are set only in")
+	f.lacks(f.get("limits?q=orders").body, "is so only in")
+	was := f.cli.HGet(t.Context(), keyOf(f.cli, "orders", 1, 3, "state"), "override").Val()
+	f.did("limits", form("q", "orders", "do", "clear"))
+	ok(t, f.cli.HSet(t.Context(), keyOf(f.cli, "orders", 1, 3, "state"), "override", was).Err()) // it was away
+	body := f.get("limits?q=orders").body
+	f.sees(body, "is so only in 2 of 3 shards.", `value="clear"`)
+	f.lacks(body, "6 in 1 s")
 }
 
 // TestShardThatCannotBeRead: the page shows the numbers of the others, and says that they are.

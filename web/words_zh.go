@@ -201,15 +201,15 @@ var chinese = map[string]string{
 	"Shards %s of %s do not answer: %s. What is shown is without them.": "分片 %s（共 %s 个）没有响应：%s。显示的内容不包含它们。",
 	"But not in the shards with these numbers, which do not answer: %s. Do it again when they " +
 		"are back": "但以下编号的分片没有响应，未执行：%s。请在它们恢复后再操作一次",
-	"These limits are set only in %s of %s shards. Set them again to have them in all": "这些限制只设置在 %s / %s 个分片。" +
-		"请再设置一次，使所有分片都有",
+	"What was set by hand is so only in %s of %s shards. Set it, or take it back, once more": "手动设置只在 %s / %s 个分片" +
+		"生效。请再设置或撤销一次",
 	"Messages in shards that do not answer are not among them. Do the same again when they are back.": "没有响应的分片中的" +
 		"消息不在其中。请在它们恢复后再操作一次。",
 	"Messages in shards that do not answer are not among them, and cannot be postponed later without postponing these " +
 		"twice. It is better to wait until all shards answer.": "没有响应的分片中的消息不在其中，之后也无法只推迟它们而不" +
 		"把这些再推迟一次。最好等所有分片都响应。",
-	"%s done, of at most %s: what was handled or changed meanwhile is not among them.": "已完成 %s 条，至多 %s 条：" +
-		"其间已处理或已改变的不在其中。",
+	"%s done, of at most %s. What is handled or changed meanwhile is left alone.": "已完成 %s 条，至多 %s 条。" +
+		"其间已处理或已改变的不受影响。",
 	"A part of this page could not be read: %s": "部分内容无法读取：%s",
 	"Now":                                 "当前",
 	"Oldest that is due":                  "最早的到期消息",

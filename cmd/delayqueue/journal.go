@@ -128,7 +128,7 @@ func actOf(e *ops.JournalEntry) string {
 	}
 	n, of := journal.InShards(b.Error)
 	switch {
-	case b.Phase == journal.Failed && of != "" && b.Looked >= b.Total:
+	case of != "" && (b.Phase == journal.Finished || b.Phase == journal.Failed && b.Looked >= b.Total):
 		return fmt.Sprintf("%s, done in %s of %s shards: %s", e.Act, n, of, b.Error)
 	case b.Interrupted():
 		return fmt.Sprintf("%s, interrupted after %d of %d", e.Act, b.Looked, b.Total)

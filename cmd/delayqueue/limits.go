@@ -154,7 +154,7 @@ func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 	}
 	only := ""
 	if l.SetIn != "" {
-		only = fmt.Sprintf(" (%s: set them again)", l.SetIn)
+		only = fmt.Sprintf(" (%s: set or clear them once more)", l.SetIn)
 	}
 	say("consumers of %s ask for %v; set here: %v%s; in force: %v", m.Name(), l.Asked, l.Set, only, l.InForce())
 	if !n.ThrottledUntil.IsZero() {

@@ -53,7 +53,7 @@ type CountsReply struct {
 	Layout string // as it stands in state; 1 if it does not
 
 	Asked, Set RateLimits // limits that consumers ask for, and those of ops.Queue.SetLimits
-	SetIn      string     // "only in 5 of 6 shards" if others do not have Set; "": all have it
+	SetIn      string     // "only in 5 of 6 shards" if others have other limits than Set, or none; "": all have Set
 }
 
 func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -87,10 +86,9 @@ func sumOf(got []script.CountsReply, shards int) (all script.CountsReply) {
 		}
 		asked, set = append(asked, c.Asked), append(set, c.Set)
 	}
-	common := commonLimits(set)
-	all.Asked, all.Set = Whole(commonLimits(asked), shards), Whole(common, shards)
-	different := slices.DeleteFunc(set, func(l script.RateLimits) bool { return l == common })
-	all.SetIn = onlyIn(len(got)-len(different), len(got))
+	most, having := mostHave(set)
+	all.Asked, all.Set = Whole(commonLimits(asked), shards), Whole(most, shards)
+	all.SetIn = onlyIn(having, len(got))
 	if only := onlyIn(paused, len(got)); all.Paused && only != "" {
 		all.PauseReason = strings.TrimSuffix(only+": "+all.PauseReason, ": ")
 	}
@@ -258,8 +256,19 @@ func Whole(l script.RateLimits, n int) script.RateLimits {
 	return l
 }
 
-// commonLimits returns the limits of the first shard that has limits. All shards have the same, unless some were away
-// when they were set.
+// mostHave returns the limits that most shards have, perhaps none, and how many that are. Others were away when they
+// were set or taken back.
+func mostHave(shards []script.RateLimits) (most script.RateLimits, having int) {
+	n := map[script.RateLimits]int{}
+	for _, l := range shards {
+		if n[l]++; n[l] > having {
+			most, having = l, n[l]
+		}
+	}
+	return most, having
+}
+
+// commonLimits returns the limits of the first shard that has limits. All shards have the same.
 func commonLimits(shards []script.RateLimits) (all script.RateLimits) {
 	for _, l := range shards {
 		if !all.Rated() {
