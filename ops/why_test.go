@@ -143,8 +143,9 @@ func TestWhyHung(t *testing.T) {
 		w, err := m.Why(queuetest.CtxB, id)
 		f.Must(err)
 		c := w.Causes[0]
-		if c.Code == "lease" && !strings.Contains(w.String(), "A consumer has fetched it") {
-			t.Errorf("%s", w)
+		if said := w.String(); c.Code == "lease" && !strings.Contains(said, "A consumer has fetched it") &&
+			!strings.Contains(said, "Its lease ended") { // on a busy machine
+			t.Error(said)
 		}
 		return c.Code == "handled" && w.Now.Sub(c.Since) > 2*time.Second
 	})
