@@ -260,7 +260,7 @@ type bulkJSON struct {
 
 // inSentence says why messages were passed over.
 var inSentence = map[ops.Reason]string{
-	ops.PassedMoved: "left before its turn came", ops.PassedNew: "came in after this had begun",
+	ops.PassedMoved: "left before its turn came", ops.PassedNew: "came in later, or was handled meanwhile and came back",
 	ops.PassedKey:     "another message has its key now",
 	ops.PassedExpired: "past its deadline by then; --anew lifts it",
 }
