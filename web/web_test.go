@@ -274,7 +274,7 @@ func TestPlanSaysHow(t *testing.T) {
 	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate",
 		"10"))
 	f.sees(body, "By how much</span> <code class=\"foreign\">7 d, from the instant at which each is due<",
-		`<option value="10" selected>`, "Postpone by 7 d: 25 messages</button>")
+		`<option value="10" selected>`, "pause the queue first", "Postpone by 7 d: 25 messages</button>")
 	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "cancel"))
 	f.sees(body, `<option value="0" selected>as fast as it goes`, "Cancel: 25 messages</button>")
 	f.lacks(body, "By how much")

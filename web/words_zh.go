@@ -203,6 +203,8 @@ var chinese = map[string]string{
 		"are back": "但以下编号的分片没有响应，未执行：%s。请在它们恢复后再操作一次",
 	"What was set by hand is so only in %s of %s shards. Set it, or take it back, once more": "手动设置只在 %s / %s 个分片" +
 		"生效。请再设置或撤销一次",
+	"What is handled meanwhile is passed over. To leave none out, pause the queue first.": "其间正在处理的会被略过。" +
+		"要一条不漏，请先暂停队列。",
 	"Messages in shards that do not answer are not among them. Do the same again when they are back.": "没有响应的分片中的" +
 		"消息不在其中。请在它们恢复后再操作一次。",
 	"Messages in shards that do not answer are not among them, and cannot be postponed later without postponing these " +
