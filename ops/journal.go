@@ -52,7 +52,7 @@ type BulkState struct {
 	Looked    int64            // as BulkResult.Looked
 	Passed    map[Reason]int64 // as BulkResult.Passed
 	Task      *BulkTask        // what the call was told; nil if that is too long for the journal
-	Error     string           // why the call failed
+	Error     string           // why the call failed, or which shards it left out
 	StopAsked bool             // StopBulk was called, and the call still runs
 }
 

@@ -36,7 +36,9 @@ has waited long for its lane, and every ten seconds those for its schedules.
 With --json, or if the output is no terminal, top looks twice, a second apart,
 to know the rates, and prints once. If a queue cannot be read, its row says why,
 the others are shown, and the exit code is not 0. If some shards of a queue do
-not answer, the numbers of its row are those of the others.`,
+not answer, the numbers of its row are those of the others. The JSON has the
+begin of the hour before as "since": "failing_percent" and "new_garbage" count
+from then on.`,
 		Example: "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {

@@ -107,6 +107,7 @@ type causeJSON struct {
 	Since    *time.Time `json:"since,omitempty"`
 	Until    *time.Time `json:"until,omitempty"` // at the earliest
 	Message  string     `json:"message,omitempty"`
+	Dead     []string   `json:"dead,omitempty"` // ids, three at most
 	Consumer string     `json:"consumer,omitempty"`
 	Text     string     `json:"text"`
 	Remedy   string     `json:"remedy,omitempty"`
@@ -119,7 +120,7 @@ func (a *app) whyJSONOf(m *ops.Queue, w *ops.Why) whyJSON {
 	}
 	for _, c := range w.Causes {
 		remedy, commands := a.remedy(m, w, c)
-		out.Causes = append(out.Causes, causeJSON{c.Code, instant(c.Since), instant(c.Until), c.Message, c.Consumer,
+		out.Causes = append(out.Causes, causeJSON{c.Code, instant(c.Since), instant(c.Until), c.Message, c.Dead, c.Consumer,
 			a.causeText(c), strings.TrimSpace(remedy + " " + strings.Join(commands, " or "))})
 	}
 	return out

@@ -57,6 +57,8 @@ func tellWhy(w *world) {
 	w.inOrder(strings.Join(strings.Fields(w.must("why", "orders", "total")), " "),
 		"Dead messages that count for it: 1; the last of them: row-1.", " delayqueue requeue orders "+row,
 		" delayqueue run orders "+total)
+	got = decode[whyJSON](w, w.must("why", "orders", "total", "--json"))[0].Causes[0]
+	equal(w, "dead", strings.Join(got.Dead, " "), row)
 	w.refused(exitUsage, "name one of these", "why", "orders")
 	w.refused(exitUsage, "name one of these", "why", "orders", a, "--lane", "l")
 	w.refused(exitNotFound, "it was handled", "why", "orders", "0190f3a0-0000-7000-8000-000000000001")
