@@ -121,7 +121,7 @@ func tellBulkCounted(w *world) {
 	w.send("orders", "new", inAnHour)
 	cancel := []string{"cancel", "orders", "--all", "--yes", "--before", counted.Before.Format(time.RFC3339Nano)}
 	w.contains(w.must(append(cancel, "--most", "2")...), "canceled 2 messages")
-	w.contains(w.must(cancel...), "canceled 1 message\n", "passed over 1 message: came in after")
+	w.contains(w.must(cancel...), "canceled 1 message\n", "passed over 1 message: came in later")
 	w.contains(w.must("cancel", "orders", "--all", "--rate", "100", "--yes"), "canceled 1 message\n")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--rate", "1")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--most", "1")
