@@ -74,7 +74,9 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	}
 	ends := m.now + m.longest()
 	if len(out.Tags) > 0 {
-		m.lend(c.lease(), ends, out.Tags)
+		if m.lend(c.lease(), ends, out.Tags); repeat {
+			leased = head(m.unack) // its own lease counts, too, which ends first if the clock was stepped back
+		}
 	}
 	for _, tag := range out.Tags {
 		out.Envelopes = append(out.Envelopes, m.msg[queuetest.IDIn(tag)])
