@@ -167,7 +167,8 @@ func tellTop(w *world) {
 	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" ||
 		all[0].Waits != 1 ||
 		all[0].In == nil || all[0].Behind <= 0 ||
-		all[2].Verdict != "fine" || all[2].Workers == 0 || all[2].Failing != nil {
+		all[2].Verdict != "fine" || all[2].Workers == 0 || all[2].Failing != nil ||
+		all[0].Since == nil || time.Since(*all[0].Since) < time.Hour || time.Since(*all[0].Since) > 3*time.Hour {
 		w.Errorf("top --json: %+v", all)
 	}
 	w.contains(w.must("stats", "alone", "--json"), `"level":"critical","code":"no consumers"`)

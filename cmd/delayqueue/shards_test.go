@@ -89,6 +89,9 @@ func tellShards(w *world) {
 	w.contains(w.must("history", "orders", "--json"), fmt.Sprintf(`"sent":%d`, n+2+nameless))
 	w.must("limits", "set", "orders", "--concurrency", "8")
 	w.contains(w.must("limits", "orders"), "8 at a time")
+	ok(w, w.cli.HDel(w.Context(), w.shard(1, n).Key("state"), "override").Err()) // as if it had been away
+	w.contains(w.must("limits", "orders"), "8 at a time (only in 3 of 4 shards: set or clear them once more)")
+	w.contains(w.must("limits", "orders", "--json"), `"set_in":"only in 3 of 4 shards"`)
 	w.must("limits", "clear", "orders")
 	w.must("pause", "orders", "--yes")
 	w.contains(w.must("stats"), "paused")
