@@ -74,6 +74,19 @@ func Describe(opts ...MsgOption) Description {
 	return d
 }
 
+// Check returns the error for which a send would refuse a message with this payload and these options, before it asks
+// Redis: Err, or ErrBadOption of options that do not go together, or ErrPayloadTooLarge.
+func (d Description) Check(payload string) error {
+	var m draft
+	if err := m.apply(d.Options()); err != nil {
+		return err
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	return m.fits(payload)
+}
+
 // notSaid stands for retries that no option has set.
 const notSaid = -1
 

@@ -328,11 +328,7 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 	if err := d.check(); err != nil {
 		return p.notMade(err)
 	}
-	size := len(payload)
-	for k, v := range d.Headers {
-		size += len(k) + len(v)
-	}
-	if err := fits(size); err != nil {
+	if err := d.fits(payload); err != nil {
 		return p.notMade(err)
 	}
 	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
@@ -350,6 +346,15 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 
 // maxPayload, headers included, keeps an envelope within Redis's proto-max-bulk-len of 512 MB.
 const maxPayload = 511 << 20
+
+// fits says whether a message has room, with its headers.
+func (d *draft) fits(payload string) error {
+	size := len(payload)
+	for k, v := range d.Headers {
+		size += len(k) + len(v)
+	}
+	return fits(size)
+}
 
 func fits(size int) error {
 	if size > maxPayload {

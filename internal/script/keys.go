@@ -31,6 +31,7 @@ type keys struct {
 	msg, Wake, State, Schedules string
 
 	Events string // a channel, which all databases of a server share
+	Outbox string // likewise; what comes from another database wakes an outbox once too often
 
 	all []any // in the order of structures
 }
@@ -43,7 +44,7 @@ var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "gar
 func keysOf(prefix, name string, db int) keys {
 	base := "{" + prefix + ":" + name + "}:"
 	k := keys{msg: base + "msg", Wake: base + "wake", State: base + "state", Schedules: base + "schedules",
-		Events: base + "events"}
+		Events: base + "events", Outbox: base + "outbox"}
 	if db != 0 {
 		k.Events += ":" + strconv.Itoa(db)
 	}

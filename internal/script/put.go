@@ -49,7 +49,7 @@ type PutOptions struct {
 type reachedKey struct{}
 
 // WithReached makes SendBatch store messages of these sequences only if they have come to these numbers; otherwise the
-// error is ErrSequenceStopped. It is for schedules.
+// error is ErrSequenceStopped. PassSequence passes them only then. It is for schedules and outboxes.
 func WithReached(ctx context.Context, numbers map[string]int64) context.Context {
 	return context.WithValue(ctx, reachedKey{}, numbers)
 }
@@ -203,9 +203,14 @@ func (s *Store) DropSequence(ctx context.Context, c *Caller, name string) (bool,
 	return n == 1, r.err("sequence")
 }
 
-// PassSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none.
+// PassSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none. If it
+// has not come to the number of WithReached, it stays.
 func (s *Store) PassSequence(ctx context.Context, c *Caller, name string, n int64) (before int64, was bool, err error) {
-	r := s.run(ctx, sequenceScript, append(c.args(3), "pass", &name, message.SequenceDigits(n)))
+	after := ""
+	if number, some := Reached(ctx)[name]; some {
+		after = message.SequenceDigits(number)
+	}
+	r := s.run(ctx, sequenceScript, append(c.args(4), "pass", &name, message.SequenceDigits(n), after))
 	digits := r.text()
 	if was = digits != ""; was {
 		if before, err = message.SequenceNumber(digits); err != nil {

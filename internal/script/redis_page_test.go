@@ -76,7 +76,7 @@ func TestRedisPageFields(t *testing.T) {
 // TestRedisPageKeys: docs/redis.md has the keys in the order of the code.
 func TestRedisPageKeys(t *testing.T) {
 	section := queuetest.RedisSection(t, "## Keys")
-	names := append(slices.Clone(structures[:]), "events")
+	names := append(slices.Clone(structures[:]), "events", "outbox")
 	if rows := firstColumn(section); !reflect.DeepEqual(rows, names) {
 		t.Errorf("docs/redis.md has the keys %q, the code %q", rows, names)
 	}

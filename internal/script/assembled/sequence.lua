@@ -34,7 +34,7 @@ reply = us(redis.call('HDEL', KEYS[2], name))
 if reply == '0' and redis.call('HLEN', KEYS[1]) == 0 then return NOQUEUE end
 else
 reply = lastof(name) or ''
-if reply < ARGV[5] then redis.call('HSET', KEYS[2], name, ARGV[5]) end
+if reply < ARGV[5] and reply >= ARGV[6] then redis.call('HSET', KEYS[2], name, ARGV[5]) end
 end
 remember(reply)
 return {reply}

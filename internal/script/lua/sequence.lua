@@ -1,7 +1,8 @@
 -- sequence forgets a sequence, so that any number may come next, or moves it on to a number without a message, never back.
 --
 -- KEYS: state, sequence
--- ARGV: 3 'drop' or 'pass', 4 name, 5 of 'pass': the number and 2^63, 20 digits
+-- ARGV: 3 'drop' or 'pass', 4 name, 5 of 'pass': the number and 2^63, 20 digits; 6 the number
+--       that it must have come to, '': none
 -- Returns {'1' if it was there, '0' if not}; of 'pass' {digits of its last number before, '' if there was none}. Or the error
 --       DQNOQUEUE of 'drop', if there is no queue.
 -- Cost: 4 commands, 5 if there was none to forget.
@@ -19,7 +20,7 @@ if what == 'drop' then
   if reply == '0' and redis.call('HLEN', KEYS.state) == 0 then return NOQUEUE end
 else
   reply = lastof(name) or ''
-  if reply < ARGV[5] then redis.call('HSET', KEYS.sequence, name, ARGV[5]) end
+  if reply < ARGV[5] and reply >= ARGV[6] then redis.call('HSET', KEYS.sequence, name, ARGV[5]) end
 end
 remember(reply)
 return {reply}
