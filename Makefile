@@ -3,7 +3,7 @@ NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same. Those whose tests take longest come first.
-MODULES := cmd/delayqueue web . schedule metrics web/browsertest examples/observed examples/reports bench faults release
+MODULES := cmd/delayqueue web . schedule metrics outbox web/browsertest outbox/databases examples/observed examples/reports examples/orders bench faults release
 
 # The packages of the root module that have tests. FACE: their tests go through the face. CALLERS: they call go-redis
 # or send scripts, so another go-redis or another server can break them. TESTED: all but examples, which test-all has.
@@ -23,11 +23,11 @@ RACE ?= -race
 FUZZTIME ?= 1m
 
 # make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
-PARTS := lint test-all test-web test-senders test-release test-shards test-goredis test-oldest test-servers model fuzz zones \
+PARTS := lint test-all test-web test-outbox test-senders test-release test-shards test-goredis test-oldest test-servers model fuzz zones \
 	schedules bench-check faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
-	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders
+	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders databases
 
 # Before every commit.
 test: redis
@@ -38,6 +38,7 @@ check:
 	$(MAKE) -j2 faults-fast check-beside
 	$(MAKE) test-all SHORT=-short
 	$(MAKE) test-web RACE=
+	$(MAKE) test-outbox SHORT=-short RACE=
 	$(MAKE) test-senders
 	$(MAKE) test-shards SHORT=-short RACE=
 	$(MAKE) test-newest SHORT=-short RACE= NEWER="$(CALLERS)"
@@ -58,11 +59,15 @@ $(PARTS:%=check-%): check-%:
 # All modules, in one call, because packages are compiled while the tests of others wait.
 test-all: redis prometheus
 	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m \
-		$(patsubst %,./%/...,$(filter-out web/browsertest bench faults release,$(MODULES)))
+		$(patsubst %,./%/...,$(filter-out web/browsertest outbox/databases examples/orders bench faults release,$(MODULES)))
 
 # The pages in a real browser. Results are not cached, because go test does not see that there is another browser.
 test-web: redis chromium
 	cd web/browsertest && go test -count=1 $(RACE) -timeout 30m -v .
+
+# The outbox on real databases. SQLite is a large program to compile, so CI shares the build without the race detector.
+test-outbox: redis databases
+	$(GOTEST) $(RACE) $(SHORT) -shuffle=on -timeout 30m ./outbox/databases/... ./examples/orders/...
 
 # Programs of other languages that send. Results are not cached, because go test does not see the languages.
 test-senders: redis senders
@@ -172,7 +177,7 @@ bench: redis
 bench-check: redis
 	cd bench && go run . -check
 
-faults: redis
+faults: redis databases
 	cd faults && go run .
 
 # The ten faults that found most.
@@ -194,6 +199,9 @@ senders:
 
 prometheus:
 	@.ci/install-prometheus
+
+databases:
+	@.ci/install-databases
 
 chromium:
 	@.ci/install-chromium

@@ -27,10 +27,10 @@ var reserved = struct {
 	ports map[int]bool
 }{ports: map[int]bool{}}
 
-// reservePort returns a loopback port that is free now, with a free bus port
-// above it, and that no other call in this process gets until releasePort.
+// ReservePort returns a loopback port that is free now, with a free bus port
+// above it, and that no other call in this process gets until ReleasePort.
 // Another process may still take it before it is listened on.
-func reservePort() (int, error) {
+func ReservePort() (int, error) {
 	for range portAttempts {
 		port := portLow + rand.IntN(portHigh-portLow)
 		reserved.Lock()
@@ -43,13 +43,13 @@ func reservePort() (int, error) {
 		if portFree(port) && portFree(port+busOffset) {
 			return port, nil
 		}
-		releasePort(port)
+		ReleasePort(port)
 	}
 	return 0, fmt.Errorf("redistest: found no free port from %d to %d", portLow, portHigh-1)
 }
 
-// releasePort lets others have a port that reservePort returned.
-func releasePort(port int) {
+// ReleasePort lets others have a port that ReservePort returned.
+func ReleasePort(port int) {
 	reserved.Lock()
 	defer reserved.Unlock()
 	delete(reserved.ports, port)

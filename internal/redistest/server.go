@@ -113,7 +113,7 @@ func (s *Server) Close() {
 		s.proc.Stop()
 	}
 	s.final = s.readOutput(0)
-	releasePort(s.port)
+	ReleasePort(s.port)
 	_ = os.RemoveAll(s.dir) // what is left behind harms nobody
 }
 
@@ -205,7 +205,7 @@ func (s *Server) startAnywhere() error {
 	defer s.mu.Unlock()
 	deadline := time.Now().Add(startLimit)
 	for {
-		port, err := reservePort()
+		port, err := ReservePort()
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (s *Server) startAnywhere() error {
 		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
 			return err
 		}
-		releasePort(port)
+		ReleasePort(port)
 	}
 }
 

@@ -65,7 +65,7 @@ func NewWire(t testing.TB, upstream string) *Wire {
 	w := &Wire{t: t, upstream: upstream}
 	deadline := time.Now().Add(listenLimit)
 	for {
-		port, err := reservePort()
+		port, err := ReservePort()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func NewWire(t testing.TB, upstream string) *Wire {
 			w.open(ln)
 			break
 		}
-		releasePort(port)
+		ReleasePort(port)
 		if time.Now().After(deadline) {
 			t.Fatalf("redistest: wire: %v", err)
 		}
@@ -85,7 +85,7 @@ func NewWire(t testing.TB, upstream string) *Wire {
 		w.switchMu.Lock()
 		defer w.switchMu.Unlock()
 		w.closed = true
-		releasePort(w.port)
+		ReleasePort(w.port)
 	})
 	return w
 }

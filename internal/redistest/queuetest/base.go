@@ -51,7 +51,16 @@ func runTests(m *testing.M, scripts []string) int {
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
 		panic(err)
 	}
-	code := leaks.Run(func() int { defer closeShared(); defer alone(); return m.Run() })
+	code := leaks.Run(func() int {
+		defer closeShared()
+		defer alone()
+		defer func() {
+			for _, f := range atEnd {
+				f()
+			}
+		}()
+		return m.Run()
+	})
 	if code != 0 {
 		log.Print("output of the shared redis-server:\n" + Shared.Output())
 		if Spread != nil {
@@ -60,6 +69,13 @@ func runTests(m *testing.M, scripts []string) int {
 	}
 	return code
 }
+
+// atEnd are called when all tests have ended.
+var atEnd []func()
+
+// AtEnd has f called when all tests of the package have ended, before goroutines are looked for that they left. Call
+// it before RunTests.
+func AtEnd(f func()) { atEnd = append(atEnd, f) }
 
 func closeShared() {
 	if Shared != nil {
