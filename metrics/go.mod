@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/go-delayqueue/delayqueue v0.1.0
+	github.com/go-delayqueue/delayqueue/outbox v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/v9 v9.22.0
 	go.opentelemetry.io/otel v1.46.0

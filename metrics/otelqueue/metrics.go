@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
+	"github.com/go-delayqueue/delayqueue/outbox"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -47,8 +48,9 @@ type Config struct {
 
 // Metrics reports any number of queues. It is safe for concurrent use.
 //
-// Gauges are read from Redis at a collection and are queue-wide. Totals and histograms are those of this
-// process. Queues of one name but several prefixes take Metrics each, with a MeterProvider that tells them apart.
+// Gauges are read from Redis at a collection and are queue-wide. Those of an outbox are read from its database, with
+// its totals. All other totals and the histograms are those of this process. Queues of one name but several prefixes
+// take Metrics each, with a MeterProvider that tells them apart.
 type Metrics struct {
 	queues observe.Queues
 	subs   observe.Subscriptions
@@ -120,19 +122,24 @@ func (m *Metrics) observe(meter metric.Meter) error {
 	var says []func(o metric.Observer, v float64, attrs metric.ObserveOption) // of observe.Gauges
 	for _, g := range observe.Gauges {
 		unit, description := metric.WithUnit(g.Unit), metric.WithDescription(g.Help)
-		if g.Unit == "s" {
+		var whole metric.Int64Observable
+		switch {
+		case g.Total():
+			whole, err = meter.Int64ObservableCounter("delayqueue."+g.OpenTelemetry, unit, description)
+		case g.Unit != "s":
+			whole, err = meter.Int64ObservableGauge("delayqueue."+g.OpenTelemetry, unit, description)
+		default:
 			gauge, err := meter.Float64ObservableGauge("delayqueue."+g.OpenTelemetry, unit, description)
 			errs, all = append(errs, err), append(all, gauge)
 			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) {
 				o.ObserveFloat64(gauge, v, attrs)
 			})
-		} else {
-			gauge, err := meter.Int64ObservableGauge("delayqueue."+g.OpenTelemetry, unit, description)
-			errs, all = append(errs, err), append(all, gauge)
-			says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) {
-				o.ObserveInt64(gauge, int64(v), attrs)
-			})
+			continue
 		}
+		errs, all = append(errs, err), append(all, whole)
+		says = append(says, func(o metric.Observer, v float64, attrs metric.ObserveOption) {
+			o.ObserveInt64(whole, int64(v), attrs)
+		})
 	}
 	read := func(ctx context.Context, o metric.Observer) error {
 		for _, r := range m.queues.Read(ctx) {
@@ -170,6 +177,11 @@ func (m *Metrics) Unwatch(name string) { m.queues.Remove(name) }
 // WatchSchedules has the schedules of a queue that is watched read at every collection: how many are not sent, and
 // why. Each collection reads all schedules. The Scheduler need not run them.
 func (m *Metrics) WatchSchedules(s Scheduler) { m.queues.AddSchedules(s) }
+
+// WatchOutbox has the tables of an outbox read at every collection, by Box.Stats: for the queues of the Box, and for
+// all others that have rows there. The Box need not run, and Redis may be away. It panics if another Box with one of
+// the queues is watched already.
+func (m *Metrics) WatchOutbox(box *outbox.Box) { m.queues.AddOutbox(box) }
 
 // Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
 // counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
+	"github.com/go-delayqueue/delayqueue/outbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -26,9 +27,9 @@ type Config struct {
 
 // A Collector is a prometheus.Collector for any number of queues. It is safe for concurrent use.
 //
-// Gauges are queue-wide: each scrape reads them from Redis. Totals and histograms are those of this process since its
-// start: sum them over processes. Queues of one name but several prefixes take a Collector each,
-// registered through prometheus.WrapRegistererWith.
+// Gauges are queue-wide: each scrape reads them from Redis, and those of an outbox from its database, with its totals.
+// All other totals and the histograms are those of this process since its start: sum them over processes. Queues of one
+// name but several prefixes take a Collector each, registered through prometheus.WrapRegistererWith.
 type Collector struct {
 	queues observe.Queues
 	subs   observe.Subscriptions
@@ -95,6 +96,11 @@ func (c *Collector) Unwatch(name string) { c.queues.Remove(name) }
 // WatchSchedules has the schedules of a queue that is watched read at every scrape: how many are not sent, and why.
 // Each scrape reads all schedules. The Scheduler need not run them.
 func (c *Collector) WatchSchedules(s Scheduler) { c.queues.AddSchedules(s) }
+
+// WatchOutbox has the tables of an outbox read at every scrape, by Box.Stats: for the queues of the Box, and for all
+// others that have rows there. The Box need not run, and Redis may be away. It panics if another Box with one of the
+// queues is watched already.
+func (c *Collector) WatchOutbox(box *outbox.Box) { c.queues.AddOutbox(box) }
 
 // Instrument counts what this process does with a queue, and times its handlers. Middleware that is added later
 // counts as handling. Call Instrument once for a DelayQueue, before StartConsume: it panics while the queue consumes.
@@ -176,16 +182,21 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is called at a scrape. A queue that cannot be read within the timeout has delayqueue_up 0.
+// Collect is called at a scrape. A queue that cannot be read within the timeout has delayqueue_up 0, and an outbox
+// delayqueue_outbox_up 0 for each queue of its Box.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range c.queues.Read(context.Background()) {
 		for i, g := range observe.Gauges {
+			kind := prometheus.GaugeValue
+			if g.Total() {
+				kind = prometheus.CounterValue
+			}
 			for label, v := range g.Values(&r) {
 				labels := []string{r.Queue}
 				if g.Label != "" {
 					labels = append(labels, label)
 				}
-				ch <- prometheus.MustNewConstMetric(c.gauges[i], prometheus.GaugeValue, v, labels...)
+				ch <- prometheus.MustNewConstMetric(c.gauges[i], kind, v, labels...)
 			}
 		}
 	}

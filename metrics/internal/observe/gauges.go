@@ -1,12 +1,14 @@
 package observe
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// A Gauge is one property of a queue, which is read from Redis.
+// A Gauge is one property of a queue, which is read from Redis, or of its outbox, which is read from a database.
 type Gauge struct {
 	Prometheus, OpenTelemetry string // names, without "delayqueue_" and "delayqueue."
 	Unit                      string
@@ -16,20 +18,26 @@ type Gauge struct {
 	values func(*Reading) map[string]float64 // by label; the label of a single value is ""
 }
 
-// Values are those of one queue. A queue that could not be read has no value but that of "up".
+// Values are those of one reading. A queue or outbox that could not be read has no value but that of "up".
 func (g *Gauge) Values(r *Reading) map[string]float64 {
-	if !r.Up && g.Prometheus != "up" {
+	name, ofOutbox := strings.CutPrefix(g.Prometheus, outboxPrefix)
+	if ofOutbox != (r.Outbox != nil) || !r.Up && name != "up" {
 		return nil
 	}
 	return g.values(r)
 }
+
+// Total says that it only grows, and so is a counter.
+func (g *Gauge) Total() bool { return strings.HasSuffix(g.Prometheus, "_total") }
 
 func single(value func(*Reading) float64) func(*Reading) map[string]float64 {
 	return func(r *Reading) map[string]float64 { return map[string]float64{"": value(r)} }
 }
 
 // Gauges are those of both packages.
-var Gauges = []Gauge{
+var Gauges = slices.Concat(queueGauges, outboxGauges)
+
+var queueGauges = []Gauge{
 	{"up", "up", "1", "", "Whether the queue could be read: 1, or 0 and none of its other gauges.",
 		single(func(r *Reading) float64 { return number(r.Up) })},
 	{"shards_missing", "shards.missing", "{shard}", "",

@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/health"
 	"github.com/go-delayqueue/delayqueue/internal/shard"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/outbox"
 )
 
 // DefaultTimeout is below any scrape timeout that is usual (Prometheus's own default is 10 s, many set 5 s): a page
@@ -30,6 +31,7 @@ type Queues struct {
 	mu        sync.Mutex
 	list      []*queue
 	schedules map[string]Scheduler // by the name of their queue
+	boxes     []*box
 }
 
 type queue struct {
@@ -38,10 +40,11 @@ type queue struct {
 	past    past
 }
 
-// A Reading is the state of one queue.
+// A Reading is the state of one queue, or of its outbox.
 type Reading struct {
 	Queue     string
-	Up        bool // if not, nothing else is known
+	Up        bool          // if not, nothing else is known
+	Outbox    *outbox.Stats // nil: this is the state of the queue; else all that follows is unset
 	Counts    ops.Counts
 	Consumers []ops.Consumer
 	Deleted   bool           // somebody has deleted the queue, and it is not there again
@@ -87,7 +90,7 @@ func (q *Queues) Remove(name string) {
 	q.list = slices.DeleteFunc(slices.Clone(q.list), func(one *queue) bool { return one.monitor.Name() == name })
 }
 
-// Read reads all queues at once and returns after the timeout at the latest.
+// Read reads all queues and outboxes at once and returns after the timeout at the latest.
 func (q *Queues) Read(ctx context.Context) []Reading {
 	timeout := q.Timeout
 	if timeout <= 0 {
@@ -103,8 +106,16 @@ func (q *Queues) Read(ctx context.Context) []Reading {
 	for i, one := range list {
 		wg.Go(func() { readings[i] = q.read(ctx, one) })
 	}
+	ofOutboxes := q.readOutboxes(ctx)
 	wg.Wait()
-	return readings
+	return append(readings, ofOutboxes...)
+}
+
+func (q *Queues) log() *slog.Logger {
+	if q.Logger == nil {
+		return slog.Default()
+	}
+	return q.Logger
 }
 
 // count reads what is known beside schedules and countdowns. Both calls are made at once, because one that waits for a
@@ -151,16 +162,13 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 			r.Countdowns = float64(len(stuck))
 		}
 	}
-	log := q.Logger
-	if log == nil {
-		log = slog.Default()
-	}
 	switch {
 	case !changed:
 	case r.Up:
-		log.Info("delayqueue: metrics: the queue can be read again", slog.String("queue", r.Queue))
+		q.log().Info("delayqueue: metrics: the queue can be read again", slog.String("queue", r.Queue))
 	default:
-		log.Warn("delayqueue: metrics: the queue cannot be read", slog.String("queue", r.Queue), slog.Any("error", err))
+		q.log().Warn("delayqueue: metrics: the queue cannot be read", slog.String("queue", r.Queue),
+			slog.Any("error", err))
 	}
 	return r
 }
