@@ -22,6 +22,7 @@
 //     what may happen because of it: why a message may be handled twice, what Redis may lose.
 //   - A trial (trial.go) runs one scenario: servers, programs, strikes, and the wait until the
 //     queue is empty.
+//     The row of the outbox is a program of its own (storm.go).
 //   - The judge (judge.go) reads ledgers, strikes and the last state of the queue, and knows
 //     nothing of Redis. It says what is wrong.
 //

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ type scenario struct {
 	times int                        // how often it strikes at most; 0: while messages are sent
 	rules rules                      // what is allowed and asked for
 	check func(t *trial, v *verdict) // what else must hold; nil: nothing
+
+	run func(ctx context.Context) (*verdict, error) // in place of a trial; nil: there is one
 }
 
 // oneServer is the usual set-up.
@@ -63,4 +66,4 @@ var fast = []string{
 // scenarios are all rows, in the order of the table.
 var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results,
 	chains, sequences,
-	debounce, groups, imports, schedules, limits, pools, lanes, shards)
+	debounce, groups, imports, schedules, limits, pools, lanes, shards, storms)
