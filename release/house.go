@@ -41,7 +41,7 @@ var bounds = []bound{
 	{"entries of the root", rootEntries, 52, "a visitor scrolls past all of them to the README"},
 	{"files of the root package without tests", rootFiles, 17, "a user of the library reads them side by side"},
 	{"test files of the root package", rootTests, 8, "the root shows the product, and tests/ the tests by feature"},
-	{"exported names of the root package", exported("."), 282, "a user has to learn them, and each is a promise"},
+	{"exported names of the root package", exported("."), 283, "a user has to learn them, and each is a promise"},
 	{"exported names of ops", exported("ops"), 348, "a person on call looks for one of them in a hurry"},
 	{"lines over 120 characters in Go files", longLines(".go"), 0, "a review shows two versions side by side"},
 	{"lines over 120 characters in Lua files", longLines(".lua"), 303, "a review shows two versions side by side"},

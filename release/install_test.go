@@ -116,7 +116,7 @@ func (u *user) does(t *testing.T, dir string, env []string, name string, args ..
 func TestReleaseInAProxy(t *testing.T) {
 	u := newUser(t)
 	programs := map[string][]string{".": {"core.go", "typed.go"}, "schedule": {"schedule.go"},
-		"metrics": {"prometheus.go", "opentelemetry.go"}, "web": {"web.go"}}
+		"metrics": {"prometheus.go", "opentelemetry.go"}, "web": {"web.go"}, "outbox": {"outbox.go"}}
 	for _, m := range u.released.released() {
 		if programs[m.dir] == nil && m.dir != "cmd/delayqueue" {
 			t.Errorf("no program in testdata/try uses %s", m.path)
