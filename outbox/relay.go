@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type relay struct {
 
 	// What follows belongs to run.
 	synced     bool   // what follows is as Redis and the database have it
+	settled    bool   // the queue has one shard
 	sequence   string // its name in Redis
 	numbered   int64  // the highest number of a row
 	last       int64  // to which Redis has come
@@ -100,9 +102,6 @@ func (r *relay) run(ctx context.Context) error {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		wait, err := r.step(ctx)
-		if errors.Is(err, delayqueue.ErrShardCount) {
-			err = fmt.Errorf("%w: %w", ErrShards, err) // another process has made it so
-		}
 		if errors.Is(err, ErrShards) {
 			r.release(context.WithoutCancel(ctx))
 			return fmt.Errorf("outbox: queue %q is not relayed: %w", r.name, err)
@@ -197,7 +196,7 @@ func (r *relay) move(ctx context.Context) (more bool, err error) {
 func (r *relay) next(ctx context.Context, last, sent int64) ([]Row, error) {
 	rows, err := r.read(ctx, "number IS NULL ORDER BY id")
 	for i := 1; i < len(rows); i++ {
-		if rows[i].ID-rows[i-1].ID > maxGap { // it would use up so many numbers
+		if uint64(rows[i].ID)-uint64(rows[i-1].ID) > maxGap { // it would use up so many numbers
 			rows = rows[:i]
 		}
 	}
@@ -218,7 +217,7 @@ func (r *relay) read(ctx context.Context, where string, args ...any) ([]Row, err
 	}
 	size := 0
 	for i := range rows {
-		size += len(rows[i].Payload)
+		size += rows[i].size()
 	}
 	fitting := batchBytes * len(rows) / max(size, 1)
 	r.readLimit = max(1, min(2*max(len(rows), minBatch), fitting, maxBatch))
@@ -256,8 +255,8 @@ func (r *relay) insert(ctx context.Context) error {
 		return err
 	}
 	d := &r.box.dialect
-	_, err = r.box.exec(ctx, r.box.db, d.insert+" {prefix}outbox_queues (queue, sequence, marks, numbered) "+
-		"VALUES (?, ?, '', ?) "+d.behind, r.name, "outbox/"+d.prefix+r.box.id, numbered)
+	_, err = r.box.exec(ctx, r.box.db, d.insert+" {prefix}outbox_queues (queue, sequence, marks, numbered, forgotten) "+
+		"VALUES (?, ?, '', ?, ?) "+d.behind, r.name, "outbox/"+d.prefix+rand.Text(), numbered, numbered)
 	return err
 }
 
@@ -328,9 +327,13 @@ func (r *relay) compare(ctx context.Context) error {
 		if sequence != r.sequence || confirmed != r.noted { // somebody else has relayed
 			r.sequence, r.last, r.noted, r.sent, r.healed = sequence, confirmed, confirmed, 0, 0
 		}
-		if n, err := r.store.Shards(ctx, 1); err != nil || n != 1 {
+	}
+	if !r.synced || !r.settled { // a new queue has no number of shards before its first message
+		n, err := r.store.Shards(ctx, 0)
+		if err != nil || n > 1 {
 			return cmp.Or(err, ErrShards)
 		}
+		r.settled = n == 1
 	}
 	last, err := r.monitor.Sequence(ctx, r.sequence)
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
@@ -359,7 +362,7 @@ func (r *relay) compare(ctx context.Context) error {
 		r.box.log.Warn("outbox: redis has forgotten messages, which are sent again", slog.String("queue", r.name),
 			slog.Int64("behind", last), slog.Int64("to", r.last))
 	}
-	numbered := max(r.numbered, last)
+	numbered := max(r.numbered, last, r.forgot)
 	err = r.update(ctx, r.box.db, "UPDATE {prefix}outbox_queues SET numbered = ?, confirmed = ?, "+
 		"forgotten = ?, marks = ?, sent = sent + ?, healed = healed + ?, until_us = {now} + ? "+
 		"WHERE queue = ? AND holder = ? AND numbered = ?",

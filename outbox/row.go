@@ -76,14 +76,24 @@ func (b *Box) readRows(ctx context.Context, query string, args ...any) (found []
 	return found, got.Err()
 }
 
-// ageNow is how old the row is by now. Clocks of a database may go back.
-func (r *Row) ageNow() time.Duration { return max(r.age+time.Since(r.read), 0) }
+// size is about how much of an argument of Redis the row takes.
+func (r *Row) size() int {
+	n := len(r.Payload)
+	for name, value := range r.Options.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// ageNow is how old the row is by now. It is less than 0 if the database's clock was ahead when the row was written.
+func (r *Row) ageNow() time.Duration { return r.age + time.Since(r.read) }
 
 // outgoing is the message as it is to be sent at this age, with what is left of its delay and its TTL. An error says
 // why it can never be sent.
 func (r *Row) outgoing(sequence string, age time.Duration) (delayqueue.Outgoing, error) {
 	d := r.Options
 	now := r.Created.Add(age)
+	age = max(age, 0)
 	late := age // how long it has been due
 	switch {
 	case r.broken != nil:
@@ -93,11 +103,15 @@ func (r *Row) outgoing(sequence string, age time.Duration) (delayqueue.Outgoing,
 	case d.Timed:
 		late = age - d.Delay
 		d.Delay = max(-late, 0)
+		if d.Countdown != nil {
+			d.Delay = max(d.Delay, time.Microsecond) // a send refuses a countdown of a message that is due now
+		}
 	}
 	if d.TTL > 0 && late > 0 {
 		d.TTL -= late.Truncate(time.Microsecond)
 	}
-	if d.TTL < 0 || d.TTL == 0 && r.Options.TTL > 0 || !d.Deadline.IsZero() && !now.Before(d.Deadline) {
+	over := !d.Deadline.IsZero() && (!now.Before(d.Deadline) || !time.Now().Add(d.Delay).Before(d.Deadline))
+	if d.TTL < 0 || d.TTL == 0 && r.Options.TTL > 0 || over {
 		return delayqueue.Outgoing{}, fmt.Errorf("%w before it could be sent", delayqueue.ErrExpired)
 	}
 	d.TTL = max(d.TTL, min(r.Options.TTL, time.Millisecond)) // less than 1 ms is no TTL

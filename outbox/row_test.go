@@ -20,9 +20,13 @@ func TestOutgoing(t *testing.T) {
 		opts       []delayqueue.MsgOption
 		delay, ttl time.Duration
 		expired    bool
+		ahead      time.Duration // how far the clock was ahead when the row was written
 	}{
-		"no option":               {},
-		"delay":                   {opts: []delayqueue.MsgOption{delay(time.Hour)}, delay: time.Hour - age},
+		"no option":       {},
+		"delay":           {opts: []delayqueue.MsgOption{delay(time.Hour)}, delay: time.Hour - age},
+		"not written yet": {opts: []delayqueue.MsgOption{delay(time.Hour)}, delay: time.Hour, ahead: 2 * age},
+		"deadline of a row not written yet": {
+			opts: []delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(time.Second))}, ahead: 2 * age},
 		"delay over":              {opts: []delayqueue.MsgOption{delay(time.Second)}},
 		"TTL":                     {opts: []delayqueue.MsgOption{ttl(time.Minute)}, ttl: time.Minute - age},
 		"TTL over":                {opts: []delayqueue.MsgOption{ttl(age)}, expired: true},
@@ -32,11 +36,13 @@ func TestOutgoing(t *testing.T) {
 			ttl: time.Minute - age},
 		"TTL over behind an instant": {opts: []delayqueue.MsgOption{delayqueue.WithSchedule(now.Add(-age)), ttl(age)},
 			expired: true},
+		"countdown over": {opts: []delayqueue.MsgOption{delay(age / 2), delayqueue.WithKey("k"), delayqueue.WithCountdown(3)},
+			delay: time.Microsecond},
 		"deadline":      {opts: []delayqueue.MsgOption{delayqueue.WithDeadline(now.Add(time.Hour))}},
 		"deadline over": {opts: []delayqueue.MsgOption{delayqueue.WithDeadline(now)}, expired: true},
 	} {
-		row := Row{Payload: "x", Created: created, Options: delayqueue.Describe(c.opts...), number: 7}
-		got, err := row.outgoing("s", age)
+		row := Row{Payload: "x", Created: created.Add(c.ahead), Options: delayqueue.Describe(c.opts...), number: 7}
+		got, err := row.outgoing("s", age-c.ahead)
 		if c.expired {
 			if !errors.Is(err, delayqueue.ErrExpired) {
 				t.Errorf("%s: %v", name, err)
@@ -44,6 +50,9 @@ func TestOutgoing(t *testing.T) {
 			continue
 		}
 		d := delayqueue.Describe(got.Options...)
+		if err := d.Check(row.Payload); err != nil {
+			t.Errorf("%s: a queue would refuse it: %v", name, err)
+		}
 		if err != nil || d.Err != nil || d.Delay != c.delay || d.TTL != c.ttl || d.Sequence != "s" || d.Number != 7 ||
 			!d.Schedule.Equal(row.Options.Schedule) || !d.Deadline.Equal(row.Options.Deadline) {
 			t.Errorf("%s: %+v, %v", name, d, err)
@@ -69,6 +78,13 @@ func TestMarks(t *testing.T) {
 	}
 	if m.forget(50); len(m) != 50 || m[49].Number != 50 {
 		t.Error(m)
+	}
+	ahead := marks{{AtUs: 600 * minute, Number: 50}} // the clock was ten hours ahead
+	for i := range int64(130) {
+		ahead.add(i*minute, 51+i, time.Hour)
+	}
+	if number, _ := ahead.over(129*minute, time.Hour); number != 120 {
+		t.Errorf("behind a clock that was ahead rows up to %d are over", number)
 	}
 	for _, text := range []string{"", "rubbish", `{"at":1}`} {
 		if got := readMarks(text); len(got) != 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,8 +61,8 @@ func (r *relay) sendSome(ctx context.Context, rows []Row) (done int, err error) 
 	sending, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	results, failed := r.queue.SendBatch(script.WithReached(sending, r.reached()), batch)
-	if len(results) < len(batch) {
-		return 0, cmp.Or(failed, errors.New("SendBatch returns too few results"))
+	if len(results) != len(batch) {
+		return 0, cmp.Or(failed, fmt.Errorf("SendBatch returns %d results for %d messages", len(results), len(batch)))
 	}
 	for i := range results {
 		row, err := &rows[i], results[i].Err
@@ -79,7 +80,7 @@ func (r *relay) sendSome(ctx context.Context, rows []Row) (done int, err error) 
 		case tooLarge(err):
 			largest := i
 			for j := i; j < len(results) && tooLarge(results[j].Err); j++ {
-				if len(rows[j].Payload) > len(rows[largest].Payload) {
+				if rows[j].size() > rows[largest].size() {
 					largest = j
 				}
 			}
@@ -196,10 +197,11 @@ func (r *relay) refuse(ctx context.Context, row *Row, why error) error {
 	if err != nil {
 		return err
 	}
+	err = r.pass(ctx, row) // or else a Box that was frozen may send it, when its key is free
 	for _, f := range r.box.refusals() {
 		r.box.call(func() { f(Refusal{Row: *row, Error: why}) })
 	}
-	return nil
+	return err
 }
 
 // markDead sets rows aside that can never be sent, with the reason.
@@ -208,17 +210,24 @@ func (r *relay) markDead(ctx context.Context, rows []Row, why error) error {
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	n, err := r.changeRows(ctx, change{
-		set: "holder = ?", to: []any{r.box.id}, // as it is
-		rows: "UPDATE {prefix}outbox{by} SET number = 0, error = ? WHERE number > 0 AND {ids}",
-		args: []any{fmt.Sprintf("%.1000s", legible(why.Error()))}, ids: ids,
-	})
+	text := fmt.Sprintf("%.1000s", legible(why.Error()))
+	dead := func(text string) (int64, error) {
+		return r.changeRows(ctx, change{
+			set: "holder = ?", to: []any{r.box.id}, // as it is
+			rows: "UPDATE {prefix}outbox{by} SET number = 0, error = ? WHERE number > 0 AND {ids}",
+			args: []any{text}, ids: ids,
+		})
+	}
+	n, err := dead(text)
+	if err != nil && !errors.Is(err, errLost) {
+		n, err = dead(strconv.QuoteToASCII(text)) // not each database takes all characters
+	}
 	if err != nil {
 		return err
 	}
 	r.deadRows += int(n)
 	r.lastDead = fmt.Errorf("row %d: %w", ids[len(ids)-1], why)
-	return nil
+	return r.pass(ctx, &rows[len(rows)-1])
 }
 
 // logDead logs how many rows have died, at most once a minute.

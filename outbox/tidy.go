@@ -42,6 +42,9 @@ func (m *marks) forget(last int64) {
 
 // add notes how far Redis is, if enough time has passed since the last mark.
 func (m *marks) add(nowUs, number int64, keep time.Duration) bool {
+	for i := range *m { // if the clock was ahead, these rows are in Redis by now at the latest
+		(*m)[i].AtUs = min((*m)[i].AtUs, nowUs)
+	}
 	if n := len(*m); n > 0 && ((*m)[n-1].Number >= number || nowUs-(*m)[n-1].AtUs < (keep/marksOfKeep).Microseconds()) {
 		return false
 	}

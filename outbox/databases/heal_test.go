@@ -104,7 +104,7 @@ type doubtful struct {
 
 func (q *doubtful) SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]delayqueue.SendResult, error) {
 	results := q.do(q.calls.Add(1), func() []delayqueue.SendResult {
-		results, _ := q.Publisher.SendBatch(ctx, batch)
+		results, _ := q.Publisher.SendBatch(context.WithoutCancel(ctx), batch) // as if it was on the line for long
 		return results
 	})
 	return results, nil
@@ -226,6 +226,40 @@ func TestFrozenCancel(t *testing.T) {
 			w.Errorf("%q has the key", got.Payload)
 		}
 	})
+}
+
+// TestFrozenBeforeRefused: a relay stands still before it sends a message, another one is refused it, and the key is
+// free when the first goes on. It must not send what was refused.
+func TestFrozenBeforeRefused(t *testing.T) {
+	w := newWorld(t, postgres, postgres.dsn(t), queuetest.SharedBase(t))
+	frozen, thaw, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(thaw) })
+	q := &doubtful{Publisher: w.publisher()}
+	q.do = func(call int64, send func() []delayqueue.SendResult) []delayqueue.SendResult {
+		if call == 2 {
+			close(frozen)
+			<-thaw
+			defer close(sent)
+		}
+		return send()
+	}
+	first := w.box(q)
+	w.run(first)
+	w.Cleanup(goOn)
+	w.commit(func(tx *sql.Tx) { w.send(first, tx, "a", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour)) })
+	w.relayed(first)
+	w.commit(func(tx *sql.Tx) { w.send(first, tx, "b", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour)) })
+	queuetest.Receive(t, "the frozen relay", frozen)
+	second := w.box()
+	w.run(second)
+	w.relayed(second)
+	_, err := w.publisher().CancelKey(t.Context(), "k")
+	queuetest.Must(t, err)
+	goOn()
+	queuetest.Receive(t, "the call of the frozen relay", sent)
+	if s := w.stats(first); s.Refused != 1 || w.live() != 0 {
+		t.Errorf("%+v, %d live", s, w.live())
+	}
 }
 
 // TestForgetsBetween: Redis forgets between two batches, and the second batch must not pass over the first one.
