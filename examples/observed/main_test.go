@@ -75,8 +75,8 @@ func TestPrometheus(t *testing.T) {
 		p.eventually(expr, bounds[0], bounds[1])
 	}
 
-	// The service has no schedules, no lanes and no kinds.
-	none := regexp.MustCompile(`delayqueue_(schedule|oldest_waiting|kind)\w*`)
+	// The service has no schedules, no lanes, no kinds and no outbox.
+	none := regexp.MustCompile(`delayqueue_(schedule|oldest_waiting|kind|outbox)\w*`)
 	exprs := dashboard(t)
 	for _, expr := range exprs {
 		if none.MatchString(expr) {
