@@ -1,6 +1,9 @@
 package outbox
 
 import (
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 )
@@ -29,5 +32,27 @@ func TestHealth(t *testing.T) {
 		if got := tt.stats.Health(); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.stats, got, tt.want)
 		}
+	}
+}
+
+// TestLogDead: the log has a line a minute, with all rows that have died.
+func TestLogDead(t *testing.T) {
+	var out strings.Builder
+	r := &relay{name: "orders", box: &Box{log: slog.New(slog.NewTextHandler(&out, nil))}}
+	die := func(rows int) {
+		r.deadRows, r.lastDead = r.deadRows+rows, errors.New("why")
+		r.logDead()
+	}
+	die(51)
+	die(3)
+	die(4)
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "rows=51") ||
+		!strings.Contains(got, "orders") || !strings.Contains(got, "why") {
+		t.Error(got)
+	}
+	r.deadLogged = r.deadLogged.Add(-time.Minute)
+	die(1)
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "rows=8") {
+		t.Error(got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -65,7 +66,7 @@ func (b *Box) readRows(ctx context.Context, query string, args ...any) (found []
 			strict.DisallowUnknownFields()
 			if err := strict.Decode(&row.Options); err != nil {
 				row.broken = fmt.Errorf("options: %w", err)
-			} else if strict.More() {
+			} else if _, err := strict.Token(); err != io.EOF {
 				row.broken = errors.New("options: there is something behind the JSON")
 			}
 			o := &row.Options // somebody else may have written them

@@ -7,22 +7,20 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/dbtest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // TestDrainRate measures how fast a filled table drains.
 func TestDrainRate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a measurement")
-	}
+	rows := testkit.Size(100_000, 5_000)
 	each(t, func(w *world) {
-		const rows = 100_000
 		b := w.box()
 		w.fill(rows)
 		begun := time.Now()
 		w.run(b)
-		queuetest.Eventually(w.T, "sent", func() bool { return w.stats(b).Sent == rows })
+		queuetest.Eventually(w.T, "sent", func() bool { return w.stats(b).Sent == int64(rows) })
 		took := time.Since(begun)
-		w.Logf("%d rows in %v: %.0f rows a second", rows, took, rows/took.Seconds())
+		w.Logf("%d rows in %v: %.0f rows a second", rows, took, float64(rows)/took.Seconds())
 	})
 }
 
@@ -42,9 +40,7 @@ func (w *world) fill(rows int) {
 // TestTableStaysSmall: autovacuum finds what was deleted, so that neither the table nor an index grows with all that
 // was ever sent.
 func TestTableStaysSmall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for autovacuum again and again")
-	}
+	t.Parallel()
 	server, err := dbtest.Postgres("autovacuum_naptime=1s")
 	queuetest.Must(t, err)
 	t.Cleanup(func() { queuetest.Must(t, server.Close()) })
@@ -57,7 +53,7 @@ func TestTableStaysSmall(t *testing.T) {
 		return all
 	}
 	most := make([]int64, 4) // of the first two rounds, because vacuum may leave none of the table
-	for round := range 6 {
+	for round := range testkit.Size(6, 3) {
 		w.fill(20_000)
 		queuetest.Eventually(t, "all is sent and deleted", func() bool {
 			return w.number("SELECT COUNT(*) FROM {}outbox") == 0

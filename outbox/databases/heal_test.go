@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/outbox"
 )
 
 // TestHeals: a Redis that comes back with an old RDB gets again what it has forgotten, and nothing else.
@@ -262,17 +263,22 @@ func TestFrozenBeforeRefused(t *testing.T) {
 	}
 }
 
+// forgetful is a queue that Redis forgets before the second batch.
+func (w *world) forgetful() outbox.Queue {
+	q := &doubtful{Publisher: w.publisher()}
+	q.do = func(call int64, send func() []delayqueue.SendResult) []delayqueue.SendResult {
+		if call == 2 {
+			queuetest.Must(w.T, w.forget())
+		}
+		return send()
+	}
+	return q
+}
+
 // TestForgetsBetween: Redis forgets between two batches, and the second batch must not pass over the first one.
 func TestForgetsBetween(t *testing.T) {
 	each(t, func(w *world) {
-		q := &doubtful{Publisher: w.publisher()}
-		q.do = func(call int64, send func() []delayqueue.SendResult) []delayqueue.SendResult {
-			if call == 2 {
-				queuetest.Must(w.T, w.forget())
-			}
-			return send()
-		}
-		b := w.box(q)
+		b := w.box(w.forgetful())
 		w.run(b)
 		w.sends(b, "a", "b")
 		w.relayed(b)
@@ -285,14 +291,7 @@ func TestForgetsBetween(t *testing.T) {
 // healed all the same.
 func TestForgetsWhatWasNotNoted(t *testing.T) {
 	each(t, func(w *world) {
-		q := &doubtful{Publisher: w.publisher()}
-		q.do = func(call int64, send func() []delayqueue.SendResult) []delayqueue.SendResult {
-			if call == 2 {
-				queuetest.Must(w.T, w.forget())
-			}
-			return send()
-		}
-		b := w.box(q)
+		b := w.box(w.forgetful())
 		w.run(b)
 		w.commit(func(tx *sql.Tx) {
 			w.send(b, tx, "a")

@@ -396,3 +396,45 @@ func TestRights(t *testing.T) {
 		t.Errorf("%+v, %d live", s, w.live())
 	}
 }
+
+// TestOneSubscription: all queues of a client share a connection, on which each hears of its own rows.
+func TestOneSubscription(t *testing.T) {
+	base, _ := queuetest.OwnBase(t)
+	w := newWorld(t, sqlite, sqlite.dsn(t), base)
+	w.run(w.box(w.publisher(), delayqueue.NewPublisher(w.Name+"-b", w.Cli), delayqueue.NewPublisher(w.Name+"-c", w.Cli)))
+	queuetest.Eventually(t, "three channels are heard", func() bool {
+		return len(w.Cli.PubSubChannels(t.Context(), "*:outbox").Val()) == 3
+	})
+	clients, err := w.Cli.Do(t.Context(), "client", "list", "type", "pubsub").Text()
+	queuetest.Must(t, err)
+	if n := strings.Count(clients, "\n"); n != 1 {
+		t.Errorf("%d connections: %s", n, clients)
+	}
+}
+
+// TestLatin1: a dead row has its error also in a database that has no room for each character of it.
+func TestLatin1(t *testing.T) {
+	for k, create := range map[*kind]string{
+		postgres: "CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'",
+		mariadb:  "CREATE DATABASE latin CHARACTER SET latin1",
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := k.dsn(t)
+			_, err := connect(t, k.driver, dsn).ExecContext(t.Context(), create)
+			queuetest.Must(t, err)
+			dsn = strings.Replace(strings.Replace(dsn, "/postgres?", "/latin?", 1), "/test", "/latin", 1)
+			w := newWorld(t, k, dsn, queuetest.SharedBase(t))
+			b := w.box()
+			w.exec("INSERT INTO {}outbox (queue, payload, options, created_us) VALUES ('"+w.Name+"', 'x', ?, 1)",
+				[]byte(`{"日本":1}`))
+			w.sends(b, "y")
+			w.run(b)
+			w.relayed(b)
+			dead, err := b.Dead(t.Context(), 0, 10)
+			if err != nil || len(dead) != 1 || !strings.Contains(dead[0].Error, "unknown field") || w.live() != 1 {
+				t.Errorf("%+v, %v, %d live", dead, err, w.live())
+			}
+		})
+	}
+}

@@ -104,6 +104,10 @@ func newWorld(t *testing.T, k *kind, dsn string, base *queuetest.Base) *world {
 
 // each runs a test on each kind of database.
 func each(t *testing.T, test func(w *world)) {
+	eachOf(t, kinds, test)
+}
+
+func eachOf(t *testing.T, kinds []*kind, test func(w *world)) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/dbtest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/outbox"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -162,9 +163,6 @@ func TestDatabaseRestarts(t *testing.T) {
 // address, so they have another Box then.
 func TestDatabaseFailsOver(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it starts two servers; the storm fails over, too")
-	}
 	server := ownPostgres(t, "synchronous_standby_names=*")
 	connect(t, "pgx", server.DSN) // it answers
 	replica, err := server.Replica()
@@ -194,10 +192,7 @@ func TestDatabaseFailsOver(t *testing.T) {
 func TestLongestTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, postgres, postgres.dsn(t), queuetest.SharedBase(t))
-	commits := 100_000
-	if testing.Short() {
-		commits = 2_000
-	}
+	commits := testkit.Size(100_000, 2_000)
 	b := w.box()
 	w.run(b)
 	w.consume()
