@@ -255,19 +255,43 @@ func TestDue(t *testing.T) {
 }
 
 // setting changes an entry on a line that holds the reply of the first step: until release, the change is stored,
-// and open. Its client waits for that reply, as long as a test does.
+// and open. Its client asks again after a second without an answer, so the replies to that are held, too.
 func (f *fixture) setting(e Entry) (release func() error) {
 	f.Helper()
 	wire, far := f.wired(shared, testkit.Scaled(queuetest.Patience))
-	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.SHA })
+	stored, stop, ended := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	var lets []func()
+	go func() {
+		defer close(ended)
+		for {
+			struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.SHA })
+			lets = append(lets, let)
+			select {
+			case <-struck:
+			case <-stop:
+				return
+			}
+			select {
+			case stored <- struct{}{}:
+			default: // it is known
+			}
+		}
+	}()
 	set := make(chan error, 1)
 	go func() { set <- far.Set(f.ctx(), e) }()
 	select {
-	case <-struck:
+	case <-stored:
 	case err := <-set:
 		f.Fatalf("Set ended: %v", err)
 	}
-	return func() error { let(); return <-set }
+	return func() error {
+		close(stop)
+		<-ended
+		for _, let := range lets {
+			let()
+		}
+		return <-set
+	}
 }
 
 // TestChangedAtAnInstantThatSkips: what a replica that has not heard of a change sends while that is stored is not
