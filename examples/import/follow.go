@@ -49,6 +49,8 @@ func (im *importer) follow(ctx context.Context, j job, rows int, out io.Writer) 
 
 // find returns the id of the report. If the report was made, its key is held, and find says until when.
 func (im *importer) find(ctx context.Context, name string) (id string, until time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // for so long a Redis that is away is waited for
+	defer cancel()
 	waits, err := im.look.GetKey(ctx, reportKey(name))
 	var made *ops.KeyHeldError
 	switch {
