@@ -35,12 +35,11 @@ test: redis
 
 # What CI runs. It may take 25 minutes on two cores. Only test-all has the race detector: all others share one build.
 check:
+	$(MAKE) redis luacheck prometheus chromium databases senders # one after another, because apt-get runs once at a time
 	$(MAKE) -j2 faults-fast check-beside
 	$(MAKE) test-all SHORT=-short
-	$(MAKE) test-web RACE=
-	$(MAKE) test-outbox SHORT=-short RACE=
-	$(MAKE) test-senders
-	$(MAKE) test-shards SHORT=-short RACE=
+	$(MAKE) -j2 test-web test-outbox SHORT=-short RACE=
+	$(MAKE) -j2 test-shards test-senders SHORT=-short RACE=
 	$(MAKE) test-newest SHORT=-short RACE= NEWER="$(CALLERS)"
 	$(MAKE) bench-check
 
