@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -195,6 +196,10 @@ func (l *line) remove(c *wireConn) {
 // that no connection is left to be accepted; one that is being dialled finds
 // conns nil.
 func (l *line) cut() {
+	// A process that is just being started has a copy of the socket until it runs its program, so Close is not enough.
+	if raw, err := l.ln.(*net.TCPListener).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	}
 	_ = l.ln.Close()
 	l.cancel()
 	l.mu.Lock()
