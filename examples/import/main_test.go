@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -122,20 +123,22 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	look := ops.Of(delayqueue.NewMonitor(queueName, server.Client(t)))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*testkit.Patience) // until then a look is repeated
+	defer cancel()
 	split := func() int64 {
-		last, err := look.Sequence(t.Context(), name)
+		last, err := look.Sequence(ctx, name)
 		if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 			t.Fatal(err)
 		}
 		return last
 	}
-	start := func() (p *redistest.Process, said func() string) {
+	start := func(work string) (p *redistest.Process, said func() string) {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { out.Close() })
-		p, err = redistest.StartProcess(os.Args[0], []string{"-work", "1ms", path}, ".", out)
+		p, err = redistest.StartProcess(os.Args[0], []string{"-work", work, path}, ".", out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +152,7 @@ func TestKilled(t *testing.T) {
 		}
 	}
 
-	first, _ := start()
+	first, _ := start("1ms")
 	testkit.Until(t, "it splits", func() bool { return split() > 0 })
 	first.Kill()
 	if n := split(); n >= rows {
@@ -157,21 +160,21 @@ func TestKilled(t *testing.T) {
 	} else {
 		t.Logf("killed at row %d of the split", n)
 	}
-	second, _ := start()
+	second, _ := start("50ms") // all rows would take two minutes
 	left := func() int {
-		status, err := look.GetKey(t.Context(), reportKey(name))
+		status, err := look.GetKey(ctx, reportKey(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return status.CountdownLeft
 	}
 	testkit.Until(t, "another one splits the rest, and handles some",
-		func() bool { return split() == rows && left() < rows-rows/10 })
+		func() bool { return split() == rows && left() < rows-rows/100 })
 	second.Kill()
 	if n := left(); n < rows/10 {
 		t.Fatalf("it was killed too late: only %d acks were missing", n)
 	}
-	third, said := start()
+	third, said := start("1ms")
 	testkit.Until(t, "the third one reports", third.Ended)
 	if got := tidy(said()); got != wanted(rows, cents) {
 		t.Errorf("it said:\n%s", said())

@@ -123,6 +123,12 @@ func TestCutAndMend(t *testing.T) {
 	s, w, cli := wired(t, 3)
 	ping(t, cli)
 	conn := dial(t, w.Addr())
+	// A process that is being started has a copy of the socket for a moment, and so has this file.
+	child, err := w.line.ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Close()
 	w.Cut()
 	w.Cut()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
@@ -138,6 +144,7 @@ func TestCutAndMend(t *testing.T) {
 		t.Fatal("a cut wire passes")
 	}
 	ping(t, s.Client(t))
+	testkit.Must(t, child.Close())
 	w.Mend()
 	w.Mend()
 	if err := cli.Ping(ctx).Err(); err != nil {

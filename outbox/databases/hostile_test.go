@@ -205,6 +205,7 @@ func TestForeignRows(t *testing.T) {
 		insert("plain", "")
 		insert("delay", `{"key": "d", "delay": 900000000000}`)
 		insert("two", `{} {"key":"x"}`)
+		insert("tail", `{} ]`)
 		insert("日本", `{"日本":1}`)
 		begun := time.Now()
 		w.run(b)
@@ -216,7 +217,8 @@ func TestForeignRows(t *testing.T) {
 		}
 		dead, err := b.Dead(w.Context(), 0, 10)
 		queuetest.Must(w.T, err)
-		if len(dead) != 2 || dead[0].Payload != "two" || !strings.Contains(dead[1].Error, "日本") || w.live() != 2 {
+		if len(dead) != 3 || dead[0].Payload != "two" || dead[1].Payload != "tail" ||
+			!strings.Contains(dead[2].Error, "日本") || w.live() != 2 {
 			w.Errorf("%+v, %d live", dead, w.live())
 		}
 		if w.kind == sqlite {
