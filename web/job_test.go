@@ -107,10 +107,14 @@ func TestJobIsInterrupted(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	job := f.slowly("run")
 	f.page.Close()
-	f.silenced(job)
 	f.serve(Config{Authorize: allowed})
-	body := f.get(job).body
-	f.sees(body, "interrupted after ", " of 3,000")
+	var body string
+	f.eventually("it is interrupted", func() bool { // a note that Close cut off may reach Redis afterwards
+		f.silenced(job)
+		body = f.get(job).body
+		return strings.Contains(body, "interrupted after ")
+	})
+	f.sees(body, " of 3,000")
 	f.lacks(body, `value="stop"`, "<noscript>")
 }
 

@@ -204,7 +204,7 @@ func tellHostile(w *world) {
 
 func tellForecast(w *world) {
 	w.refused(exitNotFound, "no queue", "forecast", "orders")
-	begin := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour) // 0:00
+	begin := time.Now().UTC().Truncate(24 * time.Hour).Add(72 * time.Hour) // 0:00, more than 47 hours from now
 	for _, after := range []time.Duration{-time.Hour, 18 * time.Hour, 18*time.Hour + 59*time.Minute, 20 * time.Hour,
 		24 * time.Hour} {
 		w.send("orders", "a", delayqueue.WithSchedule(begin.Add(after)))
