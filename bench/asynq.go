@@ -38,8 +38,9 @@ func (a *asynqSystem) sendBatch(context.Context, []message) error { return error
 func (a *asynqSystem) consume(workers int, handle handler) (func(), error) {
 	cli := a.net.client()
 	server := asynq.NewServerFromRedisClient(cli, asynq.Config{Concurrency: workers, Logger: silent{}})
-	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-		handle(string(t.Payload()))
+	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		retried, _ := asynq.GetRetryCount(ctx) // it is there in a handler
+		handle(string(t.Payload()), retried)
 		return nil
 	}))
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -13,9 +12,6 @@ const horizon = 24 * time.Hour
 // backlogMeasures is how often send and drain are measured at each level.
 const backlogMeasures = 3
 
-// settleKeys is how many keys a system may have that keeps its messages in few.
-const settleKeys = 100
-
 // backlogName is the row of one thing done at one level.
 func backlogName(what string, level int) string {
 	return fmt.Sprintf("%s, %s pending", what, count(level))
@@ -24,7 +20,7 @@ func backlogName(what string, level int) string {
 // backlog measures send, drain and lateness while ever more messages are pending, due at
 // random instants of the next day. Sends are measured twice: due in an hour, as most
 // senders' messages are due at about the same place, and due at such random instants.
-func backlog(levels map[string][]int, n, asynq int, late int, over time.Duration) func(t *trial) error {
+func backlog(levels []int, n, late int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(senders); err != nil {
 			return err
@@ -34,7 +30,7 @@ func backlog(levels map[string][]int, n, asynq int, late int, over time.Duration
 			return message{payload: payload(i), at: time.Now().Add(time.Hour + rand.N(horizon))}
 		}
 		soon := func(i int) message { return hourly(payload(i)) }
-		for _, level := range levels[t.system] {
+		for _, level := range levels {
 			if err := t.fill(level-pending, later); err != nil {
 				return err
 			}
@@ -47,13 +43,13 @@ func backlog(levels map[string][]int, n, asynq int, late int, over time.Duration
 					name string
 					of   func(i int) message
 				}{{"send", soon}, {"send at random", later}} {
-					sent, err := t.backlogSend(backlogName(send.name, level), t.size(n, asynq), send.of)
+					sent, err := t.backlogSend(backlogName(send.name, level), t.size(n), send.of)
 					if err != nil {
 						return err
 					}
 					pending += sent
 				}
-				f, err := t.drainDue(senders, t.size(n, asynq), int64(pending), 0)
+				f, err := t.drainDue(senders, t.size(n), int64(pending), 0)
 				if err != nil {
 					return err
 				}
@@ -74,8 +70,8 @@ func backlog(levels map[string][]int, n, asynq int, late int, over time.Duration
 // each access and which makes all of them dearer meanwhile, whoever moves the messages.
 func (t *trial) settleTables(n int) error {
 	keys, err := t.admin.Keys(t.ctx, "*").Result()
-	if err != nil || n == 0 || len(keys) > settleKeys {
-		return err // so many keys are a table of keys, which Redis tends by itself
+	if err != nil || n == 0 {
+		return err
 	}
 	absent := make([]string, 1000)
 	for i := range absent {
@@ -101,16 +97,10 @@ func (t *trial) settleTables(n int) error {
 	return nil
 }
 
-// backlogSend measures a send among others, in batches where there are any.
+// backlogSend measures batches among others.
 func (t *trial) backlogSend(name string, n int, of func(i int) message) (int, error) {
 	batches := batchesOf(n, func(p string) message { return of(indexOf(p)) })
-	return n, t.timed(name, n, func() error {
-		err := t.sendEach(batches)
-		if errors.Is(err, errors.ErrUnsupported) {
-			err = t.sendAll(senders, n, func(i int) message { return batches[i/batchSize][i%batchSize] })
-		}
-		return err
-	})
+	return n, t.timed(name, n, func() error { return t.sendEach(batches) })
 }
 
 // count is a number as people say it.

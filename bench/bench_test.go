@@ -96,7 +96,7 @@ func someResults() *results {
 	res := &results{}
 	for i, name := range []string{sendBatch, drain64} {
 		r := res.row(name, throughputTable)
-		for j, system := range except(nameAsynq) {
+		for j, system := range systemNames {
 			base := float64((i + 1) * 100_000 * (j + 1))
 			r.Samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2},
 				{rate: 2 * base, redisCPU: 3}}
@@ -149,24 +149,25 @@ func TestTargetsOf(t *testing.T) {
 			t.Errorf("%s: reached %v, measured %v", what, got, ok)
 		}
 	}
-	if _, ok := reached["drain, 64 workers: x asynq"]; ok {
+	if _, ok := reached["idle: commands/s"]; ok {
 		t.Error("a target was judged that was not measured")
 	}
 }
 
 func TestReport(t *testing.T) {
 	res, path := someResults(), filepath.Join(t.TempDir(), "benchmarks.md")
-	const why = byHand + "\nReasons.\n"
+	const beside, why = besideOthers + "\nOthers.\n", byHand + "\nReasons.\n"
 	for _, kept := range []string{"", why} {
 		if err := writeReport(path, about{machine: "here"}, res, tablesOf(res)); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(text), "| drain, 64 workers | delayqueue | 400,000 |") ||
-			!strings.HasSuffix(string(text), kept) {
+			!strings.HasSuffix(string(text), kept) || kept != "" && !strings.HasPrefix(string(text), documentTitle+beside) ||
+			strings.Contains(string(text), "old") {
 			t.Errorf("%v\n%s", err, text)
 		}
-		if err := os.WriteFile(path, []byte("an older one\n"+why), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("# An old title\n"+beside+againstBare+"\nold\n"+why), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -125,7 +125,7 @@ func (f *floor) drain(stop context.Context, handle handler) error {
 		}
 		if envelopes != nil {
 			for _, v := range envelopes.Val() {
-				handle(v.(string)[floorHead:])
+				handle(v.(string)[floorHead:], 0)
 			}
 		}
 		taken, found = found, next.Val()

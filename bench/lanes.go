@@ -33,7 +33,7 @@ func fairness(n, perSecond int, over time.Duration) func(t *trial) error {
 			return err
 		}
 		behind := message{payload: fillerOfBacklog, lane: backlogTenant}
-		if err := t.fill(t.size(n, 0), func(int) message { return behind }); err != nil {
+		if err := t.fill(t.size(n), func(int) message { return behind }); err != nil {
 			return err
 		}
 		if err := t.sendSteadily(lanesName(laneBacklog), perSecond, over, others); err != nil {

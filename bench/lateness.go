@@ -52,7 +52,7 @@ func newLateTally(n int) *lateTally {
 	return &lateTally{tally: newTally(n), due: make([]time.Time, n), late: make([]atomic.Int64, n)}
 }
 
-func (l *lateTally) handle(p string) {
+func (l *lateTally) handle(p string, _ int) {
 	now := time.Now()
 	if i := indexOf(p); i >= 0 && i < len(l.due) {
 		l.late[i].Store(int64(now.Sub(l.due[i])))
@@ -128,9 +128,9 @@ func paced(perSecond int, over time.Duration) func(t *trial) error {
 func (t *trial) sendSteadily(name string, perSecond int, over time.Duration, lane func(i int) string) error {
 	n := int(float64(perSecond) * over.Seconds())
 	seen := newLateTally(n)
-	stop, err := t.sys.consume(senders, func(payload string) {
+	stop, err := t.sys.consume(senders, func(payload string, _ int) {
 		if payload != fillerOfBacklog {
-			seen.handle(payload)
+			seen.handle(payload, 0)
 		}
 	})
 	if err != nil {

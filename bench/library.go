@@ -64,9 +64,9 @@ func (l *library) sendBatch(ctx context.Context, batch []message) error {
 
 func (l *library) consume(workers int, handle handler) (func(), error) {
 	cli := l.net.client()
-	queue := delayqueue.NewQueue(queueName, cli, func(payload string) bool {
-		handle(payload)
-		return true
+	queue := delayqueue.NewQueue(queueName, cli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		handle(msg.Payload, msg.Failures)
+		return nil
 	}).WithConcurrent(workers).WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	done := queue.StartConsume()
 	return func() {

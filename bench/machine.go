@@ -16,6 +16,7 @@ import (
 // about says where and with what was measured.
 type about struct {
 	machine  string
+	commit   string
 	versions []string
 	when     time.Time
 	took     time.Duration
@@ -32,12 +33,12 @@ func describeMachine(ctx context.Context) (about, error) {
 	}
 	a.versions = []string{server, strings.Replace(runtime.Version(), "go", "Go ", 1)}
 	if commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
-		a.versions = append(a.versions, "delayqueue "+strings.TrimSpace(string(commit)))
+		a.commit = strings.TrimSpace(string(commit))
+		a.versions = append(a.versions, "delayqueue "+a.commit)
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			switch dep.Path {
-			case "github.com/hibiken/asynq", "github.com/redis/go-redis/v9":
+			if dep.Path == "github.com/redis/go-redis/v9" {
 				a.versions = append(a.versions, strings.TrimPrefix(dep.Path, "github.com/")+" "+dep.Version)
 			}
 		}

@@ -1,8 +1,8 @@
-// Command bench measures this library, github.com/hibiken/asynq, and the floor: the same
-// structures moved by bare Redis commands. It starts its own redis-server for every
-// measurement, prints a table, and writes docs/benchmarks.md.
+// Command bench measures this library and the floor: the same structures moved by bare Redis commands. It starts its
+// own redis-server for every measurement, prints a table, and writes its part of docs/benchmarks.md.
 //
-//	go run .                     everything, about 15 minutes
+//	go run . peers               beside what people would pick instead, about 30 minutes; writes the other part
+//	go run .                     everything else, about 15 minutes
 //	go run . -quick              a short look, about a minute; nothing is written
 //	go run . -scenarios 'drain'  some of it; nothing is written
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
@@ -29,7 +29,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,8 +53,10 @@ func main() {
 // programs are what can be named as the first argument. They write to stdout, and do not touch the document.
 var programs = map[string]func(ctx context.Context, args []string) error{
 	"payloads": runPayloads,
+	"peers":    runPeers,
 	"scale":    runScale,
 	"shards":   runShards,
+	workerWord: runWorker,
 }
 
 // runNamed runs the program that the first argument names, or else the comparison.
@@ -173,11 +174,8 @@ func compareSystems(ctx context.Context, chosen []scenario, o options) error {
 		return err
 	}
 	about.took = time.Since(begun)
-	printTables(os.Stdout, []table{inShort(res), targetsOf(res)})
+	printTables(os.Stdout, []table{targetsOf(res)})
 	if err := writeReport(document, about, res, tables); err != nil {
-		return err
-	}
-	if err := drawThroughput(filepath.Dir(document), res); err != nil {
 		return err
 	}
 	fmt.Printf("\nwritten: %s\n", document)

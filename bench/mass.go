@@ -26,7 +26,7 @@ func mass(n int) func(t *trial) error {
 		if err := t.warm(1); err != nil {
 			return err
 		}
-		n := t.size(n, 0)
+		n := t.size(n)
 		// Half as fast as it can be done, so that all are in when they become due.
 		begun := time.Now()
 		due := begun.Add(2*time.Second + time.Duration(n)*12*time.Microsecond)
@@ -40,7 +40,7 @@ func mass(n int) func(t *trial) error {
 			return fmt.Errorf("it took %v to send %d messages", time.Since(begun), n)
 		}
 		seen := newTally(n)
-		stop, err := t.sys.consume(senders, func(p string) { seen.mark(p) })
+		stop, err := t.sys.consume(senders, seen.handle)
 		if err != nil {
 			return err
 		}

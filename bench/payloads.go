@@ -119,7 +119,7 @@ func (t *trial) sendSized(size, n int, delay time.Duration) error {
 func (t *trial) drainSized(n int64) error {
 	var count atomic.Int64
 	all := make(chan struct{})
-	stop, err := t.sys.consume(senders, func(string) {
+	stop, err := t.sys.consume(senders, func(string, int) {
 		if count.Add(1) == n {
 			close(all)
 		}

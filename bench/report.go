@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 	"time"
 )
@@ -16,53 +13,29 @@ var kindNotes = [kinds]string{
 		"Round trips are counted on the connections, and heap allocations in the client process.",
 	latenessTable: "`live` and the lanes count from the call of the send, the others from the due instant. The lanes " +
 		"get 1,000 messages a second, and of the backlog one message is handled at a time. `herd` has 64 idle consumers " +
-		"and 200 messages a second. asynq keeps whole seconds and looks every five.",
+		"and 200 messages a second.",
 	idleTable:   "Commands include those inside scripts.",
-	memoryTable: "`used_memory`, per message, with 200,000 of them pending (asynq: 50,000).",
+	memoryTable: "`used_memory`, per message, with 200,000 of them pending.",
 	massTable: "The longest hold is the longest time that anything kept the server busy (`SLOWLOG`, `LATENCY`). " +
 		"The PINGs are those of another process meanwhile.",
 	backlogTable: "The pending messages are due at random instants of the next day. The messages that are sent are due " +
-		"in an hour, or at random instants, in batches of 500 (asynq: singly). The drain has 64 workers. All is measured " +
+		"in an hour, or at random instants, in batches of 500. The drain has 64 workers. All is measured " +
 		"after Redis has finished growing its hash tables.",
 }
 
-// picture shows what drawThroughput has drawn.
-const picture = `<picture><source media="(prefers-color-scheme: dark)" srcset="bench-dark.svg">` +
-	`<img src="bench-light.svg" alt="Messages a second, sent and handled, by system"></picture>`
-
-// byHand begins the part of the document that is written by hand, at its end. A run leaves it as it is.
-const byHand = "\n## What bounds the speed\n"
-
-// writeReport writes the document at path.
+// writeReport writes this run's part of the document at path.
 func writeReport(path string, a about, res *results, tables []table) error {
-	old, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("report: %w", err)
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b,
-		"# Benchmarks\n\nWritten by `make bench` on %s, in %s. Figures are medians. Each measurement has a server of its "+
-			"own, and the systems take turns.\n\n", a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
+	fmt.Fprintf(&b, "Written by `cd bench && go run .` on %s, in %s. Figures are medians. Each measurement has a server of its "+
+		"own, and the systems take turns.\n\n", a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
 	fmt.Fprintf(&b, "- %s\n- %s\n\n", a.machine, strings.Join(a.versions, ", "))
-	fmt.Fprintf(&b,
-		"`%s` is what bare commands cost. It moves the same sorted sets and hash by variadic commands, in pipelined batches "+
-			"of 500 where it can. It has no script, no option and no check, so it loses or repeats messages as soon as "+
-			"something goes wrong. The library can be faster than that where it gathers what goroutines send at the same "+
-			"moment. Handlers do nothing. asynq has its default settings, so it looks every 5 s for what is due "+
-			"(DelayedTaskCheckInterval). "+
-			"Client and server share the machine's cores.\n\n", nameFloor)
-
-	fmt.Fprintf(&b, "## In short\n\n%s\n%s\n\n", inShort(res).markdown(), picture)
-	fmt.Fprintf(&b, "## Targets\n\nWhat this project wants to reach. A peer need not reach it.\n\n%s",
-		targetsOf(res).markdown())
+	fmt.Fprintf(&b, "`%s` is what bare commands cost. It moves the same sorted sets and hash by variadic commands, in pipelined "+
+		"batches of 500 where it can. It has no script, no option and no check, so it loses or repeats messages as soon as "+
+		"something goes wrong. The library can be faster than that where it gathers what goroutines send at the same "+
+		"moment. Handlers do nothing. Client and server share the machine's cores.\n\n", nameFloor)
+	fmt.Fprintf(&b, "### Targets\n\nWhat this project wants to reach.\n\n%s", targetsOf(res).markdown())
 	for _, t := range tables {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
 	}
-	if _, kept, found := strings.Cut(string(old), byHand); found {
-		b.WriteString(byHand + kept)
-	}
-	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return writePart(path, againstBare, b.String())
 }

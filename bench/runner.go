@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
@@ -114,12 +112,8 @@ func (t *trial) report(name string, k kind, f figures) {
 	r.Samples[t.system] = append(r.Samples[t.system], f)
 }
 
-// size is how many messages to use: asynq gets fewer, or it would take all the time.
-func (t *trial) size(others, asynq int) int {
-	n := others
-	if t.system == nameAsynq {
-		n = asynq
-	}
+// size is how many messages to use.
+func (t *trial) size(n int) int {
 	return max(int(float64(n)*t.b.scale)/batchSize, 2) * batchSize
 }
 
@@ -131,18 +125,9 @@ func (t *trial) fill(n int, make func(i int) message) error {
 		for j := i; j < min(i+batchSize, n); j++ {
 			batch = append(batch, make(j))
 		}
-		err := t.sys.sendBatch(t.ctx, batch)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return t.sendAll(senders, n, make)
-		}
-		if err != nil {
+		if err := t.sys.sendBatch(t.ctx, batch); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// except are all systems but some.
-func except(names ...string) []string {
-	return slices.DeleteFunc(slices.Clone(systemNames), func(s string) bool { return slices.Contains(names, s) })
 }

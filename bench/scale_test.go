@@ -232,8 +232,8 @@ func TestScaleFigures(t *testing.T) {
 
 // inPage is what the page has for a figure: of this library, if the table has several systems.
 func (f measuredFigure) inPage(page string) (float64, error) {
-	_, section, _ := strings.Cut(page, "\n## "+f.table+"\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	_, section, _ := strings.Cut(page, "\n### "+f.table+"\n")
+	section, _, _ = strings.Cut(section, "\n#")
 	column := -1
 	for line := range strings.Lines(section) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")

@@ -13,7 +13,7 @@ import (
 // idle measures what a consumer with nothing to do costs.
 func idle(over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
-		stop, err := t.sys.consume(1, func(string) {})
+		stop, err := t.sys.consume(1, func(string, int) {})
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (t *trial) standStill(settle, over time.Duration) error {
 }
 
 // memory measures what a pending message takes on the server.
-func memory(others, asynq int) func(t *trial) error {
+func memory(n int) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(1); err != nil {
 			return err
@@ -73,7 +73,7 @@ func memory(others, asynq int) func(t *trial) error {
 		if err != nil {
 			return err
 		}
-		n := t.size(others, asynq)
+		n := t.size(n)
 		if err := t.fill(n, func(i int) message { return hourly(payload(i)) }); err != nil {
 			return err
 		}

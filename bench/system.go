@@ -7,13 +7,16 @@ import (
 
 // The names of the systems, which are the columns of every comparison.
 const (
-	nameLibrary = "delayqueue"
-	nameAsynq   = "asynq"
-	nameFloor   = "floor"
+	nameLibrary    = "delayqueue"
+	nameAsynq      = "asynq"
+	nameBullMQ     = "BullMQ"
+	nameBeanstalkd = "beanstalkd"
+	nameRiver      = "River"
+	nameFloor      = "floor"
 )
 
-// systemNames in the order of the tables.
-var systemNames = []string{nameLibrary, nameAsynq, nameFloor}
+// systemNames are those that one process measures, in the order of the tables.
+var systemNames = []string{nameLibrary, nameFloor}
 
 // A message is what the bench sends.
 type message struct {
@@ -23,8 +26,17 @@ type message struct {
 	lane    string        // of the library, with the width 1; "": none
 }
 
-// A handler is told every delivery. It is safe for concurrent use.
-type handler func(payload string)
+// due is when it is due.
+func (m message) due() time.Time {
+	if m.at.IsZero() {
+		return time.Now().Add(m.delay)
+	}
+	return m.at
+}
+
+// A handler is told every delivery, and how many retries have been charged to the message. It is safe for concurrent
+// use.
+type handler func(payload string, charged int)
 
 // A system moves messages through one Redis server in its own way. Its methods are safe
 // for concurrent use, except close.
@@ -41,9 +53,8 @@ type system interface {
 	close()
 }
 
-// openers make a system on a server.
+// openers make those on a server.
 var openers = map[string]func(*network) system{
 	nameLibrary: openLibrary,
-	nameAsynq:   openAsynq,
 	nameFloor:   openFloor,
 }

@@ -23,6 +23,11 @@ const (
 	backlogTable
 	payloadTable
 	instructionsTable
+	peerThroughput
+	peerLateness
+	peerIdle
+	peerBacklog
+	peerKill
 	kinds
 )
 
@@ -46,25 +51,25 @@ var kindTitles = [kinds]string{
 
 var kindColumns = [kinds][]column{
 	throughputTable: {
-		{"messages/s", rate, ""}, {"x asynq", rate, nameAsynq}, {"x floor", rate, nameFloor},
+		{"messages/s", rate, ""}, {"x floor", rate, nameFloor},
 		{"Redis CPU us", redisCPU, ""}, {"x floor", redisCPU, nameFloor}, {"client CPU us", clientCPU, ""},
 		{"commands", commands, ""}, {"round trips", trips, ""}, {"allocations", allocs, ""},
 	},
 	latenessTable: {
 		{"p50", lateP50, ""}, {"p99", lateP99, ""}, {"max", lateMax, ""}, {"early, messages", early, ""},
-		{"p50 x asynq", lateP50, nameAsynq}, {"fetches a message", fetches, ""},
+		{"fetches a message", fetches, ""},
 	},
 	idleTable: {
 		{"commands/s", commandsSecond, ""}, {"round trips/s", tripsSecond, ""},
 		{"Redis CPU %", redisShare, ""}, {"client CPU %", clientShare, ""},
 	},
-	memoryTable: {{"bytes", bytesEach, ""}, {"x asynq", bytesEach, nameAsynq}, {"x floor", bytesEach, nameFloor}},
+	memoryTable: {{"bytes", bytesEach, ""}, {"x floor", bytesEach, nameFloor}},
 	massTable: {
 		{"messages/s", rate, ""}, {"Redis CPU us", redisCPU, ""}, {"longest hold ms", holdMs, ""},
 		{"PING p99 ms", pingP99, ""}, {"PING max ms", pingMax, ""}, {"PING p99 ms before", pingQuiet, ""},
 	},
 	backlogTable: {
-		{"messages/s", rate, ""}, {"x asynq", rate, nameAsynq}, {"x floor", rate, nameFloor},
+		{"messages/s", rate, ""}, {"x floor", rate, nameFloor},
 		{"Redis CPU us", redisCPU, ""}, {"x floor", redisCPU, nameFloor}, {"client CPU us", clientCPU, ""},
 		{"commands", commands, ""}, {"allocations", allocs, ""},
 	},

@@ -45,19 +45,13 @@ func worst(m metric, rows ...string) func(*results) (float64, bool) {
 
 // targets are those of the design.
 func targets() []target {
-	full := backlogLevels(false)[nameLibrary]
+	full := backlogLevels(false)
 	most := full[len(full)-1]
 	return []target{
-		{"send, 1 goroutine: x asynq", 1, true, to(send1, rate, send1, nameAsynq)},
-		{"send, 1 goroutine: Redis CPU x asynq", 1.25, false, to(send1, redisCPU, send1, nameAsynq)},
-		{"send, 1 goroutine: client CPU x asynq", 1, false, to(send1, clientCPU, send1, nameAsynq)},
-		{"send, 64 goroutines: x asynq", 3, true, to(send64, rate, send64, nameAsynq)},
 		{"send, batches of 500: x floor", 0.8, true, to(sendBatch, rate, sendBatch, nameFloor)},
-		{"drain, 64 workers: x floor", 1, true,
-			to(drain64, rate, drain64, nameFloor)}, // asynq's part of it depends on the kind of CPU
+		{"drain, 64 workers: x floor", 1, true, to(drain64, rate, drain64, nameFloor)},
 		{"drain, 64 workers: Redis CPU x floor", 0.9, false, to(drain64, redisCPU, drain64, nameFloor)},
 		{"drain, 1 worker: messages/s", 100_000, true, own(drain1, rate)},
-		{"live, flat out: x asynq", 5, true, to(liveAll, rate, liveAll, nameAsynq)},
 		{"live at 10k/s: p99 ms from send to handler", 5, false, own(livePaced, lateP99)},
 		{"lateness, 1 consumer: p50 ms", 1, false, own(lateName(1), lateP50)},
 		{"lateness, 1 consumer: p99 ms", 2, false, own(lateName(1), lateP99)},
@@ -84,37 +78,6 @@ func targets() []target {
 		{"mass: PING p99 ms", 10, false, own(massName, pingP99)},
 		{"allocations, sent in batches and consumed", 6, false, sum(own(sendBatch, allocs), own(drain64, allocs))},
 	}
-}
-
-// beside are the figures that a reader compares first.
-var beside = []struct {
-	what string
-	row  string
-	metric
-}{
-	{"send, one at a time: messages/s", send1, rate},
-	{"send, 64 goroutines: messages/s", send64, rate},
-	{"handle, 64 workers: messages/s", drain64, rate},
-	{"send and handle at once: messages/s", liveAll, rate},
-	{"lateness p50: ms", lateName(1), lateP50},
-	{"lateness p99: ms", lateName(1), lateP99},
-	{"memory of a pending message: bytes", memName, bytesEach},
-	{"idle consumer: commands/s", idleName, commandsSecond},
-	{"send, one at a time: Redis CPU us", send1, redisCPU},
-	{"handle, 64 workers: Redis CPU us", drain64, redisCPU},
-}
-
-// inShort has them of the library and of asynq.
-func inShort(res *results) table {
-	out := table{title: "In short", head: []string{"", nameLibrary, nameAsynq, nameLibrary + " / " + nameAsynq}}
-	for _, b := range beside {
-		mine, ok := res.of(b.row, nameLibrary, b.metric)
-		theirs, ok2 := res.of(b.row, nameAsynq, b.metric)
-		if ok && ok2 {
-			out.lines = append(out.lines, []string{b.what, figure(mine), figure(theirs), figure(mine / theirs)})
-		}
-	}
-	return out
 }
 
 // targetsOf says how those fared that were measured.

@@ -19,15 +19,29 @@ func hourly(payload string) message { return message{payload: payload, delay: ti
 
 // sendAll sends n messages, one by one, from so many goroutines.
 func (t *trial) sendAll(goroutines, n int, make func(i int) message) error {
-	ctx, cancel := context.WithCancelCause(t.ctx)
+	return eachOf(t.ctx, goroutines, func(i int) (bool, error) {
+		if i >= n {
+			return false, nil
+		}
+		return true, t.sys.send(t.ctx, make(i))
+	})
+}
+
+// eachOf has so many goroutines call do with 0, 1, and so on, until it says that there is no more, or fails.
+func eachOf(ctx context.Context, goroutines int, do func(i int) (more bool, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range goroutines {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := t.sys.send(ctx, make(i)); err != nil {
+			for ctx.Err() == nil {
+				more, err := do(int(next.Add(1)) - 1)
+				if err != nil {
 					cancel(err)
+				}
+				if !more {
+					return
 				}
 			}
 		})
@@ -47,12 +61,12 @@ func (t *trial) warm(goroutines int) error {
 }
 
 // sendSingly measures single sends, due in an hour.
-func sendSingly(goroutines, others, asynq int) func(t *trial) error {
+func sendSingly(goroutines, n int) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(goroutines); err != nil {
 			return err
 		}
-		texts := payloads(t.size(others, asynq))
+		texts := payloads(t.size(n))
 		return t.timed(t.what.name, len(texts), func() error {
 			return t.sendAll(goroutines, len(texts), func(i int) message { return hourly(texts[i]) })
 		})
@@ -60,13 +74,13 @@ func sendSingly(goroutines, others, asynq int) func(t *trial) error {
 }
 
 // sendBatches measures batches, due in an hour, over so many lanes; 0: without lanes.
-func sendBatches(others, lanes int) func(t *trial) error {
+func sendBatches(n, lanes int) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(1); err != nil {
 			return err
 		}
 		next := 0
-		batches := batchesOf(t.size(others, 0), func(payload string) message {
+		batches := batchesOf(t.size(n), func(payload string) message {
 			next++
 			return message{payload: payload, delay: time.Hour, lane: laneOf(next, lanes)}
 		})
@@ -117,9 +131,9 @@ func laneOf(i, lanes int) string {
 }
 
 // drain measures a backlog of due messages that is handled by one consumer, over so many lanes; 0: without lanes.
-func drain(workers, others, asynq, lanes int) func(t *trial) error {
+func drain(workers, n, lanes int) func(t *trial) error {
 	return func(t *trial) error {
-		f, err := t.drainDue(workers, t.size(others, asynq), 0, lanes)
+		f, err := t.drainDue(workers, t.size(n), 0, lanes)
 		if err == nil {
 			t.report(t.what.name, t.what.kind, f)
 		}
@@ -137,7 +151,7 @@ func (t *trial) drainDue(workers, n int, others int64, lanes int) (figures, erro
 	var took time.Duration
 	c, err := t.meter.of(t.ctx, func() error {
 		begun := time.Now()
-		stop, err := t.sys.consume(workers, func(p string) { seen.mark(p) })
+		stop, err := t.sys.consume(workers, seen.handle)
 		if err != nil {
 			return err
 		}
@@ -174,14 +188,14 @@ func (t *trial) onlyLeft(want int64) error {
 }
 
 // live measures messages that are due at once, sent and consumed at the same time.
-func live(others, asynq int) func(t *trial) error {
+func live(n int) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(senders); err != nil {
 			return err
 		}
-		texts := payloads(t.size(others, asynq))
+		texts := payloads(t.size(n))
 		seen := newTally(len(texts))
-		stop, err := t.sys.consume(senders, func(p string) { seen.mark(p) })
+		stop, err := t.sys.consume(senders, seen.handle)
 		if err != nil {
 			return err
 		}

@@ -259,3 +259,6 @@ func (s *Server) Close() error {
 	redistest.ReleasePort(s.port)
 	return errors.Join(err, os.RemoveAll(s.folder))
 }
+
+// Pid is the process of the server.
+func (s *Server) Pid() int { return s.process.Pid() }

@@ -1,0 +1,501 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Metrics of the comparison with other queues.
+const (
+	serverCPU metric = "server CPU us/message"
+	never     metric = "never"
+	again50   metric = "run again p50 s"
+	againMax  metric = "run again max s"
+	charged   metric = "retries charged"
+)
+
+// The titles of the tables.
+const (
+	titleThroughput = "Throughput, and CPU time of a message"
+	titleStrict     = "Throughput with each server at its strictest"
+	titleLateness   = "Lateness of messages due at random instants within 20 s"
+	titleIdle       = "A consumer that has nothing to do"
+	titleBacklog    = "While others are pending"
+	titleKill       = "kill -9 of a consumer with 100 messages in hand"
+)
+
+const (
+	peerWorkers  = 64
+	peerPatience = 60.0 // seconds until what has not come is given up
+	killHeld     = 100  // messages in the hands of the consumer that is killed
+	killPatience = 150.0
+)
+
+// peersRun is what runPeers was asked for.
+type peersRun struct {
+	ctx      context.Context
+	full     bool
+	quick    bool
+	rounds   int
+	only     *regexp.Regexp
+	res      *results
+	late     map[string][]float64 // of all rounds, by contender
+	progress *progress
+	missing  map[string]error
+}
+
+// runPeers measures this library beside what people would pick instead, and writes docs/benchmarks.md.
+func runPeers(ctx context.Context, args []string) error {
+	r := &peersRun{ctx: ctx, res: &results{}, late: map[string][]float64{}, progress: newProgress(os.Stderr),
+		missing: map[string]error{}}
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	flags.BoolVar(&r.full, "full", false, "also with each server at its strictest about durability; nothing is written without")
+	flags.BoolVar(&r.quick, "quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
+	only := flags.String("only", "", "measure the contenders whose names match this expression; nothing is written")
+	flags.IntVar(&r.rounds, "rounds", 3, "measure all so often, in turns; medians are printed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if r.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if r.quick {
+		r.rounds = 1
+	}
+	begun := time.Now()
+	err = r.measure()
+	r.progress.end()
+	printTables(os.Stdout, r.tables())
+	if err != nil || r.quick || *only != "" {
+		return err
+	}
+	return r.write(ctx, begun)
+}
+
+// A peerStep is one measurement of a contender.
+type peerStep struct {
+	name   string
+	rounds int
+	strict bool
+	do     func(s *stand) error
+}
+
+func (r *peersRun) measure() error {
+	present := r.present()
+	steps := r.steps()
+	n, total := 0, 0
+	for _, step := range steps {
+		total += step.rounds * len(present)
+	}
+	for round := range r.rounds {
+		for _, step := range steps {
+			if round >= step.rounds {
+				continue
+			}
+			for i := range present {
+				c := present[(i+round)%len(present)] // another one begins in each round
+				n++
+				r.progress.step(n, total, fmt.Sprintf("%s, %s, round %d of %d", step.name, c.name, round+1, step.rounds))
+				if err := r.onStand(c, step.strict, step.do); err != nil {
+					return fmt.Errorf("%s, %s: %w", step.name, c.name, err)
+				}
+			}
+		}
+	}
+	r.progress.step(total, total, "kill -9 of a consumer, all at once")
+	return r.killAll(present)
+}
+
+// present are the contenders that this machine has; why others are missing is noted.
+func (r *peersRun) present() []contender {
+	var present []contender
+	for _, c := range contenders() {
+		if !r.only.MatchString(c.name) {
+			continue
+		}
+		if err := r.onStand(c, false, func(*stand) error { return nil }); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is left out: %v\n", c.name, err)
+			r.missing[c.name] = err
+			continue
+		}
+		present = append(present, c)
+	}
+	return present
+}
+
+func (r *peersRun) onStand(c contender, strict bool, do func(s *stand) error) error {
+	s, err := newStand(r.ctx, c, strict)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(s), s.close())
+}
+
+// size is n, or a small part of it.
+func (r *peersRun) size(n int) int {
+	if r.quick {
+		return max(n/50, 500)
+	}
+	return n
+}
+
+func (r *peersRun) steps() []peerStep {
+	var steps []peerStep
+	throughput := func(strict bool, suffix string) {
+		for _, send := range []struct {
+			name    string
+			callers int
+		}{{send1, 1}, {send64, senders}, {sendBatch, 0}} {
+			steps = append(steps, peerStep{send.name + suffix, r.rounds, strict, func(s *stand) error {
+				return r.send(s, send.name+suffix, send.callers)
+			}})
+		}
+		steps = append(steps, peerStep{drain64 + suffix, r.rounds, strict, func(s *stand) error {
+			return r.drain(s, drain64+suffix, r.size(s.drained))
+		}})
+	}
+	throughput(false, "")
+	steps = append(steps,
+		peerStep{"lateness", r.rounds, false, r.lateness},
+		peerStep{idleName, r.rounds, false, r.idle},
+		peerStep{"backlog", 1, false, r.backlog},
+	)
+	if r.full {
+		throughput(true, ", strict")
+	}
+	return steps
+}
+
+// report adds a sample.
+func (r *peersRun) report(s *stand, name string, k kind, f figures) {
+	row := r.res.row(name, k)
+	row.Samples[s.name] = append(row.Samples[s.name], f)
+}
+
+// cost has the first worker carry out an order, and says what a message cost on both sides.
+func (s *stand) cost(ctx context.Context, o order) (answer, figures, error) {
+	var before, after [2]time.Duration
+	w := s.workers[0]
+	read := func(into *[2]time.Duration) (err error) {
+		if into[0], err = cpuOf(s.pid()); err == nil {
+			into[1], err = cpuOf(w.cmd.Process.Pid)
+		}
+		return err
+	}
+	if err := read(&before); err != nil {
+		return answer{}, nil, err
+	}
+	begun := time.Now()
+	a, err := w.do(ctx, o)
+	if err != nil {
+		return answer{}, nil, err
+	}
+	wall := time.Since(begun)
+	if err := read(&after); err != nil {
+		return answer{}, nil, err
+	}
+	each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(max(a.N, 1)) }
+	f := figures{serverCPU: each(after[0] - before[0]), clientCPU: each(after[1] - before[1])}
+	if a.Seconds > 0 {
+		f[rate] = float64(a.N) / a.Seconds
+	} else {
+		f[rate] = float64(a.N) / wall.Seconds()
+	}
+	return a, f, nil
+}
+
+// fill stores messages.
+func (r *peersRun) fill(s *stand, n int, d due) error {
+	_, err := s.workers[0].do(r.ctx, order{Do: "fill", N: n, Due: d})
+	return err
+}
+
+// send measures single sends or batches, after as many that warm all up.
+func (r *peersRun) send(s *stand, name string, callers int) error {
+	o := order{Do: "send", Callers: callers, Seconds: 0.5, Due: dueHour}
+	if r.quick {
+		o.Seconds = 0.1
+	}
+	if _, err := s.workers[0].do(r.ctx, o); errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	o.Seconds *= 5
+	_, f, err := s.cost(r.ctx, o)
+	if err == nil {
+		r.report(s, name, peerThroughput, f)
+	}
+	return err
+}
+
+// drain measures how messages that are due are handled.
+func (r *peersRun) drain(s *stand, name string, n int) error {
+	var f figures
+	for _, n := range []int{n / 10, n} { // the first warms all up
+		if err := r.fill(s, n, dueNow); err != nil {
+			return err
+		}
+		var err error
+		if f, err = r.drainAll(s, n); err != nil {
+			return err
+		}
+	}
+	r.report(s, name, peerThroughput, f)
+	return nil
+}
+
+// drainAll handles the n messages that are due, or will be soon.
+func (r *peersRun) drainAll(s *stand, n int) (figures, error) {
+	a, f, err := s.cost(r.ctx, order{Do: "drain", N: n, Workers: peerWorkers, Patience: peerPatience})
+	if err == nil && (a.N != n || a.Twice > 0) {
+		err = fmt.Errorf("of %d messages %d came, %d of them more than once", n, a.N, a.Twice)
+	}
+	return f, err
+}
+
+func (r *peersRun) lateness(s *stand) error {
+	o := order{Do: "late", N: r.size(4000), Workers: peerWorkers, Ahead: 3, Seconds: 20, Patience: peerPatience}
+	if r.quick {
+		o.Seconds = 2
+	}
+	warm := order{Do: "late", N: 200, Workers: peerWorkers, Ahead: 3, Seconds: 1, Patience: peerPatience}
+	if _, err := s.workers[0].do(r.ctx, warm); err != nil {
+		return err
+	}
+	a, err := s.workers[0].do(r.ctx, o)
+	if err != nil {
+		return err
+	}
+	r.late[s.name] = append(r.late[s.name], a.Ms...)
+	slices.Sort(a.Ms)
+	first, _ := slices.BinarySearch(a.Ms, 0)
+	r.report(s, "lateness", peerLateness, figures{
+		lateP50: quantile(a.Ms, 0.5), lateP99: quantile(a.Ms, 0.99), lateMax: quantile(a.Ms, 1),
+		early: float64(first), never: float64(o.N - a.N),
+	})
+	return nil
+}
+
+func (r *peersRun) idle(s *stand) error {
+	settle, over := 3*time.Second, 12*time.Second
+	if r.quick {
+		settle, over = time.Second, 2*time.Second
+	}
+	if _, err := s.workers[0].do(r.ctx, order{Do: "begin", Workers: peerWorkers}); err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	var calls [2]float64
+	var cpu [2]time.Duration
+	for i := range calls {
+		var err error
+		if calls[i], err = s.calls(r.ctx); err != nil {
+			return err
+		}
+		if cpu[i], err = cpuOf(s.pid()); err != nil {
+			return err
+		}
+		if i == 0 {
+			time.Sleep(over)
+		}
+	}
+	r.report(s, idleName, peerIdle, figures{
+		commandsSecond: (calls[1] - calls[0]) / over.Seconds(), redisShare: 100 * (cpu[1] - cpu[0]).Seconds() / over.Seconds(),
+	})
+	return nil
+}
+
+// peerLevels are how many messages are pending while others are measured.
+func (r *peersRun) peerLevels() []int {
+	if r.quick {
+		return []int{1000, 10_000}
+	}
+	return []int{1000, 10_000, 100_000, 1_000_000}
+}
+
+const peerBacklogMeasures = 3
+
+// backlog measures sends and drains while ever more messages are pending, and what those take.
+func (r *peersRun) backlog(s *stand) error {
+	empty, err := s.memory(r.ctx)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for _, level := range r.peerLevels() {
+		begun := time.Now()
+		if err := r.fill(s, level-pending, dueDay); err != nil {
+			return err
+		}
+		filled := float64(level-pending) / time.Since(begun).Seconds()
+		pending = level
+		full, err := s.memory(r.ctx)
+		if err != nil {
+			return err
+		}
+		r.report(s, backlogName("memory", level), peerBacklog,
+			figures{bytesEach: (full - empty) / float64(pending), rate: filled})
+		for range peerBacklogMeasures {
+			n := r.size(s.drained / 5)
+			_, f, err := s.cost(r.ctx, order{Do: "send", Callers: senders, N: n, Due: dueSoon})
+			if err != nil {
+				return err
+			}
+			r.report(s, backlogName("send", level), peerBacklog, f)
+			if f, err = r.drainAll(s, n); err != nil {
+				return err
+			}
+			r.report(s, backlogName("drain", level), peerBacklog, f)
+		}
+	}
+	return nil
+}
+
+// killAll kills a consumer of each contender, all at once, because all that is done is to wait.
+func (r *peersRun) killAll(present []contender) error {
+	errs := make([]error, len(present))
+	var all sync.WaitGroup
+	var reports sync.Mutex
+	for i, c := range present {
+		all.Go(func() {
+			errs[i] = r.onStand(c, false, func(s *stand) error {
+				f, err := r.kill(s)
+				if err != nil {
+					return fmt.Errorf("kill, %s: %w", c.name, err)
+				}
+				reports.Lock()
+				defer reports.Unlock()
+				r.report(s, "kill", peerKill, f)
+				return nil
+			})
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// kill ends a consumer that has messages in hand, and measures when another one has them.
+func (r *peersRun) kill(s *stand) (figures, error) {
+	first := s.workers[0]
+	if err := r.fill(s, killHeld, dueNow); err != nil {
+		return nil, err
+	}
+	if _, err := first.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld, Hold: true}); err != nil {
+		return nil, err
+	}
+	second, err := s.hire(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := second.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld}); err != nil {
+		return nil, err
+	}
+	at := float64(time.Now().UnixNano()) / 1e6
+	first.kill()
+	a, err := second.do(r.ctx, order{Do: "await", Patience: killPatience})
+	if err != nil {
+		return nil, err
+	}
+	f := figures{never: float64(killHeld - a.N)}
+	if a.N > 0 {
+		slices.Sort(a.Ms)
+		f[again50], f[againMax] = (quantile(a.Ms, 0.5)-at)/1e3, (quantile(a.Ms, 1)-at)/1e3
+		f[charged] = float64(a.Charged)
+	}
+	return f, nil
+}
+
+// A peerFigure is a line of the comparison.
+type peerFigure struct {
+	what string
+	row  string
+	metric
+}
+
+// peerSections are the tables of the comparison.
+func (r *peersRun) peerSections() []struct {
+	title string
+	lines []peerFigure
+} {
+	throughput := func(suffix string) []peerFigure {
+		return []peerFigure{
+			{"send, one at a time: messages/s", send1 + suffix, rate},
+			{"send, 64 callers: messages/s", send64 + suffix, rate},
+			{"send, batches of 500: messages/s", sendBatch + suffix, rate},
+			{"handle, 64 workers: messages/s", drain64 + suffix, rate},
+			{"send, one at a time: server CPU us", send1 + suffix, serverCPU},
+			{"send, 64 callers: server CPU us", send64 + suffix, serverCPU},
+			{"send, batches of 500: server CPU us", sendBatch + suffix, serverCPU},
+			{"handle, 64 workers: server CPU us", drain64 + suffix, serverCPU},
+			{"send, one at a time: client CPU us", send1 + suffix, clientCPU},
+			{"send, 64 callers: client CPU us", send64 + suffix, clientCPU},
+			{"send, batches of 500: client CPU us", sendBatch + suffix, clientCPU},
+			{"handle, 64 workers: client CPU us", drain64 + suffix, clientCPU},
+		}
+	}
+	var backlog []peerFigure
+	for _, level := range r.peerLevels() {
+		for _, f := range []struct {
+			what, title string
+			metric
+		}{
+			{"send", "messages/s", rate}, {"send", "server CPU us", serverCPU},
+			{"drain", "messages/s", rate}, {"drain", "server CPU us", serverCPU}, {"memory", "bytes a message", bytesEach},
+		} {
+			row := backlogName(f.what, level)
+			backlog = append(backlog, peerFigure{row + ": " + f.title, row, f.metric})
+		}
+	}
+	return []struct {
+		title string
+		lines []peerFigure
+	}{
+		{titleThroughput, throughput("")},
+		{titleStrict, throughput(", strict")},
+		{titleLateness, []peerFigure{
+			{"p50 ms", "lateness", lateP50}, {"p99 ms", "lateness", lateP99}, {"max ms", "lateness", lateMax},
+			{"early, messages", "lateness", early}, {"never, messages", "lateness", never},
+		}},
+		{titleIdle, []peerFigure{
+			{"commands or transactions/s", idleName, commandsSecond}, {"server, % of a core", idleName, redisShare},
+		}},
+		{titleBacklog, backlog},
+		{titleKill, []peerFigure{
+			{"run again, p50 s", "kill", again50}, {"run again, max s", "kill", againMax},
+			{"not run again, messages", "kill", never}, {"retries charged", "kill", charged},
+		}},
+	}
+}
+
+// tables of what was found: a line for each figure, a column for each contender.
+func (r *peersRun) tables() []table {
+	var out []table
+	for _, section := range r.peerSections() {
+		t := table{title: section.title, head: []string{""}}
+		t.head = append(t.head, r.measured()...)
+		for _, l := range section.lines {
+			line, any := []string{l.what}, false
+			for _, name := range r.measured() {
+				v, ok := r.res.of(l.row, name, l.metric)
+				any = any || ok
+				line = append(line, choose(ok, figure(v), "none"))
+			}
+			if any {
+				t.lines = append(t.lines, line)
+			}
+		}
+		if len(t.lines) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The parts of the document. Each run writes its own and leaves the others as they are; the last is written by hand.
+const (
+	besideOthers  = "## Beside what people would pick instead\n"
+	againstBare   = "## Against bare commands\n"
+	byHand        = "## What bounds the speed\n"
+	documentTitle = "# Benchmarks\n\n"
+)
+
+var documentParts = []string{besideOthers, againstBare, byHand}
+
+// writePart replaces one part of the document at path.
+func writePart(path, part, text string) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("report: %w", err)
+	}
+	parts := map[string]string{}
+	for i, rest := 0, string(old); i < len(documentParts); i++ {
+		_, after, found := strings.Cut(rest, documentParts[i])
+		if !found {
+			continue
+		}
+		rest = after
+		for _, next := range documentParts[i+1:] {
+			after, _, _ = strings.Cut(after, next)
+		}
+		parts[documentParts[i]] = after
+	}
+	parts[part] = "\n" + text + "\n"
+	var b strings.Builder
+	b.WriteString(documentTitle)
+	for _, p := range documentParts {
+		if text, ok := parts[p]; ok {
+			b.WriteString(p + text)
+		}
+	}
+	if err := os.WriteFile(path, []byte(strings.TrimRight(b.String(), "\n")+"\n"), 0o644); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// write writes this run's part of the document, and its pictures.
+func (r *peersRun) write(ctx context.Context, begun time.Time) error {
+	about, err := describeMachine(ctx)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Written by `cd bench && go run . peers%s` on %s, in %s, on %s, with delayqueue %s.\n"+
+		"Figures are medians of %d measurements, each on a server of its own. The contenders take turns. Those of a backlog "+
+		"are medians of %d on one server, and consumers are killed once.\n\n",
+		choose(r.full, " -full", ""), about.when.UTC().Format("2006-01-02"), time.Since(begun).Round(time.Second),
+		about.machine, about.commit, r.rounds, peerBacklogMeasures)
+	b.WriteString("| | versions | settings |\n|---|---|---|\n")
+	for _, c := range contenders() {
+		if _, missing := r.missing[c.name]; missing {
+			continue
+		}
+		versions, err := c.versions(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: version: %w", c.name, err)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", c.name, strings.Join(versions, ", "), c.settings)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.missing)) {
+		fmt.Fprintf(&b, "\n**%s is missing on this machine.**\n", name)
+	}
+	b.WriteString("\n" + peerNotes + "\n")
+	for _, p := range r.pictures() {
+		if err := p.write(filepath.Dir(document)); err != nil {
+			return err
+		}
+	}
+	for _, t := range r.tables() {
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", t.title, peerSectionNotes[t.title])
+		for _, p := range r.pictures() {
+			if p.section == t.title {
+				b.WriteString(p.markdown() + "\n\n")
+			}
+		}
+		b.WriteString(t.figures())
+	}
+	return writePart(document, besideOthers, b.String())
+}
+
+// peerNotes say what is compared.
+const peerNotes = "Client, server and bench share the machine's cores. Payloads have 100 bytes, and handlers do nothing. A " +
+	"message that is sent is due in an hour, and what is handled was due at once. Each client is one process: " +
+	"64 callers are goroutines, or promises of Node. CPU time is that of all threads and processes of the server, and of " +
+	"the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. hdt3213/delayqueue " +
+	"has no figures, because its module could not be downloaded here."
+
+// figures is a table for a document whose first column alone is text.
+func (t table) figures() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s |\n|---|%s\n", strings.Join(t.head, " | "), strings.Repeat("--:|", len(t.head)-1))
+	for _, line := range t.lines {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
+	}
+	return b.String()
+}
+
+// peerSectionNotes say what the figures of a table are, and what a reader would ask.
+var peerSectionNotes = map[string]string{
+	titleThroughput: "`none`: there is no such thing.",
+	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk when " +
+		"it returns.",
+	titleLateness: "4,000 messages, one consumer with 64 workers. asynq and beanstalkd keep whole seconds; beanstalkd's " +
+		"delays are rounded up, so that none is early.",
+	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL transactions " +
+		"are counted.",
+	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent by 64 " +
+		"callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed message due. " +
+		"Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for River the size of the " +
+		"database on disk.",
+	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had after an " +
+		"hour (RescueStuckJobsAfter), which was not waited for.",
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// TestWorker: a worker carries out each kind of order, says what it cannot do, and ends with its input.
+func TestWorker(t *testing.T) {
+	server := redistest.Start(t)
+	sys := openLibrary(&network{addr: server.Addr()})
+	defer sys.close()
+	in, orders := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- beWorker(t.Context(), sys, in, out) }()
+	give, take := json.NewEncoder(orders), json.NewDecoder(answers)
+	do := func(o order) (a answer) {
+		t.Helper()
+		if err := give.Encode(o); err != nil {
+			t.Fatal(err)
+		}
+		if err := take.Decode(&a); err != nil || a.Error != "" && o.Do != "dance" {
+			t.Fatal(err, a.Error)
+		}
+		return a
+	}
+	if a := do(order{Do: "fill", N: 700, Due: dueNow}); a.N != 700 {
+		t.Errorf("filled: %+v", a)
+	}
+	if a := do(order{Do: "drain", N: 700, Workers: 4, Patience: 30}); a.N != 700 || a.Twice != 0 || a.Seconds <= 0 {
+		t.Errorf("drained: %+v", a)
+	}
+	single := do(order{Do: "send", N: 30, Callers: 3, Due: dueHour})
+	batches := do(order{Do: "send", N: 600, Due: dueDay})
+	if single.N != 30 || batches.N != 1000 {
+		t.Errorf("sent %d singly, and %d in batches", single.N, batches.N)
+	}
+	if a := do(order{Do: "send", Callers: 1, Seconds: 0.05, Due: dueHour}); a.N == 0 || a.Seconds < 0.05 {
+		t.Errorf("sent for a while: %+v", a)
+	} else if left := do(order{Do: "left"}); left.N != a.N+1030 {
+		t.Errorf("left: %d", left.N)
+	}
+	late := do(order{Do: "late", N: 20, Workers: 4, Ahead: 1, Seconds: 0.2, Patience: 30})
+	if late.N != 20 || slices.Min(late.Ms) < 0 {
+		t.Errorf("late: %+v", late)
+	}
+	if err := sys.send(t.Context(), message{payload: payload(0)}); err != nil {
+		t.Fatal(err)
+	}
+	do(order{Do: "begin", N: 1, Workers: 1})
+	held := do(order{Do: "await", Patience: 30})
+	if ago := float64(time.Now().UnixMilli()) - held.Ms[0]; held.N != 1 || held.Charged != 0 || math.Abs(ago) > 60_000 {
+		t.Errorf("held: %+v", held)
+	}
+	if a := do(order{Do: "dance"}); !strings.Contains(a.Error, "dance") {
+		t.Errorf("an unknown order: %+v", a)
+	}
+	if err := orders.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCPUOf: what a process uses is noticed, and one that is not there is an error.
+func TestCPUOf(t *testing.T) {
+	server := redistest.Start(t)
+	if _, err := cpuOf(1 << 30); err == nil {
+		t.Error("a process that is not there has used CPU time")
+	}
+	begun, err := cpuOf(server.Pid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli := server.Client(t)
+	for range 200 {
+		if err := cli.Eval(t.Context(), "for i = 1, 100000 do end return 1", nil).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used, err := cpuOf(server.Pid()); err != nil || used-begun < 20*time.Millisecond {
+		t.Errorf("it used %v: %v", used-begun, err)
+	}
+}
