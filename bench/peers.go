@@ -180,36 +180,33 @@ func (r *peersRun) report(s *stand, name string, k kind, f figures) {
 	row.Samples[s.name] = append(row.Samples[s.name], f)
 }
 
+// sides are what server and worker have used.
+type sides struct{ server, worker time.Duration }
+
+func (s *stand) cpu() (now sides, err error) {
+	if now.server, err = cpuOf(s.pid()); err == nil {
+		now.worker, err = cpuOf(s.workers[0].cmd.Process.Pid)
+	}
+	return now, err
+}
+
 // cost has the first worker carry out an order, and says what a message cost on both sides.
 func (s *stand) cost(ctx context.Context, o order) (answer, figures, error) {
-	var before, after [2]time.Duration
-	w := s.workers[0]
-	read := func(into *[2]time.Duration) (err error) {
-		if into[0], err = cpuOf(s.pid()); err == nil {
-			into[1], err = cpuOf(w.cmd.Process.Pid)
-		}
-		return err
-	}
-	if err := read(&before); err != nil {
-		return answer{}, nil, err
-	}
-	begun := time.Now()
-	a, err := w.do(ctx, o)
+	before, err := s.cpu()
 	if err != nil {
 		return answer{}, nil, err
 	}
-	wall := time.Since(begun)
-	if err := read(&after); err != nil {
+	a, err := s.workers[0].do(ctx, o)
+	if err != nil {
+		return answer{}, nil, err
+	}
+	after, err := s.cpu()
+	if err != nil {
 		return answer{}, nil, err
 	}
 	each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(max(a.N, 1)) }
-	f := figures{serverCPU: each(after[0] - before[0]), clientCPU: each(after[1] - before[1])}
-	if a.Seconds > 0 {
-		f[rate] = float64(a.N) / a.Seconds
-	} else {
-		f[rate] = float64(a.N) / wall.Seconds()
-	}
-	return a, f, nil
+	return a, figures{serverCPU: each(after.server - before.server), clientCPU: each(after.worker - before.worker),
+		rate: float64(a.N) / a.Seconds}, nil
 }
 
 // fill stores messages.
@@ -295,21 +292,23 @@ func (r *peersRun) idle(s *stand) error {
 	}
 	time.Sleep(settle)
 	var calls [2]float64
-	var cpu [2]time.Duration
+	var cpu [2]sides
 	for i := range calls {
 		var err error
 		if calls[i], err = s.calls(r.ctx); err != nil {
 			return err
 		}
-		if cpu[i], err = cpuOf(s.pid()); err != nil {
+		if cpu[i], err = s.cpu(); err != nil {
 			return err
 		}
 		if i == 0 {
 			time.Sleep(over)
 		}
 	}
+	share := func(d time.Duration) float64 { return 100 * d.Seconds() / over.Seconds() }
 	r.report(s, idleName, peerIdle, figures{
-		commandsSecond: (calls[1] - calls[0]) / over.Seconds(), redisShare: 100 * (cpu[1] - cpu[0]).Seconds() / over.Seconds(),
+		commandsSecond: (calls[1] - calls[0]) / over.Seconds(), redisShare: share(cpu[1].server - cpu[0].server),
+		clientShare: share(cpu[1].worker - cpu[0].worker),
 	})
 	return nil
 }
@@ -467,6 +466,7 @@ func (r *peersRun) peerSections() []struct {
 		}},
 		{titleIdle, []peerFigure{
 			{"commands or transactions/s", idleName, commandsSecond}, {"server, % of a core", idleName, redisShare},
+			{"client, % of a core", idleName, clientShare},
 		}},
 		{titleBacklog, backlog},
 		{titleKill, []peerFigure{
