@@ -24,10 +24,10 @@ FUZZTIME ?= 1m
 
 # make check-all, in parts; .ci/part runs one of them, and notes in docs/reliability.md when it has passed.
 PARTS := lint test-all test-web test-outbox test-senders test-release test-shards test-goredis test-oldest test-servers model fuzz zones \
-	schedules bench-check faults
+	schedules bench-check bench-peers faults
 
 .PHONY: $(PARTS) $(PARTS:%=check-%) api tidy release lanes test check check-all check-beside pictures \
-	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders databases
+	test-goredis-latest test-newest vulnerabilities faults-fast soak bench redis luacheck prometheus chromium senders databases peers
 
 # Before every commit.
 test: redis
@@ -170,11 +170,17 @@ schedules: redis
 lanes: redis
 	.ci/named go test ./ops -run '^TestLongLane$$' -v -timeout 60m -lane 1000000
 
-bench: redis
+# An hour, on a machine that does nothing else.
+bench: redis databases peers
+	cd bench && go run . peers
 	cd bench && go run .
 
 bench-check: redis
 	cd bench && go run . -check
+
+# That each contender of the comparison can be measured.
+bench-peers: redis databases peers
+	cd bench && go run . peers -quick
 
 faults: redis databases
 	cd faults && go run .
@@ -201,6 +207,9 @@ prometheus:
 
 databases:
 	@.ci/install-databases
+
+peers:
+	@.ci/install-peers
 
 chromium:
 	@.ci/install-chromium

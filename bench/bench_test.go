@@ -135,7 +135,7 @@ func TestRatiosOf(t *testing.T) {
 
 func TestTargetsOf(t *testing.T) {
 	reached := map[string]bool{}
-	for _, line := range targetsOf(someResults()).lines {
+	for _, line := range targetsOf(someResults(), targets()).lines {
 		reached[line[0]] = line[3] == "reached"
 	}
 	for what, want := range map[string]bool{
@@ -151,6 +151,28 @@ func TestTargetsOf(t *testing.T) {
 	}
 	if _, ok := reached["idle: commands/s"]; ok {
 		t.Error("a target was judged that was not measured")
+	}
+}
+
+// A target beside the best of the others: the library's figure is no part of that best.
+func TestTargetsBesideTheBest(t *testing.T) {
+	res := &results{}
+	row := res.row(drain64, peerThroughput)
+	const what = "handle, 64 workers: messages/s x the best of the others"
+	for _, c := range []struct {
+		contender, says string
+		rate            float64
+	}{{nameLibrary, "", 900}, {nameAsynq, "9.00", 100}, {nameRiver, "9.00", 50}, {nameBullMQ, "4.50", 200}} {
+		row.Samples[c.contender] = []figures{{rate: c.rate}}
+		said := ""
+		for _, line := range targetsOf(res, peerTargets()).lines {
+			if line[0] == what {
+				said = line[2]
+			}
+		}
+		if said != c.says {
+			t.Errorf("with %s: %q, want %q", c.contender, said, c.says)
+		}
 	}
 }
 

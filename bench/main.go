@@ -174,7 +174,7 @@ func compareSystems(ctx context.Context, chosen []scenario, o options) error {
 		return err
 	}
 	about.took = time.Since(begun)
-	printTables(os.Stdout, []table{targetsOf(res)})
+	printTables(os.Stdout, []table{targetsOf(res, targets())})
 	if err := writeReport(document, about, res, tables); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func runPeers(ctx context.Context, args []string) error {
 	begun := time.Now()
 	err = r.measure()
 	r.progress.end()
-	printTables(os.Stdout, r.tables())
+	printTables(os.Stdout, append(r.tables(), targetsOf(r.res, peerTargets())))
 	if err != nil || r.quick || *only != "" {
 		return err
 	}

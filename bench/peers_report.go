@@ -82,6 +82,7 @@ func (r *peersRun) write(ctx context.Context, begun time.Time) error {
 		fmt.Fprintf(&b, "\n**%s is missing on this machine.**\n", name)
 	}
 	b.WriteString("\n" + peerNotes + "\n")
+	fmt.Fprintf(&b, "\n### Targets beside them\n\n%s", targetsOf(r.res, peerTargets()).markdown())
 	for _, p := range r.pictures() {
 		if err := p.write(filepath.Dir(document)); err != nil {
 			return err

@@ -33,7 +33,7 @@ func writeReport(path string, a about, res *results, tables []table) error {
 		"batches of 500 where it can. It has no script, no option and no check, so it loses or repeats messages as soon as "+
 		"something goes wrong. The library can be faster than that where it gathers what goroutines send at the same "+
 		"moment. Handlers do nothing. Client and server share the machine's cores.\n\n", nameFloor)
-	fmt.Fprintf(&b, "### Targets\n\nWhat this project wants to reach.\n\n%s", targetsOf(res).markdown())
+	fmt.Fprintf(&b, "### Targets\n\nWhat this project wants to reach.\n\n%s", targetsOf(res, targets()).markdown())
 	for _, t := range tables {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
 	}

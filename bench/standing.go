@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -50,6 +51,7 @@ func idleQueues(n int, over time.Duration) func(t *trial) error {
 
 // standStill reports what is used while nothing is to be done, once all has settled down.
 func (t *trial) standStill(settle, over time.Duration) error {
+	debug.FreeOSMemory() // what other trials left would be collected meanwhile
 	time.Sleep(settle)
 	c, err := t.meter.of(t.ctx, func() error { time.Sleep(over); return nil })
 	if err != nil {

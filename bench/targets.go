@@ -80,10 +80,42 @@ func targets() []target {
 	}
 }
 
-// targetsOf says how those fared that were measured.
-func targetsOf(res *results) table {
+// peerTargets are those beside others: their value is a multiple of another contender's.
+func peerTargets() []target {
+	return []target{
+		{"send, one at a time: messages/s x asynq", 1, true, to(send1, rate, send1, nameAsynq)},
+		{"send, one at a time: server CPU x asynq", 1.25, false, to(send1, serverCPU, send1, nameAsynq)},
+		{"send, one at a time: client CPU x asynq", 1, false, to(send1, clientCPU, send1, nameAsynq)},
+		{"send, 64 callers: messages/s x the best of the others", 2, true, toBest(send64, rate)},
+		{"send, batches of 500: messages/s x the best of the others", 2, true, toBest(sendBatch, rate)},
+		{"handle, 64 workers: messages/s x the best of the others", 5, true, toBest(drain64, rate)},
+		{"lateness: p50 ms", 2, false, own("lateness", lateP50)},
+		{"lateness: p99 ms", 5, false, own("lateness", lateP99)},
+		{"lateness: early", 0, false, own("lateness", early)},
+		{"idle: client, % of a core", 0.3, false, own(idleName, clientShare)},
+		{"kill -9: run again, max s", 11, false, own("kill", againMax)},
+		{"kill -9: retries charged", 0, false, own("kill", charged)},
+	}
+}
+
+// toBest is the library's figure as a multiple of the highest of the other contenders.
+func toBest(row string, m metric) func(*results) (float64, bool) {
+	return func(res *results) (float64, bool) {
+		mine, ok := res.of(row, nameLibrary, m)
+		best := 0.0
+		for _, c := range contenders() {
+			if v, ok := res.of(row, c.name, m); ok && c.name != nameLibrary {
+				best = max(best, v)
+			}
+		}
+		return mine / best, ok && best > 0
+	}
+}
+
+// targetsOf says how those of all fared that were measured.
+func targetsOf(res *results, all []target) table {
 	out := table{title: "Targets", head: []string{"", "target", "measured", ""}}
-	for _, t := range targets() {
+	for _, t := range all {
 		v, ok := t.value(res)
 		if !ok {
 			continue
