@@ -102,7 +102,8 @@ func (p *postgresBackend) memory(ctx context.Context) (float64, error) {
 
 func (p *postgresBackend) calls(ctx context.Context) (float64, error) {
 	mine := p.asked
-	v, err := p.ask(ctx, "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database WHERE datname = current_database()")
+	v, err := p.ask(ctx, "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database "+
+		"WHERE datname = current_database()")
 	return v - mine, err
 }
 

@@ -48,6 +48,7 @@ type peersRun struct {
 	res      *results
 	late     map[string][]float64 // of all rounds, by contender
 	progress *progress
+	reports  sync.Mutex
 	missing  map[string]error
 }
 
@@ -56,8 +57,9 @@ func runPeers(ctx context.Context, args []string) error {
 	r := &peersRun{ctx: ctx, res: &results{}, late: map[string][]float64{}, progress: newProgress(os.Stderr),
 		missing: map[string]error{}}
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
-	flags.BoolVar(&r.full, "full", false, "also with each server at its strictest about durability; nothing is written without")
-	flags.BoolVar(&r.quick, "quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
+	flags.BoolVar(&r.full, "full", false, "also with each server at its strictest about durability")
+	flags.BoolVar(&r.quick, "quick", false,
+		"small numbers and one round: shows that all works, proves nothing; nothing is written")
 	only := flags.String("only", "", "measure the contenders whose names match this expression; nothing is written")
 	flags.IntVar(&r.rounds, "rounds", 3, "measure all so often, in turns; medians are printed")
 	if err := flags.Parse(args); err != nil {
@@ -91,11 +93,11 @@ type peerStep struct {
 func (r *peersRun) measure() error {
 	present := r.present()
 	steps := r.steps()
-	n, total := 0, 0
+	n, total := 0, r.rounds
 	for _, step := range steps {
 		total += step.rounds * len(present)
 	}
-	for round := range r.rounds {
+	for round := range 3 * r.rounds {
 		for _, step := range steps {
 			if round >= step.rounds {
 				continue
@@ -110,8 +112,14 @@ func (r *peersRun) measure() error {
 			}
 		}
 	}
+	for round := range r.rounds {
+		r.progress.step(n+round, total, fmt.Sprintf("%s, all at once, round %d of %d", idleName, round+1, r.rounds))
+		if err := r.together(present, r.idle); err != nil {
+			return err
+		}
+	}
 	r.progress.step(total, total, "kill -9 of a consumer, all at once")
-	return r.killAll(present)
+	return r.together(present, r.kill)
 }
 
 // present are the contenders that this machine has; why others are missing is noted.
@@ -151,10 +159,10 @@ func (r *peersRun) steps() []peerStep {
 	var steps []peerStep
 	throughput := func(strict bool, suffix string) {
 		for _, send := range []struct {
-			name    string
-			callers int
-		}{{send1, 1}, {send64, senders}, {sendBatch, 0}} {
-			steps = append(steps, peerStep{send.name + suffix, r.rounds, strict, func(s *stand) error {
+			name            string
+			callers, rounds int
+		}{{send1, 1, 3 * r.rounds}, {send64, senders, r.rounds}, {sendBatch, 0, r.rounds}} { // of send1 little differs
+			steps = append(steps, peerStep{send.name + suffix, send.rounds, strict, func(s *stand) error {
 				return r.send(s, send.name+suffix, send.callers)
 			}})
 		}
@@ -165,7 +173,6 @@ func (r *peersRun) steps() []peerStep {
 	throughput(false, "")
 	steps = append(steps,
 		peerStep{"lateness", r.rounds, false, r.lateness},
-		peerStep{idleName, r.rounds, false, r.idle},
 		peerStep{"backlog", 1, false, r.backlog},
 	)
 	if r.full {
@@ -176,6 +183,8 @@ func (r *peersRun) steps() []peerStep {
 
 // report adds a sample.
 func (r *peersRun) report(s *stand, name string, k kind, f figures) {
+	r.reports.Lock()
+	defer r.reports.Unlock()
 	row := r.res.row(name, k)
 	row.Samples[s.name] = append(row.Samples[s.name], f)
 }
@@ -359,23 +368,15 @@ func (r *peersRun) backlog(s *stand) error {
 	return nil
 }
 
-// killAll kills a consumer of each contender, all at once, because all that is done is to wait.
-func (r *peersRun) killAll(present []contender) error {
+// together measures all contenders at once, because nearly all that is done is to wait.
+func (r *peersRun) together(present []contender, do func(s *stand) error) error {
 	errs := make([]error, len(present))
 	var all sync.WaitGroup
-	var reports sync.Mutex
 	for i, c := range present {
 		all.Go(func() {
-			errs[i] = r.onStand(c, false, func(s *stand) error {
-				f, err := r.kill(s)
-				if err != nil {
-					return fmt.Errorf("kill, %s: %w", c.name, err)
-				}
-				reports.Lock()
-				defer reports.Unlock()
-				r.report(s, "kill", peerKill, f)
-				return nil
-			})
+			if errs[i] = r.onStand(c, false, do); errs[i] != nil {
+				errs[i] = fmt.Errorf("%s: %w", c.name, errs[i])
+			}
 		})
 	}
 	all.Wait()
@@ -383,26 +384,26 @@ func (r *peersRun) killAll(present []contender) error {
 }
 
 // kill ends a consumer that has messages in hand, and measures when another one has them.
-func (r *peersRun) kill(s *stand) (figures, error) {
+func (r *peersRun) kill(s *stand) error {
 	first := s.workers[0]
 	if err := r.fill(s, killHeld, dueNow); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := first.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld, Hold: true}); err != nil {
-		return nil, err
+		return err
 	}
 	second, err := s.hire(r.ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := second.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld}); err != nil {
-		return nil, err
+		return err
 	}
 	at := float64(time.Now().UnixNano()) / 1e6
 	first.kill()
 	a, err := second.do(r.ctx, order{Do: "await", Patience: killPatience})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f := figures{never: float64(killHeld - a.N)}
 	if a.N > 0 {
@@ -410,7 +411,8 @@ func (r *peersRun) kill(s *stand) (figures, error) {
 		f[again50], f[againMax] = (quantile(a.Ms, 0.5)-at)/1e3, (quantile(a.Ms, 1)-at)/1e3
 		f[charged] = float64(a.Charged)
 	}
-	return f, nil
+	r.report(s, "kill", peerKill, f)
+	return nil
 }
 
 // A peerFigure is a line of the comparison.
@@ -448,7 +450,7 @@ func (r *peersRun) peerSections() []struct {
 			metric
 		}{
 			{"send", "messages/s", rate}, {"send", "server CPU us", serverCPU},
-			{"drain", "messages/s", rate}, {"drain", "server CPU us", serverCPU}, {"memory", "bytes a message", bytesEach},
+			{"drain", "server CPU us", serverCPU}, {"memory", "bytes a message", bytesEach},
 		} {
 			row := backlogName(f.what, level)
 			backlog = append(backlog, peerFigure{row + ": " + f.title, row, f.metric})

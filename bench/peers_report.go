@@ -63,10 +63,10 @@ func (r *peersRun) write(ctx context.Context, begun time.Time) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Written by `cd bench && go run . peers%s` on %s, in %s, on %s, with delayqueue %s.\n"+
-		"Figures are medians of %d measurements, each on a server of its own. The contenders take turns. Those of a backlog "+
-		"are medians of %d on one server, and consumers are killed once.\n\n",
+		"Figures are medians of %d measurements, of lone sends %d, each on a server of its own. The contenders take turns, "+
+		"and are idle at the same time. Figures of a backlog are medians of %d on one server. Consumers are killed once.\n\n",
 		choose(r.full, " -full", ""), about.when.UTC().Format("2006-01-02"), time.Since(begun).Round(time.Second),
-		about.machine, about.commit, r.rounds, peerBacklogMeasures)
+		about.machine, about.commit, r.rounds, 3*r.rounds, peerBacklogMeasures)
 	b.WriteString("| | versions | settings |\n|---|---|---|\n")
 	for _, c := range contenders() {
 		if _, missing := r.missing[c.name]; missing {
@@ -101,11 +101,11 @@ func (r *peersRun) write(ctx context.Context, begun time.Time) error {
 }
 
 // peerNotes say what is compared.
-const peerNotes = "Client, server and bench share the machine's cores. Payloads have 100 bytes, and handlers do nothing. A " +
-	"message that is sent is due in an hour, and what is handled was due at once. Each client is one process: " +
+const peerNotes = "Client, server and bench share the machine's cores. Payloads have 100 bytes, and handlers do " +
+	"nothing. A message that is sent is due in an hour, and what is handled was due at once. Each client is one process: " +
 	"64 callers are goroutines, or promises of Node. CPU time is that of all threads and processes of the server, and of " +
-	"the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. hdt3213/delayqueue " +
-	"has no figures, because its module could not be downloaded here."
+	"the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. hdt3213/delayqueue has no " +
+	"figures, because its module could not be downloaded here."
 
 // figures is a table for a document whose first column alone is text.
 func (t table) figures() string {
@@ -120,16 +120,16 @@ func (t table) figures() string {
 // peerSectionNotes say what the figures of a table are, and what a reader would ask.
 var peerSectionNotes = map[string]string{
 	titleThroughput: "`none`: there is no such thing.",
-	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk when " +
-		"it returns.",
+	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk " +
+		"when it returns.",
 	titleLateness: "4,000 messages, one consumer with 64 workers. asynq and beanstalkd keep whole seconds; beanstalkd's " +
-		"delays are rounded up, so that none is early.",
-	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL transactions " +
-		"are counted.",
-	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent by 64 " +
-		"callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed message due. " +
-		"Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for River the size of the " +
-		"database on disk.",
-	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had after an " +
-		"hour (RescueStuckJobsAfter), which was not waited for.",
+		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such.",
+	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL " +
+		"transactions are counted. River looks every 20 ms by the settings above, and every second by its defaults.",
+	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent " +
+		"by 64 callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed message due. " +
+		"Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for River the size of " +
+		"the database on disk.",
+	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had after " +
+		"an hour (RescueStuckJobsAfter), which was not waited for.",
 }

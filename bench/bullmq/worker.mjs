@@ -8,7 +8,7 @@ const connection = { host, port: Number(port), maxRetriesPerRequest: null };
 const name = 'bench', size = 500, senders = 64, indexDigits = 8;
 const filler = 'x'.repeat(100 - indexDigits);
 const queue = new Queue(name, { connection, defaultJobOptions: { removeOnComplete: true } });
-const wall = () => performance.timeOrigin + performance.now(); // ms
+const wall = () => performance.timeOrigin + performance.now(); // ms, finer than Date.now()
 
 const payload = (i) => String(i).padStart(indexDigits, '0') + filler;
 const job = (i, delay) => ({ name, data: { payload: payload(i) }, opts: { delay } });
@@ -30,6 +30,11 @@ async function callersDo(callers, more, work) {
 }
 
 const add = (i, delay) => queue.add(name, { payload: payload(i) }, { delay });
+// It keeps whole milliseconds, and counts a delay from the timestamp.
+const addAt = (i, due) => {
+  const timestamp = Date.now();
+  return queue.add(name, { payload: payload(i) }, { timestamp, delay: Math.max(0, due - timestamp) });
+};
 const addMany = (from, to, delay) =>
   queue.addBulk(Array.from({ length: to - from }, (_, k) => job(from + k, delay(from + k))));
 
@@ -88,9 +93,9 @@ const orders = {
 
   async late({ n, workers, seconds, ahead, patience }) {
     const t = tally(n), first = wall() + 1000 * ahead;
-    const due = Array.from({ length: n }, () => first + Math.random() * 1000 * seconds);
+    const due = Array.from({ length: n }, () => Math.ceil(first + Math.random() * 1000 * seconds));
     const worker = await consume(workers, async (j) => t.mark(j));
-    await callersDo(senders, (i) => i < n, (i) => add(i, Math.max(0, Math.ceil(due[i] - wall()))));
+    await callersDo(senders, (i) => i < n, (i) => addAt(i, due[i]));
     if (wall() > first) throw new Error(`it took longer than ${ahead} s to send the messages`);
     await Promise.race([t.all.done, sleep(1000 * (ahead + seconds + patience))]);
     await worker.close();

@@ -1,7 +1,9 @@
 package testkit
 
 import (
+	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 )
 
@@ -28,8 +30,15 @@ type clock struct {
 	sleep  func(time.Duration)
 }
 
-// machine ticks in each test binary, from its start to its end.
-var machine = startClock()
+// machine ticks in each test binary, from its start to its end. In a program it begins with the first question, because
+// the bench measures what its own process uses.
+var machine = sync.OnceValue(startClock)
+
+func init() {
+	if testing.Testing() {
+		machine()
+	}
+}
 
 func startClock() *clock {
 	c := &clock{now: time.Now, sleep: time.Sleep}
@@ -76,12 +85,12 @@ func (c *clock) slowness() float64 {
 	return 1
 }
 
-// Worked is for how long the machine has worked since this test binary began. The difference of two is what a test
+// Worked is for how long the machine has worked since this test binary began, or since a program asked first. The difference of two is what a test
 // compares with a bound, because it does not grow with what else the machine does.
-func Worked() time.Duration { return machine.worked() }
+func Worked() time.Duration { return machine().worked() }
 
 // Slowness is how many times longer than on an idle machine a tick takes at present, at least 1.
-func Slowness() float64 { return machine.slowness() }
+func Slowness() float64 { return machine().slowness() }
 
 // Scaled is how long what takes d on an idle machine may take on this one, as it is now: for timeouts, which somebody
 // else's clock measures.
@@ -91,8 +100,8 @@ func Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * S
 // down too. nil ends that. f must return, and may be under way once more when Beside has returned.
 func Beside(f func()) {
 	if f == nil {
-		machine.beside.Store(nil)
+		machine().beside.Store(nil)
 		return
 	}
-	machine.beside.Store(&f)
+	machine().beside.Store(&f)
 }

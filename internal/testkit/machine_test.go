@@ -76,13 +76,14 @@ func (f *impatient) Fatalf(string, ...any) {
 
 // TestPatience: waits end by the clock of the machine, not by another.
 func TestPatience(t *testing.T) {
-	defer func(real *clock) { machine = real }(machine)
+	defer func(real func() *clock) { machine = real }(machine)
 	for name, wait := range map[string]func(t testing.TB){
 		"until":   func(t testing.TB) { Until(t, "it", func() bool { return false }) },
 		"receive": func(t testing.TB) { Receive(t, "it", make(chan int)) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			machine = &clock{now: time.Now, sleep: time.Sleep}
+			c := &clock{now: time.Now, sleep: time.Sleep}
+			machine = func() *clock { return c }
 			ended, f := make(chan struct{}), &impatient{TB: t}
 			go func() {
 				defer close(ended)
@@ -95,7 +96,7 @@ func TestPatience(t *testing.T) {
 				t.Errorf("%s: it ended while the machine stood still", name)
 			default:
 			}
-			machine.ticks.Add(int64(Patience/tick) + 1)
+			c.ticks.Add(int64(Patience/tick) + 1)
 			if <-ended; !f.failed {
 				t.Errorf("%s: it has not failed", name)
 			}

@@ -11,10 +11,10 @@ import (
 // TestFiguresOfTheReadme: the figures of the READMEs and of their pictures are those of docs/benchmarks.md.
 func TestFiguresOfTheReadme(t *testing.T) {
 	all := queuetest.ReadText(t, "docs/benchmarks.md")
-	row := regexp.MustCompile(`(?m)^\| (?:delayqueue|asynq 0\.26) \|(.*)$`)
+	row := regexp.MustCompile(`(?m)^\| (?:delayqueue|asynq|BullMQ|beanstalkd|River) \|(.*)$`)
 	for _, page := range []string{"README.md", "docs/README.zh-CN.md"} {
 		rows := row.FindAllStringSubmatch(queuetest.ReadText(t, page), -1)
-		if len(rows) != 2 {
+		if len(rows) != 5 {
 			t.Fatalf("%s: %d rows of figures", page, len(rows))
 		}
 		for _, r := range rows {
