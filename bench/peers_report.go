@@ -102,10 +102,10 @@ func (r *peersRun) write(ctx context.Context, begun time.Time) error {
 
 // peerNotes say what is compared.
 const peerNotes = "Client, server and bench share the machine's cores. Payloads have 100 bytes, and handlers do " +
-	"nothing. A message that is sent is due in an hour, and what is handled was due at once. Each client is one process: " +
-	"64 callers are goroutines, or promises of Node. CPU time is that of all threads and processes of the server, and of " +
-	"the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. hdt3213/delayqueue has no " +
-	"figures, because its module could not be downloaded here."
+	"nothing. A message that is sent is due in an hour, and what is handled was due at once. Each client is one " +
+	"process: 64 callers are goroutines, or promises of Node. CPU time is that of all threads and processes of the " +
+	"server, and of the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. " +
+	"hdt3213/delayqueue has no figures, because its module could not be downloaded here."
 
 // figures is a table for a document whose first column alone is text.
 func (t table) figures() string {
@@ -127,9 +127,9 @@ var peerSectionNotes = map[string]string{
 	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL " +
 		"transactions are counted. River looks every 20 ms by the settings above, and every second by its defaults.",
 	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent " +
-		"by 64 callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed message due. " +
-		"Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for River the size of " +
-		"the database on disk.",
-	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had after " +
-		"an hour (RescueStuckJobsAfter), which was not waited for.",
+		"by 64 callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed " +
+		"message due. Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for " +
+		"River the size of the database on disk.",
+	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had " +
+		"after an hour (RescueStuckJobsAfter), which was not waited for.",
 }
