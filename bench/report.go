@@ -31,8 +31,8 @@ func writeReport(path string, a about, res *results, tables []table) error {
 	fmt.Fprintf(&b, "- %s\n- %s\n\n", a.machine, strings.Join(a.versions, ", "))
 	fmt.Fprintf(&b, "`%s` is what bare commands cost. It moves the same sorted sets and hash by variadic commands, in "+
 		"pipelined batches of 500 where it can. It has no script, no option and no check, so it loses or repeats messages "+
-		"as soon as something goes wrong. The library can be faster than that where it gathers what goroutines send at the same "+
-		"moment. Handlers do nothing. Client and server share the machine's cores.\n\n", nameFloor)
+		"as soon as something goes wrong. The library can be faster than that where it gathers what goroutines send at the "+
+		"same moment. Handlers do nothing. Client and server share the machine's cores.\n\n", nameFloor)
 	fmt.Fprintf(&b, "### Targets\n\nWhat this project wants to reach.\n\n%s", targetsOf(res, targets()).markdown())
 	for _, t := range tables {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
