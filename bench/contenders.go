@@ -32,7 +32,7 @@ func contenders() []contender {
 		return func(addr string) (system, error) { return open(&network{addr: addr}), nil }
 	}
 	return []contender{
-		{name: nameLibrary, backend: newRedis, open: onRedis(openLibrary), drained: 400_000,
+		{name: nameLibrary, backend: newRedis, open: onRedis(openLibraryWhole), drained: 400_000,
 			settings: "its defaults"},
 		{name: nameAsynq, backend: newRedis, open: onRedis(openAsynq), drained: 30_000,
 			settings: "its defaults, so that it looks every 5 s for what is due (DelayedTaskCheckInterval)"},

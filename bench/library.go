@@ -19,9 +19,19 @@ type library struct {
 	cli     *redis.Client
 	pub     *delayqueue.Publisher
 	monitor *delayqueue.Monitor
+	whole   bool // handlers get messages, not payloads alone
 }
 
-func openLibrary(net *network) system {
+func openLibrary(net *network) system { return newLibrary(net) }
+
+// openLibraryWhole has handlers that get messages, as those of other contenders get more than a payload.
+func openLibraryWhole(net *network) system {
+	l := newLibrary(net)
+	l.whole = true
+	return l
+}
+
+func newLibrary(net *network) *library {
 	cli := net.client()
 	return &library{
 		net: net, cli: cli,
@@ -64,10 +74,16 @@ func (l *library) sendBatch(ctx context.Context, batch []message) error {
 
 func (l *library) consume(workers int, handle handler) (func(), error) {
 	cli := l.net.client()
-	queue := delayqueue.NewQueue(queueName, cli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		handle(msg.Payload, msg.Failures)
-		return nil
+	queue := delayqueue.NewQueue(queueName, cli, func(payload string) bool {
+		handle(payload, 0)
+		return true
 	}).WithConcurrent(workers).WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if l.whole {
+		queue.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			handle(msg.Payload, msg.Failures)
+			return nil
+		})
+	}
 	done := queue.StartConsume()
 	return func() {
 		queue.StopConsume()

@@ -15,7 +15,7 @@ import (
 // TestWorker: a worker carries out each kind of order, says what it cannot do, and ends with its input.
 func TestWorker(t *testing.T) {
 	server := redistest.Start(t)
-	sys := openLibrary(&network{addr: server.Addr()})
+	sys := openLibraryWhole(&network{addr: server.Addr()})
 	defer sys.close()
 	in, orders := io.Pipe()
 	answers, out := io.Pipe()
