@@ -116,11 +116,12 @@ type barRow struct {
 	metric
 }
 
-// bars draws rows of bars, the lowest first, with a figure behind each; a contender without a figure has none.
-func (r *peersRun) bars(l look, p *plot.Plot, rows []barRow) error {
+// bars draws rows of bars, the lowest first, with a figure behind each; a contender without a figure has none. The
+// widest bar leaves a part of the width free, where the names of the contenders stand beside the bars of the top row.
+func (r *peersRun) bars(l look, p *plot.Plot, free float64, rows []barRow) error {
 	p.HideX()
-	p.Y.LineStyle.Width, p.Y.Padding = 0, 0
-	p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = -vg.Points(8), vg.Points(8), vg.Points(3)
+	p.Y.LineStyle.Width, p.Y.Padding = 0, vg.Points(10) // readers may have a wider font
+	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = true, -vg.Points(8), -vg.Points(8), vg.Points(3)
 	const thick = 12
 	names := r.measured()
 	for i, name := range names {
@@ -156,7 +157,7 @@ func (r *peersRun) bars(l look, p *plot.Plot, rows []barRow) error {
 		labels[i] = row.label
 	}
 	p.NominalY(labels...)
-	p.X.Min, p.X.Max = 0, 1.1*p.X.Max
+	p.X.Min, p.X.Max = 0, p.X.Max/(1-free)
 	return nil
 }
 
@@ -173,7 +174,7 @@ func (r *peersRun) measured() []string {
 
 func (r *peersRun) drawThroughput(l look, p *plot.Plot) error {
 	p.Title.Text = "Messages a second, of 100 bytes"
-	return r.bars(l, p, []barRow{
+	return r.bars(l, p, 0.1, []barRow{
 		{drain64, "handled by 64 workers", rate}, {sendBatch, "sent in batches of 500", rate},
 		{send64, "sent by 64 callers", rate}, {send1, "sent one at a time", rate},
 	})
@@ -183,7 +184,7 @@ func (r *peersRun) drawMemory(l look, p *plot.Plot) error {
 	levels := r.peerLevels()
 	most := levels[len(levels)-1]
 	p.Title.Text = fmt.Sprintf("Bytes of a pending message of 100 bytes, with %s pending", count(most))
-	return r.bars(l, p, []barRow{{backlogName("memory", most), "", bytesEach}})
+	return r.bars(l, p, 0.3, []barRow{{backlogName("memory", most), "", bytesEach}})
 }
 
 // latePercentiles are the points of the lateness curve.
@@ -284,6 +285,7 @@ func (l look) curves(p *plot.Plot, lines []curve) error {
 		name.TextStyle[0].Color, name.TextStyle[0].YAlign = l.contenders[c.name], text.YCenter
 		p.Add(line, name)
 	}
-	p.X.Max += (p.X.Max - p.X.Min) * 0.12 // where the names stand
+	p.X.Max += (p.X.Max - p.X.Min) * 0.16 // where the names stand
+	p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(lowest))), math.Pow(10, math.Ceil(math.Log10(highest)))
 	return nil
 }

@@ -123,7 +123,8 @@ var peerSectionNotes = map[string]string{
 	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk " +
 		"when it returns.",
 	titleLateness: "4,000 messages, one consumer with 64 workers. asynq and beanstalkd keep whole seconds; beanstalkd's " +
-		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such.",
+		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such. " +
+		"The table has medians of the rounds, and the picture the messages of all rounds.",
 	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL " +
 		"transactions are counted. River looks every 20 ms by the settings above, and every second by its defaults.",
 	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent " +
