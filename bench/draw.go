@@ -286,6 +286,7 @@ func (l look) curves(p *plot.Plot, lines []curve) error {
 		p.Add(line, name)
 	}
 	p.X.Max += (p.X.Max - p.X.Min) * 0.16 // where the names stand
-	p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(lowest))), math.Pow(10, math.Ceil(math.Log10(highest)))
+	p.Y.Min = math.Pow(10, math.Floor(math.Log10(lowest)))
+	p.Y.Max = math.Pow(10, math.Ceil(math.Log10(max(highest, last))))
 	return nil
 }

@@ -6,11 +6,11 @@ import "time"
 // its comment names another page. TestScaleFigures fails if one is no longer near it.
 const (
 	cpuSendBatches   = 6.10 // Redis CPU, us a message
-	cpuSendSingly    = 10.2
+	cpuSendSingly    = 7.76
 	cpuSendSoon      = 5.86 // with 5 million pending, all due at about the same place
 	cpuSendSpread    = 16.2 // with 5 million pending, due at random instants
 	cpuDrain         = 3.42 // of a backlog, in large fetches
-	cpuDrainCold     = 7.75 // of a million messages that Redis no longer has in its processor's caches
+	cpuDrainCold     = 4.89 // of a million messages that Redis no longer has in its processor's caches
 	cpuLive          = 8.41 // sent singly by 64 goroutines, and handled as they come
 	clientSendBatch  = 1.89 // client CPU, us a message, the bench included
 	clientSendSingly = 8.63
