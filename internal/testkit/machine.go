@@ -85,8 +85,8 @@ func (c *clock) slowness() float64 {
 	return 1
 }
 
-// Worked is for how long the machine has worked since this test binary began, or since a program asked first. The difference of two is what a test
-// compares with a bound, because it does not grow with what else the machine does.
+// Worked is for how long the machine has worked since this test binary began, or since a program asked first. The
+// difference of two is what a test compares with a bound, because it does not grow with what else the machine does.
 func Worked() time.Duration { return machine().worked() }
 
 // Slowness is how many times longer than on an idle machine a tick takes at present, at least 1.
