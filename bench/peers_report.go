@@ -119,7 +119,8 @@ func (t table) figures() string {
 
 // peerSectionNotes say what the figures of a table are, and what a reader would ask.
 var peerSectionNotes = map[string]string{
-	titleThroughput: "`none`: there is no such thing.",
+	titleThroughput: "`none`: there is no such thing. River's messages have a `ScheduledAt`, also those that are due at " +
+		"once, so its scheduler makes them available first: without it River handles more.",
 	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk " +
 		"when it returns.",
 	titleLateness: "4,000 messages, one consumer with 64 workers. asynq and beanstalkd keep whole seconds; beanstalkd's " +
