@@ -172,7 +172,7 @@ lanes: redis
 
 # An hour, on a machine that does nothing else.
 bench: redis databases peers
-	cd bench && go run . peers
+	cd bench && go run . peers -full
 	cd bench && go run .
 
 bench-check: redis

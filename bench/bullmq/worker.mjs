@@ -61,7 +61,7 @@ const consume = async (workers, handle) => {
   return worker;
 };
 
-let begun, held; // the consumer and the tally of begin
+let held; // the tally of begin
 
 const orders = {
   async send({ n: least, callers, seconds, due }) {
@@ -106,7 +106,7 @@ const orders = {
   // begin starts a consumer, whose handlers do not end if hold is true, and then waits until they have n messages.
   async begin({ n, workers, hold }) {
     held = tally(n);
-    begun = await consume(workers, async (j) => {
+    await consume(workers, async (j) => {
       held.mark(j);
       if (hold) await new Promise(() => {});
     });
