@@ -214,6 +214,7 @@ func TestShards(t *testing.T) {
 	go func() { ended <- b.Run(ctx) }()
 	w.sends(b, "x")
 	queuetest.Reaches(t, "messages of the good queue", 1, func() int { return int(w.live()) })
+	w.Log.Says(t, 1, "is not relayed", w.Name+"-old")
 	cancel()
 	if err := queuetest.Receive(t, "the end of Run", ended); !errors.Is(err, outbox.ErrShards) ||
 		!strings.Contains(err.Error(), w.Name+"-old") {
