@@ -201,9 +201,10 @@ func (b *beanstalkdBackend) close() error {
 	return errors.Join(err, os.RemoveAll(b.folder))
 }
 
+const cpuTick = 10 * time.Millisecond // of Linux's /proc, on all that Go runs on
+
 // cpuOf is what a process and its children have used.
 func cpuOf(pid int) (time.Duration, error) {
-	const tick = 10 * time.Millisecond // of Linux's /proc, on all that Go runs on
 	used, parent := map[int]time.Duration{}, map[int]int{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
 	for _, file := range files {
@@ -224,7 +225,7 @@ func cpuOf(pid int) (time.Duration, error) {
 			if err != nil {
 				return 0, fmt.Errorf("%s: %w", file, err)
 			}
-			used[id] += time.Duration(n) * tick
+			used[id] += time.Duration(n) * cpuTick
 		}
 	}
 	if _, ok := used[pid]; !ok {

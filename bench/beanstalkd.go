@@ -20,8 +20,8 @@ type beanstalkdSystem struct {
 const (
 	beanstalkdTube     = "default"
 	beanstalkdPriority = 1024             // that of beanstalkd's own pages
-	beanstalkdTTR      = 60 * time.Second // as of pheanstalk and greenstalk
-	beanstalkdLook     = time.Second      // how often an idle worker looks whether it shall end
+	beanstalkdTTR      = 10 * time.Minute // more than any handler takes, because none asks for more time
+	beanstalkdReserve  = 24 * time.Hour   // until a worker that got nothing asks again
 )
 
 func openBeanstalkd(addr string) (system, error) {
@@ -60,21 +60,24 @@ func (b *beanstalkdSystem) send(_ context.Context, m message) error {
 func (b *beanstalkdSystem) sendBatch(context.Context, []message) error { return errors.ErrUnsupported }
 
 func (b *beanstalkdSystem) consume(workers int, handle handler) (func(), error) {
-	stopped := make(chan struct{})
+	var all []*beanstalkdWorker
 	var running sync.WaitGroup
-	stop := sync.OnceFunc(func() {
-		close(stopped)
+	stop := func() {
+		for _, w := range all {
+			w.stop()
+		}
 		running.Wait()
-	})
+	}
 	for range workers {
 		c, err := beanstalk.Dial("tcp", b.addr)
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("beanstalkd: %w", err)
 		}
+		w := &beanstalkdWorker{conn: c, handle: handle}
+		all = append(all, w)
 		running.Go(func() {
-			defer c.Close()
-			if err := beanstalkdWork(c, stopped, handle); err != nil {
+			if err := w.run(); err != nil {
 				panic(fmt.Sprintf("beanstalkd: %v", err)) // the server has gone: nothing to measure
 			}
 		})
@@ -82,27 +85,43 @@ func (b *beanstalkdSystem) consume(workers int, handle handler) (func(), error) 
 	return stop, nil
 }
 
-// beanstalkdWork handles one message after another.
-func beanstalkdWork(c *beanstalk.Conn, stopped <-chan struct{}, handle handler) error {
-	tubes := beanstalk.NewTubeSet(c, beanstalkdTube)
+// A beanstalkdWorker handles one message after another.
+type beanstalkdWorker struct {
+	conn    *beanstalk.Conn
+	handle  handler
+	mu      sync.Mutex // held while it does anything but wait for a message
+	stopped bool
+}
+
+func (w *beanstalkdWorker) run() error {
+	tubes := beanstalk.NewTubeSet(w.conn, beanstalkdTube)
 	for {
-		select {
-		case <-stopped:
-			return nil
-		default:
-		}
-		id, body, err := tubes.Reserve(beanstalkdLook)
-		if errors.Is(err, beanstalk.ErrTimeout) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		handle(string(body), 0) // it counts no retries
-		if err := c.Delete(id); err != nil {
+		id, body, err := tubes.Reserve(beanstalkdReserve)
+		if stopped, err := w.got(id, body, err); stopped || err != nil {
 			return err
 		}
 	}
+}
+
+func (w *beanstalkdWorker) got(id uint64, body []byte, err error) (stopped bool, _ error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped { // then the connection is closed, which is the error
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	w.handle(string(body), unknown)
+	return false, w.conn.Delete(id)
+}
+
+// stop waits for the message in hand, and closes the connection, because nothing else ends the wait for another one.
+func (w *beanstalkdWorker) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	_ = w.conn.Close()
 }
 
 func (b *beanstalkdSystem) left(context.Context) (int64, error) {

@@ -24,6 +24,8 @@ type contender struct {
 	command  func(ctx context.Context, addr string) (*exec.Cmd, error)
 	drained  int // messages of a drain, so that it takes some seconds
 	settings string
+
+	alwaysStrict bool // about durability: what it is measured with is its strictest
 }
 
 // contenders in the order of the tables.
@@ -40,11 +42,12 @@ func contenders() []contender {
 			settings: "`removeOnComplete`, `maxRetriesPerRequest: null`, AOF and `noeviction`, as of " +
 				"[Going to production](https://docs.bullmq.io/guide/going-to-production)"},
 		{name: nameBeanstalkd, backend: newBeanstalkd, open: openBeanstalkd, drained: 50_000,
-			settings: "a log (`-b`), with its default of one fsync in 50 ms; a connection for each sender and worker"},
-		{name: nameRiver, backend: newPostgres, open: openRiver, drained: 20_000,
+			settings: fmt.Sprintf("a log (`-b`), with its default of one fsync in 50 ms; a connection for each sender and "+
+				"worker; a TTR of %.0f min", beanstalkdTTR.Minutes())},
+		{name: nameRiver, backend: newPostgres, open: openRiver, drained: 30_000, alwaysStrict: true,
 			settings: fmt.Sprintf("PostgreSQL's defaults; FetchCooldown %s and FetchPollInterval %s as of "+
 				"[`river bench`](https://riverqueue.com/docs/benchmarks), because with its defaults of 100 ms and 1 s "+
-				"64 workers handle 640 messages a second at most; `InsertManyFast` for batches; pgx with a pool of %d",
+				"64 workers handle 640 messages a second at most; `InsertManyFast` for batches; a pool of %d connections",
 				riverCooldown, riverPoll, riverConnections)},
 	}
 }
@@ -73,9 +76,14 @@ func runWorker(ctx context.Context, args []string) error {
 
 const bullMQFolder = "bullmq"
 
-// bullMQCommand installs what its worker needs if it is not there.
+// bullMQCommand installs what its worker needs if it is not there, or if something else is wanted since.
 func bullMQCommand(ctx context.Context, addr string) (*exec.Cmd, error) {
-	if _, err := os.Stat(filepath.Join(bullMQFolder, "node_modules")); err != nil {
+	wanted, err := os.Stat(filepath.Join(bullMQFolder, "package-lock.json"))
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Stat(filepath.Join(bullMQFolder, "node_modules", ".package-lock.json"))
+	if err != nil || there.ModTime().Before(wanted.ModTime()) {
 		install := exec.CommandContext(ctx, "npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund")
 		install.Dir = bullMQFolder
 		if out, err := install.CombinedOutput(); err != nil {

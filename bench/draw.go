@@ -123,12 +123,12 @@ func (r *peersRun) bars(l look, p *plot.Plot, free float64, rows []barRow) error
 	p.Y.LineStyle.Width, p.Y.Padding = 0, vg.Points(10) // readers may have a wider font
 	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = true, -vg.Points(8), -vg.Points(8), vg.Points(3)
 	const thick = 12
-	names := r.measured()
-	for i, name := range names {
-		offset := vg.Points(thick * (float64(len(names)-1)/2 - float64(i)))
+	all := r.measured()
+	for i, c := range all {
+		offset := vg.Points(thick * (float64(len(all)-1)/2 - float64(i)))
 		values, at := make(plotter.Values, len(rows)), plotter.XYLabels{}
 		for j, row := range rows {
-			v, ok := r.res.of(row.row, name, row.metric)
+			v, ok := r.res.of(row.row, c.name, row.metric)
 			if ok {
 				values[j] = v
 			}
@@ -139,7 +139,7 @@ func (r *peersRun) bars(l look, p *plot.Plot, free float64, rows []barRow) error
 		if err != nil {
 			return err
 		}
-		bars.Horizontal, bars.Color, bars.LineStyle.Width, bars.Offset = true, l.contenders[name], 0, offset
+		bars.Horizontal, bars.Color, bars.LineStyle.Width, bars.Offset = true, l.contenders[c.name], 0, offset
 		labels, err := plotter.NewLabels(at)
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (r *peersRun) bars(l look, p *plot.Plot, free float64, rows []barRow) error
 			labels.TextStyle[k].YAlign = text.YCenter
 		}
 		p.Add(bars, labels)
-		p.Legend.Add(name, bars)
+		p.Legend.Add(c.name, bars)
 	}
 	labels := make([]string, len(rows))
 	for i, row := range rows {
@@ -162,14 +162,10 @@ func (r *peersRun) bars(l look, p *plot.Plot, free float64, rows []barRow) error
 }
 
 // measured are the contenders that were.
-func (r *peersRun) measured() []string {
-	var names []string
-	for _, c := range contenders() {
-		if r.missing[c.name] == nil && r.only.MatchString(c.name) {
-			names = append(names, c.name)
-		}
-	}
-	return names
+func (r *peersRun) measured() []contender {
+	return slices.DeleteFunc(contenders(), func(c contender) bool {
+		return r.missing[c.name] != nil || !r.only.MatchString(c.name)
+	})
 }
 
 func (r *peersRun) drawThroughput(l look, p *plot.Plot) error {
@@ -197,9 +193,9 @@ func (r *peersRun) drawLateness(l look, p *plot.Plot) error {
 	p.Title.Text = "How late a handler starts, in ms: messages due at random instants"
 	p.X.Label.Text = "percent of the messages are no later"
 	var lines []curve
-	for _, name := range r.measured() {
-		ms := slices.Sorted(slices.Values(r.late[name]))
-		c := curve{name: name}
+	for _, one := range r.measured() {
+		ms := slices.Sorted(slices.Values(r.late[one.name]))
+		c := curve{name: one.name}
 		for _, q := range latePercentiles {
 			c.points = append(c.points, plotter.XY{X: lateAt(q), Y: max(quantile(ms, q), lateFloor)})
 		}
@@ -218,11 +214,11 @@ func (r *peersRun) drawBacklog(l look, p *plot.Plot) error {
 	p.Title.Text = "Server CPU of a message, sent and handled, in microseconds"
 	p.X.Label.Text = "messages pending meanwhile"
 	var lines []curve
-	for _, name := range r.measured() {
-		c := curve{name: name}
+	for _, one := range r.measured() {
+		c := curve{name: one.name}
 		for _, level := range r.peerLevels() {
-			sent, ok := r.res.of(backlogName("send", level), name, serverCPU)
-			handled, ok2 := r.res.of(backlogName("drain", level), name, serverCPU)
+			sent, ok := r.res.of(backlogName("send", level), c.name, serverCPU)
+			handled, ok2 := r.res.of(backlogName("drain", level), c.name, serverCPU)
 			if ok && ok2 && sent+handled > 0 {
 				c.points = append(c.points, plotter.XY{X: math.Log10(float64(level)), Y: sent + handled})
 			}

@@ -11,7 +11,8 @@ import (
 // somePeers has figures of all that is drawn, but of no batches of asynq.
 func somePeers() (r *peersRun, shown []string) {
 	r = &peersRun{res: &results{}, only: regexp.MustCompile(""), late: map[string][]float64{}}
-	for i, name := range r.measured() {
+	for i, one := range r.measured() {
+		name := one.name
 		at := func(row string, k kind, f figures) {
 			r.res.row(row, k).Samples[name] = []figures{f}
 		}
@@ -44,7 +45,10 @@ func TestDraw(t *testing.T) {
 		if err := p.write(folder); err != nil {
 			t.Fatal(err)
 		}
-		want := r.measured()
+		var want []string
+		for _, c := range r.measured() {
+			want = append(want, c.name)
+		}
 		if p.name == "bench" {
 			want = append(append(want, shown...), "none", "handled by 64 workers", "sent one at a time")
 		}

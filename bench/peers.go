@@ -19,6 +19,7 @@ const (
 	again50   metric = "run again p50 s"
 	againMax  metric = "run again max s"
 	charged   metric = "retries charged"
+	twice     metric = "handled twice"
 )
 
 // The titles of the tables.
@@ -29,13 +30,19 @@ const (
 	titleIdle       = "A consumer that has nothing to do"
 	titleBacklog    = "While others are pending"
 	titleKill       = "kill -9 of a consumer with 100 messages in hand"
+	titleKillBusy   = "kill -9 of one of two consumers that handle 20,000 messages"
+)
+
+const (
+	killName     = "kill"
+	killBusyName = "kill, busy"
+	strictSuffix = ", strict"
 )
 
 const (
 	peerWorkers  = 64
 	peerPatience = 60.0 // seconds until what has not come is given up
-	killHeld     = 100  // messages in the hands of the consumer that is killed
-	killPatience = 150.0
+	idleOver     = time.Minute
 )
 
 // peersRun is what runPeers was asked for.
@@ -91,9 +98,12 @@ type peerStep struct {
 }
 
 func (r *peersRun) measure() error {
-	present := r.present()
+	present, err := r.present()
+	if err != nil {
+		return err
+	}
 	steps := r.steps()
-	n, total := 0, r.rounds
+	n, total := 0, 2
 	for _, step := range steps {
 		total += step.rounds * len(present)
 	}
@@ -105,6 +115,9 @@ func (r *peersRun) measure() error {
 			for i := range present {
 				c := present[(i+round)%len(present)] // another one begins in each round
 				n++
+				if step.strict && c.alwaysStrict {
+					continue
+				}
 				r.progress.step(n, total, fmt.Sprintf("%s, %s, round %d of %d", step.name, c.name, round+1, step.rounds))
 				if err := r.onStand(c, step.strict, step.do); err != nil {
 					return fmt.Errorf("%s, %s: %w", step.name, c.name, err)
@@ -112,31 +125,37 @@ func (r *peersRun) measure() error {
 			}
 		}
 	}
-	for round := range r.rounds {
-		r.progress.step(n+round, total, fmt.Sprintf("%s, all at once, round %d of %d", idleName, round+1, r.rounds))
-		if err := r.together(present, r.idle); err != nil {
-			return err
-		}
+	r.progress.step(total-1, total, idleName+", all at once")
+	if err := r.together(present, r.rounds, r.idle); err != nil {
+		return err
 	}
-	r.progress.step(total, total, "kill -9 of a consumer, all at once")
-	return r.together(present, r.kill)
+	r.progress.step(total, total, "kill -9 of consumers, all at once")
+	rounds := killRounds
+	if r.quick {
+		rounds = 1
+	}
+	return r.together(present, rounds, r.kill, r.killBusy)
 }
 
-// present are the contenders that this machine has; why others are missing is noted.
-func (r *peersRun) present() []contender {
+// present are the contenders that this machine has; why others are missing is noted. The library must be there, and all
+// if nothing else than whether they work is asked.
+func (r *peersRun) present() ([]contender, error) {
 	var present []contender
 	for _, c := range contenders() {
 		if !r.only.MatchString(c.name) {
 			continue
 		}
 		if err := r.onStand(c, false, func(*stand) error { return nil }); err != nil {
+			if r.ctx.Err() != nil || r.quick || c.name == nameLibrary {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
 			fmt.Fprintf(os.Stderr, "%s is left out: %v\n", c.name, err)
 			r.missing[c.name] = err
 			continue
 		}
 		present = append(present, c)
 	}
-	return present
+	return present, nil
 }
 
 func (r *peersRun) onStand(c contender, strict bool, do func(s *stand) error) error {
@@ -176,7 +195,7 @@ func (r *peersRun) steps() []peerStep {
 		peerStep{"backlog", 1, false, r.backlog},
 	)
 	if r.full {
-		throughput(true, ", strict")
+		throughput(true, strictSuffix)
 	}
 	return steps
 }
@@ -251,7 +270,7 @@ func (r *peersRun) drain(s *stand, name string, n int) error {
 			return err
 		}
 		var err error
-		if f, err = r.drainAll(s, n); err != nil {
+		if f, err = r.drainAll(s, n, 0); err != nil {
 			return err
 		}
 	}
@@ -259,22 +278,32 @@ func (r *peersRun) drain(s *stand, name string, n int) error {
 	return nil
 }
 
-// drainAll handles the n messages that are due, or will be soon.
-func (r *peersRun) drainAll(s *stand, n int) (figures, error) {
+// drainAll handles the n messages that are due, or will be soon, while others are pending.
+func (r *peersRun) drainAll(s *stand, n, pending int) (figures, error) {
 	a, f, err := s.cost(r.ctx, order{Do: "drain", N: n, Workers: peerWorkers, Patience: peerPatience})
-	if err == nil && (a.N != n || a.Twice > 0) {
-		err = fmt.Errorf("of %d messages %d came, %d of them more than once", n, a.N, a.Twice)
+	if err != nil {
+		return nil, err
+	}
+	if a.N != n || a.Twice > 0 {
+		return nil, fmt.Errorf("of %d messages %d came, %d of them more than once", n, a.N, a.Twice)
+	}
+	left, err := s.workers[0].do(r.ctx, order{Do: "left"})
+	if err == nil && left.N != pending {
+		err = fmt.Errorf("%d messages are left, want %d", left.N, pending)
 	}
 	return f, err
 }
 
 func (r *peersRun) lateness(s *stand) error {
-	o := order{Do: "late", N: r.size(4000), Workers: peerWorkers, Ahead: 3, Seconds: 20, Patience: peerPatience}
+	// The first is due later than any contender next looks for what will be due.
+	o := order{Do: "late", N: r.size(4000), Workers: peerWorkers, Ahead: 10, Seconds: 20, Patience: peerPatience}
 	if r.quick {
-		o.Seconds = 2
+		o.Ahead, o.Seconds = 3, 2
 	}
-	warm := order{Do: "late", N: 200, Workers: peerWorkers, Ahead: 3, Seconds: 1, Patience: peerPatience}
-	if _, err := s.workers[0].do(r.ctx, warm); err != nil {
+	if err := r.fill(s, 1000, dueNow); err != nil { // to warm all up
+		return err
+	}
+	if _, err := r.drainAll(s, 1000, 0); err != nil {
 		return err
 	}
 	a, err := s.workers[0].do(r.ctx, o)
@@ -291,14 +320,15 @@ func (r *peersRun) lateness(s *stand) error {
 	return nil
 }
 
-func (r *peersRun) idle(s *stand) error {
-	settle, over := 3*time.Second, 12*time.Second
+func (r *peersRun) idle(s *stand, ready func()) error {
+	settle, over := 3*time.Second, idleOver
 	if r.quick {
 		settle, over = time.Second, 2*time.Second
 	}
 	if _, err := s.workers[0].do(r.ctx, order{Do: "begin", Workers: peerWorkers}); err != nil {
 		return err
 	}
+	ready()
 	time.Sleep(settle)
 	var calls [2]float64
 	var cpu [2]sides
@@ -332,24 +362,30 @@ func (r *peersRun) peerLevels() []int {
 
 const peerBacklogMeasures = 3
 
+// memoryLevel is the least that is pending when memory is measured: pages and hash tables are small beside it.
+const memoryLevel = 10_000
+
 // backlog measures sends and drains while ever more messages are pending, and what those take.
 func (r *peersRun) backlog(s *stand) error {
-	empty, err := s.memory(r.ctx)
-	if err != nil {
-		return err
-	}
 	pending := 0
 	for _, level := range r.peerLevels() {
-		if err := r.fill(s, level-pending, dueDay); err != nil {
-			return err
-		}
-		pending = level
-		full, err := s.memory(r.ctx)
+		// What was handled before can take memory, too.
+		before, err := s.memory(r.ctx)
 		if err != nil {
 			return err
 		}
-		r.report(s, backlogName("memory", level), peerBacklog,
-			figures{bytesEach: (full - empty) / float64(pending)})
+		if err := r.fill(s, level-pending, dueDay); err != nil {
+			return err
+		}
+		after, err := s.memory(r.ctx)
+		if err != nil {
+			return err
+		}
+		if level > memoryLevel {
+			r.report(s, backlogName("memory", level), peerBacklog,
+				figures{bytesEach: (after - before) / float64(level-pending)})
+		}
+		pending = level
 		for range peerBacklogMeasures {
 			n := r.size(s.drained / 5)
 			_, f, err := s.cost(r.ctx, order{Do: "send", Callers: senders, N: n, Due: dueSoon})
@@ -357,7 +393,7 @@ func (r *peersRun) backlog(s *stand) error {
 				return err
 			}
 			r.report(s, backlogName("send", level), peerBacklog, f)
-			if f, err = r.drainAll(s, n); err != nil {
+			if f, err = r.drainAll(s, n, pending); err != nil {
 				return err
 			}
 			r.report(s, backlogName("drain", level), peerBacklog, f)
@@ -366,49 +402,35 @@ func (r *peersRun) backlog(s *stand) error {
 	return nil
 }
 
-// together measures all contenders at once, because nearly all that is done is to wait.
-func (r *peersRun) together(present []contender, do func(s *stand) error) error {
-	errs := make([]error, len(present))
-	var all sync.WaitGroup
-	for i, c := range present {
-		all.Go(func() {
-			if errs[i] = r.onStand(c, false, do); errs[i] != nil {
-				errs[i] = fmt.Errorf("%s: %w", c.name, errs[i])
+// together measures all contenders at once, so many times each, because nearly all that is done is to wait. A
+// measurement calls ready when nothing else is left to do. Until then it is alone, and then it waits for the others.
+func (r *peersRun) together(present []contender, rounds int, measures ...func(s *stand, ready func()) error) error {
+	var mu sync.Mutex
+	var errs []error
+	var turn sync.Mutex
+	var all, busy sync.WaitGroup
+	for range rounds {
+		for _, measure := range measures {
+			for _, c := range present {
+				busy.Add(1)
+				all.Go(func() {
+					turn.Lock()
+					ready := sync.OnceFunc(func() {
+						turn.Unlock()
+						busy.Done()
+						busy.Wait()
+					})
+					defer ready()
+					err := r.onStand(c, false, func(s *stand) error { return measure(s, ready) })
+					if err != nil {
+						mu.Lock()
+						errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
+						mu.Unlock()
+					}
+				})
 			}
-		})
+		}
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// kill ends a consumer that has messages in hand, and measures when another one has them.
-func (r *peersRun) kill(s *stand) error {
-	first := s.workers[0]
-	if err := r.fill(s, killHeld, dueNow); err != nil {
-		return err
-	}
-	if _, err := first.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld, Hold: true}); err != nil {
-		return err
-	}
-	second, err := s.hire(r.ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := second.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld}); err != nil {
-		return err
-	}
-	at := float64(time.Now().UnixNano()) / 1e6
-	first.kill()
-	a, err := second.do(r.ctx, order{Do: "await", Patience: killPatience})
-	if err != nil {
-		return err
-	}
-	f := figures{never: float64(killHeld - a.N)}
-	if a.N > 0 {
-		slices.Sort(a.Ms)
-		f[again50], f[againMax] = (quantile(a.Ms, 0.5)-at)/1e3, (quantile(a.Ms, 1)-at)/1e3
-		f[charged] = float64(a.Charged)
-	}
-	r.report(s, "kill", peerKill, f)
-	return nil
 }

@@ -63,10 +63,11 @@ func (r *peersRun) write(ctx context.Context, begun time.Time) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Written by `cd bench && go run . peers%s` on %s, in %s, on %s, with delayqueue %s.\n"+
-		"Figures are medians of %d measurements, of lone sends %d, each on a server of its own. The contenders take turns, "+
-		"and are idle at the same time. Figures of a backlog are medians of %d on one server. Consumers are killed once.\n\n",
+		"Figures are medians of %d measurements, of lone sends %d, each on a server of its own; ± is half of what lies "+
+		"between the highest and the lowest. The contenders take turns, and are idle at the same time. Figures of a backlog "+
+		"are medians of %d on one server. Consumers are killed %d times.\n\n",
 		choose(r.full, " -full", ""), about.when.UTC().Format("2006-01-02"), time.Since(begun).Round(time.Second),
-		about.machine, about.commit, r.rounds, 3*r.rounds, peerBacklogMeasures)
+		about.machine, about.commit, r.rounds, 3*r.rounds, peerBacklogMeasures, killRounds)
 	b.WriteString("| | versions | settings |\n|---|---|---|\n")
 	for _, c := range contenders() {
 		if _, missing := r.missing[c.name]; missing {
@@ -119,19 +120,27 @@ func (t table) figures() string {
 
 // peerSectionNotes say what the figures of a table are, and what a reader would ask.
 var peerSectionNotes = map[string]string{
-	titleThroughput: "`none`: there is no such thing. River's messages have a `ScheduledAt`, also those that are due at " +
-		"once, so its scheduler makes them available first: without it River handles more.",
-	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. PostgreSQL is as above: each commit is on disk " +
-		"when it returns.",
-	titleLateness: "4,000 messages, one consumer with 64 workers. asynq and beanstalkd keep whole seconds; beanstalkd's " +
-		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such. " +
-		"The table has medians of the rounds, and the picture the messages of all rounds.",
-	titleIdle: "One process with 64 workers. Commands of Redis include those inside scripts, of PostgreSQL " +
-		"transactions are counted. River looks every 20 ms by the settings above, and every second by its defaults.",
+	titleThroughput: "`none`: there is no such thing. The server's CPU time includes what it does in between: Redis " +
+		"writes its log anew as it grows, and PostgreSQL vacuums.",
+	titleStrict: "Redis has `appendfsync always`, and beanstalkd `-f 0`. River's figures are those above, because with " +
+		"PostgreSQL's defaults each commit is on disk when it returns.",
+	titleLateness: "4,000 messages, sent ten seconds before the first is due, and one consumer with 64 workers. asynq " +
+		"looks every 5 s, its default (`DelayedTaskCheckInterval`). asynq and beanstalkd keep whole seconds; beanstalkd's " +
+		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such; its worker " +
+		"waits with a timeout, which Redis notices ten times a second (`hz 10`). The table has medians of the rounds, " +
+		"and the picture the messages of all rounds.",
+	titleIdle: fmt.Sprintf("One process with 64 workers, for %.0f s. Commands of Redis include those inside scripts, of "+
+		"PostgreSQL transactions are counted. A worker of beanstalkd waits for an answer. River looks every 20 ms by the "+
+		"settings above, and every second by its defaults.", idleOver.Seconds()),
 	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent " +
 		"by 64 callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed " +
-		"message due. Memory is Redis's `used_memory`, beanstalkd's process (and as much again in its log), and for " +
-		"River the size of the database on disk.",
-	titleKill: "The consumer had 100 workers. Another one, idle, was there. River runs again what a dead process had " +
-		"after an hour (RescueStuckJobsAfter), which was not waited for.",
+		"message due. Memory is what Redis's `used_memory`, beanstalkd's process (and as much again its log), and River's " +
+		"database on disk have grown by while the pending messages were sent.",
+	titleKill: "The consumer had 100 workers, and was killed at a random moment within a minute. Another one, idle, was " +
+		"there. The lowest and the highest of all rounds. River runs again what a dead process had after an hour " +
+		"(RescueStuckJobsAfter), which was not waited for. BullMQ counts a stall, and the second one fails a message " +
+		"(`maxStalledCount`). beanstalkd counts none.",
+	titleKillBusy: "Each had 64 workers, and a handler took 10 ms. One was killed at a random moment, when between a " +
+		"tenth and six tenths were handled; the other one went on. Handled twice are those whose handler had ended in the " +
+		"process that died. The lowest and the highest of all rounds.",
 }

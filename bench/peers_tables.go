@@ -1,10 +1,44 @@
 package main
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // A peerFigure is a line of the comparison.
 type peerFigure struct {
 	what string
 	row  string
 	metric
+	cell func([]float64) string // of the samples; nil: their median
+	none string                 // if there are none
+}
+
+// withSpread is the median, and how far the samples lie apart.
+func withSpread(values []float64) string {
+	mid := median(values)
+	apart := slices.Max(values) - slices.Min(values)
+	if len(values) < 2 || mid == 0 {
+		return figure(mid)
+	}
+	return fmt.Sprintf("%s ±%.0f %%", figure(mid), 50*apart/mid)
+}
+
+// span is the lowest and the highest.
+func span(values []float64) string {
+	low, high := figure(slices.Min(values)), figure(slices.Max(values))
+	if low == high {
+		return low
+	}
+	return low + " – " + high
+}
+
+// share of a core, whose least difference is a tick of the clock that counts CPU time.
+func share(values []float64) string {
+	v, least := median(values), 100*cpuTick.Seconds()/idleOver.Seconds()
+	return choose(v < least, "<"+figure(least), figure(v))
 }
 
 // peerSections are the tables of the comparison.
@@ -12,21 +46,20 @@ func (r *peersRun) peerSections() []struct {
 	title string
 	lines []peerFigure
 } {
-	throughput := func(suffix string) []peerFigure {
-		return []peerFigure{
-			{"send, one at a time: messages/s", send1 + suffix, rate},
-			{"send, 64 callers: messages/s", send64 + suffix, rate},
-			{"send, batches of 500: messages/s", sendBatch + suffix, rate},
-			{"handle, 64 workers: messages/s", drain64 + suffix, rate},
-			{"send, one at a time: server CPU us", send1 + suffix, serverCPU},
-			{"send, 64 callers: server CPU us", send64 + suffix, serverCPU},
-			{"send, batches of 500: server CPU us", sendBatch + suffix, serverCPU},
-			{"handle, 64 workers: server CPU us", drain64 + suffix, serverCPU},
-			{"send, one at a time: client CPU us", send1 + suffix, clientCPU},
-			{"send, 64 callers: client CPU us", send64 + suffix, clientCPU},
-			{"send, batches of 500: client CPU us", sendBatch + suffix, clientCPU},
-			{"handle, 64 workers: client CPU us", drain64 + suffix, clientCPU},
+	throughput := func(suffix string) (lines []peerFigure) {
+		for _, f := range []struct {
+			title string
+			metric
+		}{{"messages/s", rate}, {"server CPU us", serverCPU}, {"client CPU us", clientCPU}} {
+			for _, row := range []struct{ what, name string }{
+				{"send, one at a time", send1}, {"send, 64 callers", send64},
+				{"send, batches of 500", sendBatch}, {"handle, 64 workers", drain64},
+			} {
+				lines = append(lines, peerFigure{what: row.what + ": " + f.title, row: row.name + suffix, metric: f.metric,
+					cell: withSpread})
+			}
 		}
+		return lines
 	}
 	var backlog []peerFigure
 	for _, level := range r.peerLevels() {
@@ -38,7 +71,7 @@ func (r *peersRun) peerSections() []struct {
 			{"drain", "server CPU us", serverCPU}, {"memory", "bytes a message", bytesEach},
 		} {
 			row := backlogName(f.what, level)
-			backlog = append(backlog, peerFigure{row + ": " + f.title, row, f.metric})
+			backlog = append(backlog, peerFigure{what: row + ": " + f.title, row: row, metric: f.metric, cell: withSpread})
 		}
 	}
 	return []struct {
@@ -46,21 +79,46 @@ func (r *peersRun) peerSections() []struct {
 		lines []peerFigure
 	}{
 		{titleThroughput, throughput("")},
-		{titleStrict, throughput(", strict")},
+		{titleStrict, throughput(strictSuffix)},
 		{titleLateness, []peerFigure{
-			{"p50 ms", "lateness", lateP50}, {"p99 ms", "lateness", lateP99}, {"max ms", "lateness", lateMax},
-			{"early, messages", "lateness", early}, {"never, messages", "lateness", never},
+			{what: "p50 ms", row: "lateness", metric: lateP50, cell: withSpread},
+			{what: "p99 ms", row: "lateness", metric: lateP99, cell: withSpread},
+			{what: "max ms", row: "lateness", metric: lateMax, cell: withSpread},
+			{what: "early, messages", row: "lateness", metric: early},
+			{what: "never, messages", row: "lateness", metric: never},
 		}},
 		{titleIdle, []peerFigure{
-			{"commands or transactions/s", idleName, commandsSecond}, {"server, % of a core", idleName, redisShare},
-			{"client, % of a core", idleName, clientShare},
+			{what: "commands or transactions/s", row: idleName, metric: commandsSecond},
+			{what: "server, % of a core", row: idleName, metric: redisShare, cell: share},
+			{what: "client, % of a core", row: idleName, metric: clientShare, cell: share},
 		}},
 		{titleBacklog, backlog},
 		{titleKill, []peerFigure{
-			{"run again, p50 s", "kill", again50}, {"run again, max s", "kill", againMax},
-			{"not run again, messages", "kill", never}, {"retries charged", "kill", charged},
+			{what: "half of them run again after, s", row: killName, metric: again50, cell: span, none: notInTime},
+			{what: "all of them run again after, s", row: killName, metric: againMax, cell: span, none: notInTime},
+			{what: "not run again, messages", row: killName, metric: never, cell: span},
+			{what: "retries charged", row: killName, metric: charged, cell: span},
+		}},
+		{titleKillBusy, []peerFigure{
+			{what: "all are handled after, s", row: killBusyName, metric: againMax, cell: span, none: notInTime},
+			{what: "not handled, messages", row: killBusyName, metric: never, cell: span},
+			{what: "handled twice, messages", row: killBusyName, metric: twice, cell: span},
 		}},
 	}
+}
+
+var notInTime = fmt.Sprintf("over %.0f", killPatience.Seconds())
+
+// samples of a line, of a contender.
+func (r *peersRun) samples(l peerFigure, c contender) []float64 {
+	name := l.row
+	if c.alwaysStrict {
+		name = strings.TrimSuffix(name, strictSuffix)
+	}
+	if found := r.res.find(name); found != nil {
+		return found.values(c.name, l.metric)
+	}
+	return nil
 }
 
 // tables of what was found: a line for each figure, a column for each contender.
@@ -68,13 +126,25 @@ func (r *peersRun) tables() []table {
 	var out []table
 	for _, section := range r.peerSections() {
 		t := table{title: section.title, head: []string{""}}
-		t.head = append(t.head, r.measured()...)
+		for _, c := range r.measured() {
+			t.head = append(t.head, c.name)
+		}
 		for _, l := range section.lines {
+			if r.res.find(l.row) == nil { // a contender that is always strict has figures of another row
+				continue
+			}
 			line, any := []string{l.what}, false
-			for _, name := range r.measured() {
-				v, ok := r.res.of(l.row, name, l.metric)
-				any = any || ok
-				line = append(line, choose(ok, figure(v), "none"))
+			for _, c := range r.measured() {
+				cell := cmp.Or(l.none, "none")
+				if values := r.samples(l, c); len(values) > 0 {
+					any = true
+					if l.cell != nil {
+						cell = l.cell(values)
+					} else {
+						cell = figure(median(values))
+					}
+				}
+				line = append(line, cell)
 			}
 			if any {
 				t.lines = append(t.lines, line)

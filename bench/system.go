@@ -34,9 +34,12 @@ func (m message) due() time.Time {
 	return m.at
 }
 
-// A handler is told every delivery, and how many retries have been charged to the message. It is safe for concurrent
-// use.
+// A handler is told every delivery, and how many retries have been charged to the message, or unknown. It is safe for
+// concurrent use.
 type handler func(payload string, charged int)
+
+// unknown is what a contender says that counts no retries.
+const unknown = -1
 
 // A system moves messages through one Redis server in its own way. Its methods are safe
 // for concurrent use, except close.

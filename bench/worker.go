@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -21,7 +22,8 @@ import (
 //   - fill: N messages, as fast as it can.
 //   - drain: handle N messages that are there.
 //   - late: handle N messages that become due at random instants within Seconds, the first of them Ahead from now.
-//   - begin: start a consumer. If Hold, its handlers do not end, and the answer comes when they have N messages.
+//   - begin: start a consumer for N messages, whose handlers take Takes ms and then add the message's number and the ms
+//     since 1970 to the file Note, if there is one. If Hold, they do not end, and the answer comes when they have all.
 //   - await: wait for the N messages of begin.
 //   - left: how many messages the server holds that are not done.
 type order struct {
@@ -34,6 +36,8 @@ type order struct {
 	Patience float64 `json:"patience"` // seconds until it is given up
 	Due      due     `json:"due"`
 	Hold     bool    `json:"hold"`
+	Takes    float64 `json:"takes"` // ms
+	Note     string  `json:"note"`
 }
 
 // A due says when messages are due: at once, in two seconds, in an hour, or at random within the day after that.
@@ -54,7 +58,7 @@ type answer struct {
 	Seconds     float64   `json:"seconds"`
 	Ms          []float64 `json:"ms,omitempty"` // late: how late each was; await: when each came, since 1970
 	Twice       int       `json:"twice"`        // came more than once
-	Charged     int       `json:"charged"`      // retries that were charged to a message, at most
+	Charged     int       `json:"charged"`      // retries that were charged to a message, at most; -1: unknown
 }
 
 // beWorker takes orders until the input ends.
@@ -65,14 +69,14 @@ func beWorker(ctx context.Context, sys system, in io.Reader, out io.Writer) erro
 		cancel()
 		w.stop()
 	}()
-	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
-	for {
-		var o order
-		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("an order: %w", err)
-		}
+	orders, answers := make(chan order), json.NewEncoder(out)
+	var unread error
+	go func() { // in the middle of an order, too: a bench that was killed says nothing
+		defer cancel()
+		defer close(orders)
+		unread = readOrders(ctx, in, orders)
+	}()
+	for o := range orders {
 		a, err := w.carryOut(ctx, o)
 		if errors.Is(err, errors.ErrUnsupported) {
 			a = answer{Unsupported: true}
@@ -81,6 +85,23 @@ func beWorker(ctx context.Context, sys system, in io.Reader, out io.Writer) erro
 		}
 		if err := answers.Encode(a); err != nil {
 			return fmt.Errorf("an answer: %w", err)
+		}
+	}
+	return unread
+}
+
+func readOrders(ctx context.Context, in io.Reader, to chan<- order) error {
+	for decoder := json.NewDecoder(in); ; {
+		var o order
+		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("an order: %w", err)
+		}
+		select {
+		case to <- o:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
@@ -186,7 +207,9 @@ type arrivals struct {
 }
 
 func newArrivals(n int) *arrivals {
-	return &arrivals{tally: newTally(n), came: make([]atomic.Int64, n)}
+	a := &arrivals{tally: newTally(n), came: make([]atomic.Int64, n)}
+	a.charged.Store(unknown)
+	return a
 }
 
 func (a *arrivals) handle(p string, charged int) {
@@ -265,9 +288,21 @@ func (w *worker) late(ctx context.Context, o order) (answer, error) {
 }
 
 func (w *worker) begin(ctx context.Context, o order) error {
+	var note *os.File
+	if o.Note != "" {
+		var err error
+		if note, err = os.Create(o.Note); err != nil {
+			return err
+		}
+	}
+	w.stop()
 	w.held = newArrivals(o.N)
 	stop, err := w.sys.consume(o.Workers, func(p string, charged int) {
 		w.held.handle(p, charged)
+		time.Sleep(time.Duration(o.Takes * float64(time.Millisecond)))
+		if note != nil {
+			_, _ = fmt.Fprintf(note, noteLine, indexOf(p), time.Now().UnixMilli()) // without it, the message is missed
+		}
 		if o.Hold {
 			<-ctx.Done()
 		}
@@ -276,8 +311,13 @@ func (w *worker) begin(ctx context.Context, o order) error {
 		return err
 	}
 	w.stop = stop
-	if o.Hold {
-		<-w.held.all
+	if !o.Hold {
+		return nil
+	}
+	if came := w.held.await(ctx, o.Patience); len(came) < o.N {
+		return fmt.Errorf("the handlers have %d messages of %d after %.0f s", len(came), o.N, o.Patience)
 	}
 	return nil
 }
+
+const noteLine = "%08d %d\n"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,21 @@ func TestWorker(t *testing.T) {
 	if ago := float64(time.Now().UnixMilli()) - held.Ms[0]; held.N != 1 || held.Charged != 0 || math.Abs(ago) > 60_000 {
 		t.Errorf("held: %+v", held)
 	}
+	for i := range 3 {
+		if err := sys.send(t.Context(), message{payload: payload(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := filepath.Join(t.TempDir(), "note")
+	do(order{Do: "begin", N: 3, Workers: 3, Takes: 1, Note: note, Hold: true, Patience: 30})
+	if err := awaitNotes([]string{note}, 3, 30); err != nil {
+		t.Error(err)
+	}
+	h, err := readNotes([]string{note, note})
+	if ago := float64(time.Now().UnixMilli()) - h.last; err != nil || len(h.messages) != 3 || h.times != 6 ||
+		math.Abs(ago) > 60_000 {
+		t.Errorf("noted: %+v, %v", h, err)
+	}
 	if a := do(order{Do: "dance"}); !strings.Contains(a.Error, "dance") {
 		t.Errorf("an unknown order: %+v", a)
 	}
@@ -89,5 +105,51 @@ func TestCPUOf(t *testing.T) {
 	}
 	if used, err := cpuOf(server.Pid()); err != nil || used-begun < 20*time.Millisecond {
 		t.Errorf("it used %v: %v", used-begun, err)
+	}
+}
+
+// TestRiverOptions: what is due at once needs no look of River's scheduler.
+func TestRiverOptions(t *testing.T) {
+	if o := riverOptions(dueNow.message(0)); o != nil {
+		t.Errorf("due at once: %+v", o)
+	}
+	for _, d := range []due{dueSoon, dueHour, dueDay} {
+		if o := riverOptions(d.message(0)); o == nil || time.Until(o.ScheduledAt) < time.Second {
+			t.Errorf("%s: %+v", d, o)
+		}
+	}
+}
+
+// TestPeerCells: how a cell shows the samples of all rounds.
+func TestPeerCells(t *testing.T) {
+	for want, got := range map[string]string{
+		"200 ±25 %":   withSpread([]float64{150, 250, 200}),
+		"1,234":       withSpread([]float64{1234}),
+		"0":           withSpread([]float64{0, 1, 0}),
+		"10.0 – 12.0": span([]float64{12, 10, 11}),
+		"100":         span([]float64{100, 100}),
+		"<0.0167":     share([]float64{0.01, 0, 3}),
+		"3.00":        share([]float64{3}),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestAlwaysStrict: a contender whose only setting is its strictest has those figures in both tables.
+func TestAlwaysStrict(t *testing.T) {
+	r, _ := somePeers()
+	r.res.row(send1+strictSuffix, peerThroughput).Samples[nameLibrary] = []figures{{rate: 5}}
+	var cells []string
+	for _, table := range r.tables() {
+		if table.title == titleStrict {
+			cells = table.lines[0]
+		}
+	}
+	river, _ := r.res.of(send1, nameRiver, rate)
+	want := []string{"send, one at a time: messages/s", "5.00", "none", "none", "none", figure(river)}
+	if !slices.Equal(cells, want) {
+		t.Errorf("%q, want %q", cells, want)
 	}
 }

@@ -1,5 +1,6 @@
 // BullMQ's process of the comparison: it takes the orders of ../worker.go from standard input, a line of JSON each, and
 // answers each by a line. Usage: node worker.mjs host:port
+import { openSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { Queue, Worker } from 'bullmq';
 
@@ -8,7 +9,7 @@ const connection = { host, port: Number(port), maxRetriesPerRequest: null };
 const name = 'bench', size = 500, senders = 64, indexDigits = 8;
 const filler = 'x'.repeat(100 - indexDigits);
 const queue = new Queue(name, { connection, defaultJobOptions: { removeOnComplete: true } });
-const wall = () => performance.timeOrigin + performance.now(); // ms, finer than Date.now()
+const clock = () => performance.now(); // ms, for what something took; BullMQ compares instants with Date.now()
 
 const payload = (i) => String(i).padStart(indexDigits, '0') + filler;
 const job = (i, delay) => ({ name, data: { payload: payload(i) }, opts: { delay } });
@@ -46,10 +47,10 @@ function tally(n) {
     if (t.came[i]) {
       t.twice++;
     } else {
-      t.came[i] = wall();
+      t.came[i] = Date.now();
       if (++t.arrived === n) t.all.resolve();
     }
-    t.charged = Math.max(t.charged, j.attemptsMade);
+    t.charged = Math.max(t.charged, j.attemptsMade + j.stalledCounter);
   };
   return t;
 }
@@ -65,52 +66,56 @@ let held; // the tally of begin
 
 const orders = {
   async send({ n: least, callers, seconds, due }) {
-    const from = wall(), end = from + 1000 * seconds, delay = delays[due];
-    const more = (i) => i < least || wall() < end;
+    const from = clock(), end = from + 1000 * seconds, delay = delays[due];
+    const more = (i) => i < least || clock() < end;
     let n;
     if (callers > 0) {
       n = await callersDo(callers, more, (i) => add(i, delay()));
     } else {
       n = size * await callersDo(1, (i) => more(i * size), (i) => addMany(i * size, (i + 1) * size, delay));
     }
-    return { n, seconds: (wall() - from) / 1000 };
+    return { n, seconds: (clock() - from) / 1000 };
   },
 
   async fill({ n, due }) {
-    const from = wall();
+    const from = clock();
     await callersDo(2, (i) => i * size < n, (i) => addMany(i * size, Math.min((i + 1) * size, n), delays[due]));
-    return { n, seconds: (wall() - from) / 1000 };
+    return { n, seconds: (clock() - from) / 1000 };
   },
 
   async drain({ n, workers, patience }) {
-    const t = tally(n), from = wall();
+    const t = tally(n), from = clock();
     const worker = await consume(workers, async (j) => t.mark(j));
     await Promise.race([t.all.done, sleep(1000 * patience)]);
-    const seconds = (wall() - from) / 1000;
+    const seconds = (clock() - from) / 1000;
     await worker.close();
     return { n: t.arrived, seconds, twice: t.twice };
   },
 
   async late({ n, workers, seconds, ahead, patience }) {
-    const t = tally(n), first = wall() + 1000 * ahead;
-    const due = Array.from({ length: n }, () => Math.ceil(first + Math.random() * 1000 * seconds));
+    const t = tally(n), first = Date.now() + 1000 * ahead;
+    const due = Array.from({ length: n }, () => first + Math.floor(Math.random() * 1000 * seconds));
     const worker = await consume(workers, async (j) => t.mark(j));
     await callersDo(senders, (i) => i < n, (i) => addAt(i, due[i]));
-    if (wall() > first) throw new Error(`it took longer than ${ahead} s to send the messages`);
+    if (Date.now() > first) throw new Error(`it took longer than ${ahead} s to send the messages`);
     await Promise.race([t.all.done, sleep(1000 * (ahead + seconds + patience))]);
     await worker.close();
     const ms = t.came.flatMap((came, i) => (came ? [came - due[i]] : []));
     return { n: t.arrived, ms, twice: t.twice };
   },
 
-  // begin starts a consumer, whose handlers do not end if hold is true, and then waits until they have n messages.
-  async begin({ n, workers, hold }) {
+  async begin({ n, workers, hold, takes, note, patience }) {
     held = tally(n);
+    const file = note && openSync(note, 'w');
     await consume(workers, async (j) => {
       held.mark(j);
+      if (takes) await sleep(takes);
+      if (note) writeSync(file, `${j.data.payload.slice(0, indexDigits)} ${Date.now()}\n`);
       if (hold) await new Promise(() => {});
     });
-    if (hold) await held.all.done;
+    if (!hold) return {};
+    await Promise.race([held.all.done, sleep(1000 * patience)]);
+    if (held.arrived < n) throw new Error(`the handlers have ${held.arrived} messages of ${n} after ${patience} s`);
     return {};
   },
 
@@ -126,6 +131,7 @@ const orders = {
   },
 };
 
+process.stdin.on('end', () => process.exit(0)); // in the middle of an order, too: a bench that was killed says nothing
 for await (const line of createInterface({ input: process.stdin })) {
   const order = JSON.parse(line);
   let answer;
@@ -136,4 +142,3 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   process.stdout.write(JSON.stringify(answer) + '\n');
 }
-process.exit(0);

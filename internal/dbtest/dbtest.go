@@ -26,6 +26,7 @@ type Server struct {
 	account string // whose the process is; "": the account of this process
 	port    int
 	command []string
+	ready   []string // whether users can log in; nil: as soon as it accepts connections
 	stop    []string // ends it; nil: SIGTERM does
 	process *redistest.Process
 	output  *os.File
@@ -59,6 +60,7 @@ func (s *Server) postgres(programs string, settings []string) (*Server, error) {
 	for _, setting := range settings {
 		s.command = append(s.command, "-c", setting)
 	}
+	s.ready = []string{filepath.Join(programs, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)}
 	s.stop = []string{filepath.Join(programs, "pg_ctl"), "stop", "-m", "fast", "-w", "-D", s.data()}
 	s.DSN = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
 	if err := s.Start(); err != nil {
@@ -193,7 +195,7 @@ func (s *Server) run(command ...string) error {
 	return nil
 }
 
-// Start starts the server again after Kill or Stop, and returns when it accepts connections.
+// Start starts the server again after Kill or Stop, and returns when users can log in.
 func (s *Server) Start() error {
 	command := s.as(s.command...)
 	path, err := exec.LookPath(command[0])
@@ -211,7 +213,9 @@ func (s *Server) Start() error {
 			if time.Sleep(100 * time.Millisecond); s.process.Ended() {
 				break // another process has the port
 			}
-			return nil // it may still refuse who logs in, for some milliseconds
+			if s.ready == nil || s.run(s.ready...) == nil {
+				return nil
+			}
 		}
 	}
 	s.process.Kill()
