@@ -317,6 +317,9 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
+	if alone != "" && p.settings.Drains { // of a message that a limit puts off the next run takes care
+		p.reserved = ""
+	}
 	if got.Tick && !answeredAt.Before(p.tickAgain) {
 		p.tick()
 	}
@@ -371,7 +374,7 @@ func (p *poller) drained() bool {
 	if room, _ := p.room(true); room == 0 {
 		return false // handlers that run on past their limit have all workers
 	}
-	if brought := p.poll(false); brought == 0 && !p.state.moreDue && !p.lifecycle.stopping() {
+	if brought := p.poll(false); brought == 0 && p.reserved == "" && !p.state.moreDue && !p.lifecycle.stopping() {
 		p.drainDone = true
 		p.lifecycle.stop()
 	}

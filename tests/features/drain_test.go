@@ -252,30 +252,32 @@ func TestDrainEndsWithShutdown(t *testing.T) {
 	close(hang)
 }
 
-// TestDrainAfterADeath: what a killed program held comes to the runs after it.
+// TestDrainAfterADeath: what a killed program held comes to the runs after it, also on its last chance.
 func TestDrainAfterADeath(t *testing.T) {
 	t.Parallel()
-	server := miniredis.RunT(t)
-	f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	now := time.Now()
-	var got []int
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		got = append(got, msg.Delivery)
-		return nil
-	})
-	server.SetTime(now)
-	info := f.Send(q, "x")
-	f.Lost(info.ID, 10*time.Second)
-	runs := 0
-	for ; len(got) == 0 && runs < 3; runs++ {
-		now = now.Add(time.Hour)
+	for _, maxLosses := range []int{3, 2} {
+		server := miniredis.RunT(t)
+		f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+		now := time.Now()
+		var got []int
+		q := f.Queue(nil).WithMaxLosses(maxLosses).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			got = append(got, msg.Delivery)
+			return nil
+		})
 		server.SetTime(now)
-		drainIn(f, q)
+		info := f.Send(q, "x")
+		f.Lost(info.ID, 10*time.Second)
+		runs := 0
+		for ; len(got) == 0 && runs < 3; runs++ {
+			now = now.Add(time.Hour)
+			server.SetTime(now)
+			drainIn(f, q)
+		}
+		if !slices.Equal(got, []int{2}) {
+			t.Errorf("WithMaxLosses(%d), after %d runs: deliveries %v, want the second", maxLosses, runs, got)
+		}
+		f.CheckEmpty()
 	}
-	if !slices.Equal(got, []int{2}) {
-		t.Errorf("after %d runs: deliveries %v, want the second", runs, got)
-	}
-	f.CheckEmpty()
 }
 
 // TestDrainLeavesWhatIsPutOff: a pause, a limit and a throttle put off what is due, and what another consumer holds
