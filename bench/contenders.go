@@ -158,7 +158,7 @@ func newStand(ctx context.Context, c contender, strict bool) (_ *stand, err erro
 	return s, nil
 }
 
-// hire starts another worker.
+// hire starts another worker, and waits until it takes orders.
 func (s *stand) hire(ctx context.Context) (*workerProcess, error) {
 	var cmd *exec.Cmd
 	var err error
@@ -187,7 +187,8 @@ func (s *stand) hire(ctx context.Context) (*workerProcess, error) {
 	}
 	w.orders, w.answers = json.NewEncoder(w.in), json.NewDecoder(out)
 	s.workers = append(s.workers, w)
-	return w, nil
+	_, err = w.do(ctx, order{Do: "hello"})
+	return w, err
 }
 
 func (s *stand) close() error {

@@ -155,6 +155,9 @@ func (r *peersRun) present() ([]contender, error) {
 		}
 		present = append(present, c)
 	}
+	if present == nil {
+		return nil, errors.New("-only matches no contender")
+	}
 	return present, nil
 }
 
@@ -310,6 +313,9 @@ func (r *peersRun) lateness(s *stand) error {
 	if err != nil {
 		return err
 	}
+	if a.N == 0 || a.Twice > 0 {
+		return fmt.Errorf("of %d messages %d came, %d of them more than once", o.N, a.N, a.Twice)
+	}
 	r.late[s.name] = append(r.late[s.name], a.Ms...)
 	slices.Sort(a.Ms)
 	first, _ := slices.BinarySearch(a.Ms, 0)
@@ -320,7 +326,7 @@ func (r *peersRun) lateness(s *stand) error {
 	return nil
 }
 
-func (r *peersRun) idle(s *stand, ready func()) error {
+func (r *peersRun) idle(s *stand, t *turn) error {
 	settle, over := 3*time.Second, idleOver
 	if r.quick {
 		settle, over = time.Second, 2*time.Second
@@ -328,7 +334,7 @@ func (r *peersRun) idle(s *stand, ready func()) error {
 	if _, err := s.workers[0].do(r.ctx, order{Do: "begin", Workers: peerWorkers}); err != nil {
 		return err
 	}
-	ready()
+	t.leave()
 	time.Sleep(settle)
 	var calls [2]float64
 	var cpu [2]sides
@@ -402,27 +408,24 @@ func (r *peersRun) backlog(s *stand) error {
 	return nil
 }
 
-// together measures all contenders at once, so many times each, because nearly all that is done is to wait. A
-// measurement calls ready when nothing else is left to do. Until then it is alone, and then it waits for the others.
-func (r *peersRun) together(present []contender, rounds int, measures ...func(s *stand, ready func()) error) error {
-	var mu sync.Mutex
+// together measures all contenders at once, so many times each, because nearly all that is done is to wait. What is
+// more than that they do in turns.
+func (r *peersRun) together(present []contender, rounds int, measures ...func(s *stand, t *turn) error) error {
+	var mu, one sync.Mutex
 	var errs []error
-	var turn sync.Mutex
-	var all, busy sync.WaitGroup
+	var all, first sync.WaitGroup
 	for range rounds {
 		for _, measure := range measures {
 			for _, c := range present {
-				busy.Add(1)
+				first.Add(1)
 				all.Go(func() {
-					turn.Lock()
-					ready := sync.OnceFunc(func() {
-						turn.Unlock()
-						busy.Done()
-						busy.Wait()
-					})
-					defer ready()
-					err := r.onStand(c, false, func(s *stand) error { return measure(s, ready) })
-					if err != nil {
+					t := &turn{one: &one, first: sync.OnceFunc(func() {
+						first.Done()
+						first.Wait()
+					})}
+					t.enter()
+					defer t.leave()
+					if err := r.onStand(c, false, func(s *stand) error { return measure(s, t) }); err != nil {
 						mu.Lock()
 						errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
 						mu.Unlock()
@@ -433,4 +436,25 @@ func (r *peersRun) together(present []contender, rounds int, measures ...func(s 
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// A turn is that of one of several measurements. It is for one goroutine.
+type turn struct {
+	one   *sync.Mutex
+	mine  bool
+	first func() // says that its first turn is over, and waits for those of all others
+}
+
+func (t *turn) enter() {
+	t.one.Lock()
+	t.mine = true
+}
+
+// leave ends a turn, if it has one.
+func (t *turn) leave() {
+	if t.mine {
+		t.mine = false
+		t.one.Unlock()
+		t.first()
+	}
 }

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // kill ends a consumer that has messages in hand, and measures when another one has them.
-func (r *peersRun) kill(s *stand, ready func()) error {
+func (r *peersRun) kill(s *stand, t *turn) error {
 	first := s.workers[0]
 	if err := r.fill(s, killHeld, dueNow); err != nil {
 		return err
@@ -38,24 +39,31 @@ func (r *peersRun) kill(s *stand, ready func()) error {
 	if _, err := second.do(r.ctx, order{Do: "begin", N: killHeld, Workers: killHeld}); err != nil {
 		return err
 	}
-	ready()
+	t.leave()
 	phase, patience := r.killTimes()
 	time.Sleep(rand.N(phase))
+	if a, err := second.do(r.ctx, order{Do: "await"}); err != nil {
+		return err
+	} else if a.N > 0 {
+		return fmt.Errorf("%d messages came to another consumer before the kill", a.N)
+	}
 	at := float64(time.Now().UnixNano()) / 1e6
 	first.kill()
 	a, err := second.do(r.ctx, order{Do: "await", Patience: patience.Seconds()})
 	if err != nil {
 		return err
 	}
-	f := figures{never: float64(killHeld - a.N)}
+	f := figures{never: float64(killHeld - a.N), again50: math.Inf(1), againMax: math.Inf(1)}
 	slices.Sort(a.Ms)
 	if a.N > killHeld/2 {
-		f[again50] = (quantile(a.Ms, 0.5) - at) / 1e3
+		f[again50] = (a.Ms[killHeld/2-1] - at) / 1e3
 	}
 	if a.N == killHeld {
-		f[againMax] = (quantile(a.Ms, 1) - at) / 1e3
+		f[againMax] = (a.Ms[killHeld-1] - at) / 1e3
 	}
-	if a.N > 0 && a.Charged != unknown {
+	if a.N == 0 {
+		f[charged] = math.NaN() // nobody has seen it
+	} else if a.Charged != unknown {
 		f[charged] = float64(a.Charged)
 	}
 	r.report(s, killName, peerKill, f)
@@ -70,7 +78,7 @@ func (r *peersRun) killTimes() (phase, patience time.Duration) {
 }
 
 // killBusy ends one of two consumers in the middle of their work, and measures what that does to the messages.
-func (r *peersRun) killBusy(s *stand, ready func()) error {
+func (r *peersRun) killBusy(s *stand, t *turn) error {
 	folder, err := os.MkdirTemp("", "bench-kill-")
 	if err != nil {
 		return err
@@ -80,44 +88,52 @@ func (r *peersRun) killBusy(s *stand, ready func()) error {
 	if r.quick {
 		n /= 4
 	}
-	if err := r.fill(s, n, dueNow); err != nil {
-		return err
-	}
 	if _, err := s.hire(r.ctx); err != nil {
 		return err
 	}
-	var notes []string
+	h := handled{messages: map[int]int{}}
 	for i, w := range s.workers {
-		notes = append(notes, filepath.Join(folder, strconv.Itoa(i)))
-		o := order{Do: "begin", N: n, Workers: peerWorkers, Takes: killTakes, Note: notes[i]}
+		h.files = append(h.files, &note{path: filepath.Join(folder, strconv.Itoa(i))})
+		o := order{Do: "begin", N: n, Workers: peerWorkers, Takes: killTakes, Note: h.files[i].path}
 		if _, err := w.do(r.ctx, o); err != nil {
 			return err
 		}
 	}
-	if err := awaitNotes(notes, n/10+rand.N(n/2), peerPatience); err != nil {
+	t.leave()
+	phase, patience := r.killTimes()
+	time.Sleep(phase + rand.N(phase)) // when those that kill has killed have gone
+	t.enter()
+	if err := r.fill(s, n, dueNow); err != nil {
+		return err
+	}
+	if err := h.await(n/10+rand.N(n/2), peerPatience); err != nil {
 		return err
 	}
 	at := float64(time.Now().UnixNano()) / 1e6
 	s.workers[0].kill()
-	h, err := readNotes(notes)
-	if err == nil && len(h.messages) == n {
-		err = errors.New("all messages were handled before the kill")
-	}
-	if err != nil {
+	if err := h.read(); err != nil {
 		return err
 	}
-	ready()
-	_, patience := r.killTimes()
-	for end := time.Now().Add(patience); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
-		if h, err = readNotes(notes); err != nil || len(h.messages) == n {
-			break
-		}
-	}
-	if err := errors.Join(err, r.ctx.Err()); err != nil {
-		return err
-	}
-	f := figures{never: float64(n - len(h.messages)), twice: float64(h.times - len(h.messages))}
 	if len(h.messages) == n {
+		return errors.New("all messages were handled before the kill")
+	}
+	t.leave()
+	left := n
+	for end := time.Now().Add(patience); left > 0 && time.Now().Before(end); {
+		time.Sleep(time.Second)
+		a, err := s.workers[1].do(r.ctx, order{Do: "left"})
+		if err != nil {
+			return err
+		}
+		left = a.N
+	}
+	if err := h.read(); err != nil {
+		return err
+	}
+	// What is left although it was handled is handled again later.
+	missing := n - len(h.messages)
+	f := figures{never: float64(missing), twice: float64(h.times - len(h.messages) + left - missing), againMax: math.Inf(1)}
+	if missing == 0 {
 		f[againMax] = max(0, h.last-at) / 1e3
 	}
 	r.report(s, killBusyName, peerKill, f)
@@ -126,39 +142,50 @@ func (r *peersRun) killBusy(s *stand, ready func()) error {
 
 // handled is what the notes of consumers say.
 type handled struct {
-	messages map[int]bool
+	files    []*note
+	messages map[int]int // how often each was handled
 	times    int
-	last     float64 // ms since 1970
+	last     float64 // ms since 1970; when the last message was handled for the first time
 }
 
-func readNotes(paths []string) (handled, error) {
-	h := handled{messages: map[int]bool{}}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+// A note is a file to which a consumer adds a line for each message.
+type note struct {
+	path string
+	read int // bytes
+}
+
+// read reads what is new. A line without an end is one that is being written, or that a kill has cut off.
+func (h *handled) read() error {
+	for _, f := range h.files {
+		text, err := os.ReadFile(f.path)
 		if err != nil {
-			return h, err
+			return err
 		}
-		for line := range strings.Lines(string(text)) {
+		text = text[f.read:]
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
+		f.read += len(text)
+		for line := range bytes.Lines(text) {
 			var i int
 			var ms int64
-			if _, err := fmt.Sscanf(line, noteLine, &i, &ms); err != nil {
-				return h, fmt.Errorf("note %q: %w", line, err)
+			if _, err := fmt.Sscanf(string(line), noteLine, &i, &ms); err != nil {
+				return fmt.Errorf("note %q: %w", line, err)
 			}
-			h.messages[i] = true
+			if h.messages[i]++; h.messages[i] == 1 {
+				h.last = max(h.last, float64(ms))
+			}
 			h.times++
-			h.last = max(h.last, float64(ms))
 		}
 	}
-	return h, nil
+	return nil
 }
 
-// awaitNotes waits for n notes. It reads the length of the files alone, so as to leave the CPU to the consumers.
-func awaitNotes(paths []string, n int, patience float64) error {
+// await waits for n notes. It reads the length of the files alone, so as to leave the CPU to the consumers.
+func (h *handled) await(n int, patience float64) error {
 	line := int64(len(fmt.Sprintf(noteLine, 0, time.Now().UnixMilli())))
 	for end := time.Now().Add(time.Duration(patience * float64(time.Second))); ; time.Sleep(2 * time.Millisecond) {
 		var bytes int64
-		for _, path := range paths {
-			info, err := os.Stat(path)
+		for _, f := range h.files {
+			info, err := os.Stat(f.path)
 			if err != nil {
 				return err
 			}

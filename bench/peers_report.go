@@ -106,6 +106,8 @@ const peerNotes = "Client, server and bench share the machine's cores. Payloads 
 	"nothing. A message that is sent is due in an hour, and what is handled was due at once. Each client is one " +
 	"process: 64 callers are goroutines, or promises of Node. CPU time is that of all threads and processes of the " +
 	"server, and of the client. Redis has AOF with `appendfsync everysec` and `noeviction` for all three that use it. " +
+	"The library's figures differ from those against bare commands below: here its workers are a process of their own, " +
+	"handlers get the whole message, and an idle consumer has 64 workers. " +
 	"hdt3213/delayqueue has no figures, because its module could not be downloaded here."
 
 // figures is a table for a document whose first column alone is text.
@@ -127,20 +129,23 @@ var peerSectionNotes = map[string]string{
 	titleLateness: "4,000 messages, sent ten seconds before the first is due, and one consumer with 64 workers. asynq " +
 		"looks every 5 s, its default (`DelayedTaskCheckInterval`). asynq and beanstalkd keep whole seconds; beanstalkd's " +
 		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such; its worker " +
-		"waits with a timeout, which Redis notices ten times a second (`hz 10`). The table has medians of the rounds, " +
-		"and the picture the messages of all rounds.",
+		"waits with a timeout, which Redis notices ten times a second (`hz 10`). River looks every 20 ms by the " +
+		"settings above, and every second by its defaults. The table has medians of the rounds. The picture has the " +
+		"messages of all rounds; those that were early are drawn at 0.1 ms.",
 	titleIdle: fmt.Sprintf("One process with 64 workers, for %.0f s. Commands of Redis include those inside scripts, of "+
 		"PostgreSQL transactions are counted. A worker of beanstalkd waits for an answer. River looks every 20 ms by the "+
 		"settings above, and every second by its defaults.", idleOver.Seconds()),
 	titleBacklog: "The pending messages are due at random instants of the next day. Those that are measured are sent " +
 		"by 64 callers, due two seconds later, and handled by 64 workers. So the drain includes what makes a delayed " +
-		"message due. Memory is what Redis's `used_memory`, beanstalkd's process (and as much again its log), and River's " +
-		"database on disk have grown by while the pending messages were sent.",
+		"message due. Memory is what Redis's `used_memory`, beanstalkd's process, and River's database on disk have " +
+		"grown by while the pending messages were sent. The logs of all three servers come on top of that.",
 	titleKill: "The consumer had 100 workers, and was killed at a random moment within a minute. Another one, idle, was " +
 		"there. The lowest and the highest of all rounds. River runs again what a dead process had after an hour " +
 		"(RescueStuckJobsAfter), which was not waited for. BullMQ counts a stall, and the second one fails a message " +
 		"(`maxStalledCount`). beanstalkd counts none.",
-	titleKillBusy: "Each had 64 workers, and a handler took 10 ms. One was killed at a random moment, when between a " +
-		"tenth and six tenths were handled; the other one went on. Handled twice are those whose handler had ended in the " +
-		"process that died. The lowest and the highest of all rounds.",
+	titleKillBusy: "Each had 64 workers, and a handler took 10 ms. They were idle for one to two minutes. Then the " +
+		"messages came, and one consumer was killed when between a tenth and six tenths of the messages were handled. The " +
+		"other one went on: it handled the rest, and what the dead one had had in hand. Handled twice are those whose " +
+		"handler had ended in the process that died, also those that River will handle again after an hour. The lowest and " +
+		"the highest of all rounds.",
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -13,7 +13,6 @@ type peerFigure struct {
 	row  string
 	metric
 	cell func([]float64) string // of the samples; nil: their median
-	none string                 // if there are none
 }
 
 // withSpread is the median, and how far the samples lie apart.
@@ -26,9 +25,16 @@ func withSpread(values []float64) string {
 	return fmt.Sprintf("%s ±%.0f %%", figure(mid), 50*apart/mid)
 }
 
-// span is the lowest and the highest.
+// span is the lowest and the highest. NaN is what could not be seen, and infinite what took too long.
 func span(values []float64) string {
-	low, high := figure(slices.Min(values)), figure(slices.Max(values))
+	seen := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	if len(seen) == 0 {
+		return "not seen"
+	}
+	text := func(v float64) string {
+		return choose(math.IsInf(v, 1), fmt.Sprintf("over %.0f", killPatience.Seconds()), figure(v))
+	}
+	low, high := text(slices.Min(seen)), text(slices.Max(seen))
 	if low == high {
 		return low
 	}
@@ -94,20 +100,18 @@ func (r *peersRun) peerSections() []struct {
 		}},
 		{titleBacklog, backlog},
 		{titleKill, []peerFigure{
-			{what: "half of them run again after, s", row: killName, metric: again50, cell: span, none: notInTime},
-			{what: "all of them run again after, s", row: killName, metric: againMax, cell: span, none: notInTime},
+			{what: "half of them run again after, s", row: killName, metric: again50, cell: span},
+			{what: "all of them run again after, s", row: killName, metric: againMax, cell: span},
 			{what: "not run again, messages", row: killName, metric: never, cell: span},
 			{what: "retries charged", row: killName, metric: charged, cell: span},
 		}},
 		{titleKillBusy, []peerFigure{
-			{what: "all are handled after, s", row: killBusyName, metric: againMax, cell: span, none: notInTime},
+			{what: "all are handled after, s", row: killBusyName, metric: againMax, cell: span},
 			{what: "not handled, messages", row: killBusyName, metric: never, cell: span},
 			{what: "handled twice, messages", row: killBusyName, metric: twice, cell: span},
 		}},
 	}
 }
-
-var notInTime = fmt.Sprintf("over %.0f", killPatience.Seconds())
 
 // samples of a line, of a contender.
 func (r *peersRun) samples(l peerFigure, c contender) []float64 {
@@ -135,7 +139,7 @@ func (r *peersRun) tables() []table {
 			}
 			line, any := []string{l.what}, false
 			for _, c := range r.measured() {
-				cell := cmp.Or(l.none, "none")
+				cell := "none"
 				if values := r.samples(l, c); len(values) > 0 {
 					any = true
 					if l.cell != nil {

@@ -18,6 +18,7 @@ import (
 
 // An order is what a worker is to do.
 //
+//   - hello: nothing.
 //   - send: N messages, or for Seconds, by so many Callers, one message each; or if there are none, in batches of 500.
 //   - fill: N messages, as fast as it can.
 //   - drain: handle N messages that are there.
@@ -114,6 +115,8 @@ type worker struct {
 
 func (w *worker) carryOut(ctx context.Context, o order) (answer, error) {
 	switch o.Do {
+	case "hello":
+		return answer{}, nil
 	case "send":
 		return w.sendFor(ctx, o)
 	case "fill":

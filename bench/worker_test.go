@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,15 +67,30 @@ func TestWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	note := filepath.Join(t.TempDir(), "note")
-	do(order{Do: "begin", N: 3, Workers: 3, Takes: 1, Note: note, Hold: true, Patience: 30})
-	if err := awaitNotes([]string{note}, 3, 30); err != nil {
+	path := filepath.Join(t.TempDir(), "note")
+	do(order{Do: "begin", N: 3, Workers: 3, Takes: 1, Note: path, Hold: true, Patience: 30})
+	h := handled{files: []*note{{path: path}, {path: path}}, messages: map[int]int{}}
+	if err := h.await(6, 30); err != nil {
 		t.Error(err)
 	}
-	h, err := readNotes([]string{note, note})
-	if ago := float64(time.Now().UnixMilli()) - h.last; err != nil || len(h.messages) != 3 || h.times != 6 ||
-		math.Abs(ago) > 60_000 {
-		t.Errorf("noted: %+v, %v", h, err)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "0000", "0001 17", "00000000000\n"} { // a line that is not there as a whole is not read
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		want := 6
+		if strings.HasSuffix(text, "\n") {
+			want = 8
+		}
+		if err := h.read(); err != nil || len(h.messages) != 3 || h.times != want {
+			t.Errorf("noted: %+v, %v", h, err)
+		}
+	}
+	if ago := float64(time.Now().UnixMilli()) - h.last; file.Close() != nil || math.Abs(ago) > 60_000 {
+		t.Errorf("the last one was handled %v ms ago", ago)
 	}
 	if a := do(order{Do: "dance"}); !strings.Contains(a.Error, "dance") {
 		t.Errorf("an unknown order: %+v", a)
@@ -123,13 +139,16 @@ func TestRiverOptions(t *testing.T) {
 // TestPeerCells: how a cell shows the samples of all rounds.
 func TestPeerCells(t *testing.T) {
 	for want, got := range map[string]string{
-		"200 ±25 %":   withSpread([]float64{150, 250, 200}),
-		"1,234":       withSpread([]float64{1234}),
-		"0":           withSpread([]float64{0, 1, 0}),
-		"10.0 – 12.0": span([]float64{12, 10, 11}),
-		"100":         span([]float64{100, 100}),
-		"<0.0167":     share([]float64{0.01, 0, 3}),
-		"3.00":        share([]float64{3}),
+		"200 ±25 %":       withSpread([]float64{150, 250, 200}),
+		"1,234":           withSpread([]float64{1234}),
+		"0":               withSpread([]float64{0, 1, 0}),
+		"10.0 – 12.0":     span([]float64{12, 10, 11}),
+		"100":             span([]float64{100, 100}),
+		"<0.0167":         share([]float64{0.01, 0, 3}),
+		"not seen":        span([]float64{math.NaN(), math.NaN()}),
+		"over 200":        span([]float64{math.Inf(1), math.NaN(), math.Inf(1)}),
+		"9.00 – over 200": span([]float64{math.Inf(1), 9}),
+		"3.00":            share([]float64{3}),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

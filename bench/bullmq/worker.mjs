@@ -125,6 +125,8 @@ const orders = {
     return { n: held.arrived, ms: held.came.filter((came) => came), twice: held.twice, charged: held.charged };
   },
 
+  async hello() { return {}; },
+
   async left() {
     const counts = await queue.getJobCounts('active', 'delayed', 'failed', 'paused', 'prioritized', 'wait');
     return { n: Object.values(counts).reduce((a, b) => a + b, 0) };

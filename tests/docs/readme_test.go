@@ -11,24 +11,27 @@ import (
 // TestFiguresOfTheReadme: the figures of the READMEs and of their pictures are those of docs/benchmarks.md.
 func TestFiguresOfTheReadme(t *testing.T) {
 	all := queuetest.ReadText(t, "docs/benchmarks.md")
-	measured := func(figure string) bool {
-		return strings.Contains(all, "| "+figure+" |") || strings.Contains(all, "| "+figure+" ±")
+	_, lateness, _ := strings.Cut(all, "\n### Lateness of messages due at random instants")
+	lines := strings.Split(lateness[strings.Index(lateness, "\n|  |"):], "\n")
+	cells := func(line string) (all []string) {
+		for cell := range strings.SplitSeq(strings.Trim(line, "| "), "|") {
+			figure, _, _ := strings.Cut(strings.TrimSpace(cell), " ±")
+			all = append(all, figure)
+		}
+		return all
 	}
-	for _, page := range []string{"README.md", "docs/README.zh-CN.md"} {
+	names, p50, p99 := cells(lines[1]), cells(lines[3])[1:], cells(lines[4])[1:]
+	for page, and := range map[string]string{"README.md": " and ", "docs/README.zh-CN.md": " 和 "} {
 		_, section, _ := strings.Cut(queuetest.ReadText(t, page), "bench-light.svg)\n")
 		section, _, _ = strings.Cut(section, "\n## ")
-		var figures int
-		for _, figure := range regexp.MustCompile(`\d[\d,.]*\d`).FindAllString(section, -1) {
-			if figure == "50" || figure == "99" || figure == "100" { // p50, p99 and bytes
-				continue
-			}
-			figures++
-			if !measured(figure) {
-				t.Errorf("%s: %s is not in docs/benchmarks.md", page, figure)
+		section = strings.ReplaceAll(section, "\n", " ")
+		for i, name := range names {
+			if want := name + " " + p50[i] + and + p99[i]; !strings.Contains(section, want) {
+				t.Errorf("%s: no %q", page, want)
 			}
 		}
-		if figures != 11 {
-			t.Errorf("%s: %d figures", page, figures)
+		if n := len(regexp.MustCompile(`\d[\d,.]*\d`+and).FindAllString(section, -1)); n != len(names)+1 { // with p50
+			t.Errorf("%s: %d pairs of figures", page, n)
 		}
 	}
 	for _, picture := range []string{"docs/bench-light.svg", "docs/bench-dark.svg"} {
@@ -37,7 +40,7 @@ func TestFiguresOfTheReadme(t *testing.T) {
 			t.Errorf("%s: %d figures", picture, len(drawn))
 		}
 		for _, figure := range drawn {
-			if !measured(figure[1]) {
+			if !strings.Contains(all, "| "+figure[1]+" |") && !strings.Contains(all, "| "+figure[1]+" ±") {
 				t.Errorf("%s: %s is not in docs/benchmarks.md", picture, figure[1])
 			}
 		}
