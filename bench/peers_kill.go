@@ -132,7 +132,8 @@ func (r *peersRun) killBusy(s *stand, t *turn) error {
 	}
 	// What is left although it was handled is handled again later.
 	missing := n - len(h.messages)
-	f := figures{never: float64(missing), twice: float64(h.times - len(h.messages) + left - missing), againMax: math.Inf(1)}
+	f := figures{never: float64(missing), againMax: math.Inf(1),
+		twice: float64(h.times - len(h.messages) + left - missing)}
 	if missing == 0 {
 		f[againMax] = max(0, h.last-at) / 1e3
 	}

@@ -77,7 +77,8 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"", "0000", "0001 17", "00000000000\n"} { // a line that is not there as a whole is not read
+	// A line that is not there as a whole is not read.
+	for _, text := range []string{"", "0000", "0001 17", "00000000000\n"} {
 		if _, err := file.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
