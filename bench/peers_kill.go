@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
 )
 
 const (
@@ -41,7 +43,7 @@ func (r *peersRun) kill(s *stand, t *turn) error {
 	}
 	t.leave()
 	phase, patience := r.killTimes()
-	time.Sleep(rand.N(phase))
+	link.Sleep(r.ctx, rand.N(phase))
 	if a, err := second.do(r.ctx, order{Do: "await"}); err != nil {
 		return err
 	} else if a.N > 0 {
@@ -101,7 +103,7 @@ func (r *peersRun) killBusy(s *stand, t *turn) error {
 	}
 	t.leave()
 	phase, patience := r.killTimes()
-	time.Sleep(phase + rand.N(phase)) // when those that kill has killed have gone
+	link.Sleep(r.ctx, phase+rand.N(phase)) // when those that kill has killed have gone
 	t.enter()
 	if err := r.fill(s, n, dueNow); err != nil {
 		return err
@@ -120,7 +122,7 @@ func (r *peersRun) killBusy(s *stand, t *turn) error {
 	t.leave()
 	left := n
 	for end := time.Now().Add(patience); left > 0 && time.Now().Before(end); {
-		time.Sleep(time.Second)
+		link.Sleep(r.ctx, time.Second)
 		a, err := s.workers[1].do(r.ctx, order{Do: "left"})
 		if err != nil {
 			return err

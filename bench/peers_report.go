@@ -130,8 +130,9 @@ var peerSectionNotes = map[string]string{
 		"looks every 5 s, its default (`DelayedTaskCheckInterval`). asynq and beanstalkd keep whole seconds; beanstalkd's " +
 		"delays are rounded up, so that none is early. BullMQ keeps whole milliseconds, and was given such; its worker " +
 		"waits with a timeout, which Redis notices ten times a second (`hz 10`). River looks every 20 ms by the " +
-		"settings above, and every second by its defaults. The table has medians of the rounds. The picture has the " +
-		"messages of all rounds; those that were early are drawn at 0.1 ms.",
+		"settings above, and every second by its defaults. The table has medians of the rounds, and of what was early " +
+		"or never came the lowest and the highest. The picture has the messages of all rounds; those that were early are " +
+		"drawn at 0.1 ms.",
 	titleIdle: fmt.Sprintf("One process with 64 workers, for %.0f s. Commands of Redis include those inside scripts, of "+
 		"PostgreSQL transactions are counted. A worker of beanstalkd waits for an answer. River looks every 20 ms by the "+
 		"settings above, and every second by its defaults.", idleOver.Seconds()),

@@ -90,8 +90,8 @@ func (r *peersRun) peerSections() []struct {
 			{what: "p50 ms", row: "lateness", metric: lateP50, cell: withSpread},
 			{what: "p99 ms", row: "lateness", metric: lateP99, cell: withSpread},
 			{what: "max ms", row: "lateness", metric: lateMax, cell: withSpread},
-			{what: "early, messages", row: "lateness", metric: early},
-			{what: "never, messages", row: "lateness", metric: never},
+			{what: "early, messages", row: "lateness", metric: early, cell: span},
+			{what: "never, messages", row: "lateness", metric: never, cell: span},
 		}},
 		{titleIdle, []peerFigure{
 			{what: "commands or transactions/s", row: idleName, metric: commandsSecond},

@@ -299,6 +299,7 @@ func (w *worker) begin(ctx context.Context, o order) error {
 		}
 	}
 	w.stop()
+	w.stop = func() {}
 	w.held = newArrivals(o.N)
 	stop, err := w.sys.consume(o.Workers, func(p string, charged int) {
 		w.held.handle(p, charged)

@@ -317,9 +317,6 @@ func (p *poller) pollFor(alone string, rearm bool) (brought int) {
 	if alone != "" || got.Reserved != "" {
 		p.reserved, p.reservedAt = got.Reserved, sentAt
 	}
-	if alone != "" && p.settings.Drains { // of a message that a limit puts off the next run takes care
-		p.reserved = ""
-	}
 	if got.Tick && !answeredAt.Before(p.tickAgain) {
 		p.tick()
 	}
